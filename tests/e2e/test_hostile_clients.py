@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,9 +15,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from metaclaw.domain.chat import Wire
+from metaclaw.errors import WireError
+from metaclaw.proxy.http.body import MAX_ITEMS, check
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 from tests.support.raw import LINGER, RawProvider
+from tests.support.raw import http as http_response
 
 UPGRADE = b"GET %b HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: %b\r\n%b\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -89,6 +95,120 @@ def test_a_websocket_upgrade_is_a_426_and_the_connection_stays_usable(program: P
     assert (refused.status, refused.getheader("upgrade"), refused.getheader("connection")) == (426, "HTTP/1.1", "upgrade")
     assert "does not speak WebSocket" in json.loads(body)["error"]["message"]
     assert after.status == 200
+
+
+@pytest.mark.parametrize(
+    ("request_head", "reason"),
+    [
+        (b"GET /healthz\r\n\r\n", b"speaks HTTP/1.1 and HTTP/1.0 only"),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.1\r\nhost:\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", b"more than one Host"),
+    ],
+    ids=["http-0.9", "without", "without-http-1.0", "empty", "two"],
+)
+def test_a_request_of_http_0_9_or_without_one_host_is_refused(program: Program, request_head: bytes, reason: bytes) -> None:
+    with connected(program) as connection:
+        connection.sendall(request_head)
+        answer = read_until_closed(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"x-content-type-options: nosniff" in head
+    assert reason in body
+
+
+@pytest.mark.parametrize("path", [b"/v1/embeddings", b"/v1/anything", b"/v1/chat/completions", b"/healthz", b"/api/status"])
+def test_trace_is_refused_and_not_forwarded(program: Program, provider: Provider, path: bytes) -> None:
+    before = len(provider.requests)
+    with connected(program) as connection:
+        connection.sendall(b"TRACE %b HTTP/1.1\r\nhost: h\r\n%b\r\n" % (path, AUTH))
+        response, _ = read_response(connection)
+    assert (response.status, len(provider.requests)) == (405, before)
+    assert "POST" in (response.getheader("allow") or "")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/healthz", None, None),
+        ("/v1/chat/completions", b"{", 400),
+        ("/v1/chat/completions", b'{"model": "status-429", "messages": []}', 429),
+        ("/v1/messages", b'{"model": "status-400", "messages": []}', 400),
+        ("/api/rules", b"{", 400),
+        ("/api/nowhere", None, 404),
+        ("/v1/nowhere", None, 404),
+    ],
+)
+def test_every_error_forbids_browsers_to_guess_its_type(
+    program: Program, path: str, body: bytes | None, status: int | None
+) -> None:
+    response = httpx.request("GET" if body is None else "POST", program.url + path, content=body, headers=program.auth)
+    assert response.headers.get("x-content-type-options") == (None if status is None else "nosniff")
+    assert response.status_code == (status or 200)
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+def test_cookies_of_a_provider_do_not_reach_the_client(tmp_path: Path, status: str) -> None:
+    whole = json.dumps({"id": "x", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "content": []}).encode()
+    cookies = b"\r\nset-cookie: a=1\r\nSet-Cookie2: b=2\r\nx-kept: 1\r\n"
+    with RawProvider([http_response(whole, status=status).replace(b"\r\n", cookies, 1)]) as provider:
+        running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+        try:
+            for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/messages"):
+                response = httpx.post(running.url + path, json={"model": "m", "messages": []}, headers=running.auth)
+                assert response.headers.get("x-kept") == "1"
+                assert not [name for name in response.headers if name.startswith("set-cookie")]
+        finally:
+            assert running.stop() == 0
+
+
+MESSAGE = b'{"role":"user","content":"hi"}'
+HUGE = {
+    "300,000 messages": b'{"model":"m","messages":[' + b",".join([MESSAGE] * 300_000) + b"]}",
+    "one string": b'"' + b"a" * 60_000_000 + b'"',
+    "broken at its end": b'{"model":"m","messages":[{"role":"user","content":"' + b"a" * 40_000_000 + b'"}]',
+    "many parts": b'{"model":"m","messages":[{"role":"user","content":[' + b",".join([b"{}"] * 1_000_000) + b"]}]}",
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_other_clients_do_not_wait_while_a_huge_body_is_refused(program: Program, kind: str) -> None:
+    body = HUGE[kind]
+    began = time.process_time()
+    with pytest.raises(WireError) as refused:
+        check(Wire.CHAT, body, MAX_ITEMS)
+    inline_s = time.process_time() - began
+    with ThreadPoolExecutor(1) as sending, httpx.Client(base_url=program.url) as other:
+        answer = sending.submit(post_raw, program, body)
+        longest_s = 0.0
+        while not answer.done():
+            longest_s = max(longest_s, delay_of(program, other))
+    assert answer.result() == refused.value.status
+    # Decoding in the event loop, or in a thread, would delay the other client by `inline_s`.
+    assert longest_s < max(0.05, inline_s / 3)
+
+
+def post_raw(program: Program, body: bytes) -> int:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n%bcontent-length: %d\r\n\r\n" % (AUTH, len(body))
+    with connected(program) as connection:
+        connection.sendall(head)
+        connection.sendall(body)
+        return read_response(connection)[0].status
+
+
+def delay_of(program: Program, client: httpx.Client) -> float:
+    """How long the program keeps a client waiting: by the clock, but not longer than its own processor time, because the machine
+    may be busy with other processes."""
+    used, began = processor_s(program), time.monotonic()
+    assert client.get("/healthz").status_code == 200
+    return min(time.monotonic() - began, processor_s(program) - used)
+
+
+def processor_s(program: Program) -> float:
+    assert program.process is not None
+    user, system = Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

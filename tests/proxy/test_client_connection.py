@@ -47,7 +47,7 @@ async def test_requests_sent_ahead_are_answered_in_the_order_they_came() -> None
     with fail_after(60):
         async with serving(slow_first) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET /slow HTTP/1.1\r\n\r\n" + post(b"body") + b"GET /last HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /slow HTTP/1.1\r\nhost: h\r\n\r\n" + post(b"body") + b"GET /last HTTP/1.1\r\nhost: h\r\n\r\n")
             await asyncio.sleep(0.02)
             assert order == []
             let_go.set()
@@ -61,17 +61,16 @@ async def test_a_body_is_read_whole_however_it_comes() -> None:
         async with serving(echo) as (_, port):
             whole = post(b"hello world")
             assert (await ask(port, whole[:30], whole[30:-4], whole[-4:]))[2] == b"POST /x hello world"
-            chunked = (
-                b"POST /c HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n"
-            )
+            chunked = b"POST /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+            chunked += b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n"
             assert (await ask(port, chunked))[2] == b"POST /c hello world"
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cuts=st.lists(st.integers(1, 220), max_size=6))
 def test_any_split_of_the_bytes_gives_the_same_answers(cuts: list[int]) -> None:
-    chunked = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-    sent = post(b"first", b"a: 1", b"a: 2") + chunked + b"GET /%41?q=1 HTTP/1.1\r\n\r\n"
+    chunked = b"POST /c HTTP/1.1\r\nhost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    sent = post(b"first", b"a: 1", b"a: 2") + chunked + b"GET /%41?q=1 HTTP/1.1\r\nhost: h\r\n\r\n"
     places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
 
     async def exchange() -> list[bytes]:
@@ -93,7 +92,7 @@ async def test_a_client_that_asks_first_is_told_to_go_on_only_when_its_body_is_w
     async def refuse(client: Client) -> None:
         client.respond(401, PLAIN, b"no")
 
-    head = b"POST /x HTTP/1.1\r\nexpect: 100-Continue\r\ncontent-length: 3\r\n\r\n"
+    head = b"POST /x HTTP/1.1\r\nhost: h\r\nexpect: 100-Continue\r\ncontent-length: 3\r\n\r\n"
     with fail_after(60):
         async with serving(echo) as (_, port):
             reader, writer = await connected(port)
@@ -113,7 +112,7 @@ async def test_a_body_over_the_limit_is_refused_and_the_answer_can_still_be_read
         async with serving(echo) as (_, port):
             chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
             reader, writer = await connected(port)
-            writer.write(b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 500)
+            writer.write(b"POST /x HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 500)
             writer.write(b"0\r\n\r\n")
             await writer.drain()
             status, fields, body = await read_response(reader)
@@ -153,20 +152,20 @@ async def test_a_body_that_does_not_come_is_a_408() -> None:
 
     with fail_after(60):
         async with serving(impatient) as (_, port):
-            assert (await ask(port, b"POST /x HTTP/1.1\r\ncontent-length: 5\r\n\r\nab"))[0] == 408
+            assert (await ask(port, b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nab"))[0] == 408
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET / HTTP/1.1\r\nx: " + b"a" * (MAX_HEAD_BYTES + 1) + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nx: " + b"a" * (2 * MAX_HEAD_BYTES),
-        b"GET /" + b"a" * (2 * MAX_HEAD_BYTES) + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: h\r\nx: " + b"a" * (MAX_HEAD_BYTES + 1) + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: h\r\nx: " + b"a" * (2 * MAX_HEAD_BYTES),
+        b"GET /" + b"a" * (2 * MAX_HEAD_BYTES) + b" HTTP/1.1\r\nhost: h\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01",
-        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        b"POST / HTTP/1.1\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\nabc",
-        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET / HTTP/1.1\r\nhost: h\r\nno colon\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
     ],
 )
 async def test_what_is_no_request_or_has_no_end_is_refused_and_hung_up_on(sent: bytes) -> None:
@@ -197,7 +196,7 @@ async def test_the_answer_to_head_has_the_length_and_no_body() -> None:
         async with serving(echo) as (_, port):
             reader, writer = await connected(port)
             for _ in range(2):
-                writer.write(b"HEAD /x HTTP/1.1\r\n\r\n")
+                writer.write(b"HEAD /x HTTP/1.1\r\nhost: h\r\n\r\n")
                 status, fields, _ = await read_response(reader, has_body=False)
                 assert (status, fields["content-length"]) == (200, str(len(b"HEAD /x ")))
 
@@ -211,7 +210,7 @@ async def test_an_old_client_gets_no_chunks_and_a_closed_connection() -> None:
 
     with fail_after(60):
         async with serving(stream) as (_, port):
-            status, fields, body = await ask(port, b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+            status, fields, body = await ask(port, b"GET / HTTP/1.0\r\nhost: h\r\nconnection: keep-alive\r\n\r\n")
             assert (status, fields["connection"], body) == (200, "close", b"one two")
             assert "transfer-encoding" not in fields
 
@@ -230,11 +229,11 @@ async def test_every_piece_of_a_stream_leaves_on_its_own() -> None:
     with fail_after(60):
         async with serving(stream) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             assert (await reader.readuntil(b"first\r\n")).endswith(b"\r\n\r\n5\r\nfirst\r\n")
             seen.set()
             assert await reader.readexactly(5) == b"0\r\n\r\n"
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             assert (await read_response(reader))[2] == b"first"
 
 
@@ -247,9 +246,9 @@ async def test_a_declared_length_is_kept_to_and_a_missing_rest_closes_the_connec
     with fail_after(60):
         async with serving(short) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET /whole HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /whole HTTP/1.1\r\nhost: h\r\n\r\n")
             assert (await read_response(reader))[2] == b"abcde"
-            writer.write(b"GET /short HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /short HTTP/1.1\r\nhost: h\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             assert await reader.read() == b"abc"
 
@@ -264,8 +263,8 @@ async def test_repeated_fields_are_joined_and_names_are_lower_case() -> None:
 
     with fail_after(60):
         async with serving(tell) as (_, port):
-            await ask(port, b"GET / HTTP/1.1\r\nX-A: 1\r\nx-a: 2\r\nX-B: caf\xe9\r\n\r\n")
-    assert seen == [({"x-a": "1, 2", "x-b": "caf\xe9"}, "127.0.0.1")]
+            await ask(port, b"GET / HTTP/1.1\r\nhost: h\r\nX-A: 1\r\nx-a: 2\r\nX-B: caf\xe9\r\n\r\n")
+    assert seen == [({"host": "h", "x-a": "1, 2", "x-b": "caf\xe9"}, "127.0.0.1")]
 
 
 @pytest.mark.anyio
@@ -280,7 +279,7 @@ async def test_a_header_with_a_line_break_is_never_sent() -> None:
     with fail_after(60):
         async with serving(smuggle) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             await raised.wait()
             assert b"cookie" not in await reader.read()
 
@@ -288,11 +287,11 @@ async def test_a_header_with_a_line_break_is_never_sent() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("upgrade", [b"websocket", b"h2c"])
 async def test_another_protocol_is_not_spoken_and_the_request_is_served_as_it_is(upgrade: bytes) -> None:
-    offer = b"GET /a HTTP/1.1\r\nconnection: Upgrade\r\nupgrade: " + upgrade + b"\r\n\r\n"
+    offer = b"GET /a HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: " + upgrade + b"\r\n\r\n"
     with fail_after(60):
         async with serving(echo) as (_, port):
             reader, writer = await connected(port)
-            writer.write(offer + b"GET /b HTTP/1.1\r\n\r\n")
+            writer.write(offer + b"GET /b HTTP/1.1\r\nhost: h\r\n\r\n")
             assert (await read_response(reader))[2] == b"GET /a "
             assert (await read_response(reader))[2] == b"GET /b "
 
@@ -303,11 +302,11 @@ async def test_a_body_of_tiny_chunks_is_read_whole_and_what_follows_it_too() -> 
         body = await client.read(1_000_000, 5)
         client.respond(200, PLAIN, b"%d %d" % (len(body), body.count(b"x")))
 
-    one = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n"
+    one = b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n"
     with fail_after(60):
         async with serving(measure) as (_, port):
             reader, writer = await connected(port)
-            writer.write(one * 2 + b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n")
+            writer.write(one * 2 + b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
             answers = [(await read_response(reader))[2] for _ in range(3)]
             assert answers == [b"50000 50000", b"50000 50000", b"0 0"]
             assert await reader.read() == b""

@@ -32,7 +32,7 @@ async def test_a_client_that_leaves_cancels_whoever_works_for_it() -> None:
     with fail_after(60):
         async with serving(endless) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
             assert await ended
@@ -56,7 +56,7 @@ async def test_leaving_is_noticed_also_behind_requests_that_were_sent_ahead() ->
     with fail_after(60):
         async with serving(second_is_endless) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET /first HTTP/1.1\r\n\r\nGET /second HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /first HTTP/1.1\r\nhost: h\r\n\r\nGET /second HTTP/1.1\r\nhost: h\r\n\r\n")
             await read_response(reader)
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
@@ -80,7 +80,7 @@ async def test_work_that_is_no_longer_watched_goes_on_without_its_client() -> No
     with fail_after(60):
         async with serving(record) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
             await left.wait()
@@ -99,7 +99,7 @@ async def test_a_client_that_leaves_while_sending_is_noticed() -> None:
     with fail_after(60):
         async with serving(wait) as (_, port):
             _, writer = await connected(port)
-            writer.write(b"POST /x HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc")
+            writer.write(b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nabc")
             await writer.drain()
             writer.close()
             await noticed.wait()
@@ -120,7 +120,7 @@ async def test_whoever_writes_waits_for_a_client_that_does_not_read() -> None:
     with fail_after(60):
         async with serving(flood) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             before = -1
             while before != written or not written:
                 before = written
@@ -139,7 +139,7 @@ async def test_a_response_that_breaks_off_does_not_look_whole() -> None:
     with fail_after(60):
         async with serving(fail) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             answer = await reader.read()
             assert answer.endswith(b"4\r\nsome\r\n")
 
@@ -156,7 +156,7 @@ async def test_silent_connections_are_closed_and_busy_ones_are_not() -> None:
         async with serving(slow) as (listener, port):
             idle_reader, _ = await connected(port)
             busy_reader, busy_writer = await connected(port)
-            busy_writer.write(b"GET /busy HTTP/1.1\r\n\r\n")
+            busy_writer.write(b"GET /busy HTTP/1.1\r\nhost: h\r\n\r\n")
             while len(listener.tasks) < 1 or len(listener.connections) < 2:
                 await asyncio.sleep(0.005)
             later = asyncio.get_running_loop().time() + KEEP_ALIVE_S + 1
@@ -176,7 +176,7 @@ async def test_the_rest_of_a_request_that_was_refused_is_not_waited_for_for_ever
     with fail_after(60):
         async with serving(refuse) as (listener, port):
             reader, writer = await connected(port)
-            writer.write(b"POST / HTTP/1.1\r\ncontent-length: 100\r\n\r\nabc")
+            writer.write(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\nabc")
             assert (await read_response(reader))[0] == 401
             assert listener.connections
             check_all(listener, asyncio.get_running_loop().time() + LINGER_S + 1)
@@ -201,7 +201,7 @@ async def test_a_listener_that_closes_lets_running_answers_finish_and_takes_noth
         async with serving(slow) as (listener, port):
             reader, writer = await connected(port)
             idle_reader, _ = await connected(port)
-            writer.write(b"GET /a HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /a HTTP/1.1\r\nhost: h\r\n\r\n")
             await begun.wait()
             closing = asyncio.create_task(listener.close(5, asyncio.Event()))
             assert await idle_reader.read() == b""
@@ -230,7 +230,7 @@ async def test_answers_that_take_too_long_are_stopped_when_the_listener_closes(h
     with fail_after(60):
         async with serving(endless) as (listener, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
             await begun.wait()
             if hurries:
                 hurry.set()
@@ -251,7 +251,7 @@ async def test_a_client_that_reads_no_answers_gets_no_more_of_them_than_fit() ->
     with fail_after(60):
         async with serving(serve) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 1000)
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n" * 1000)
             await writer.drain()
             before = -1
             while served != before:
@@ -276,7 +276,7 @@ async def test_what_a_client_that_left_had_sent_ahead_is_not_served() -> None:
     with fail_after(20):
         async with serving(serve) as (listener, port):
             _, writer = await connected(port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 3)
+            writer.write(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n" * 3)
             while not served:
                 await asyncio.sleep(0)
             writer.transport.abort()

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.training import Rejection, RoleKind, TurnRole, rejection
-from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind, cut_note
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (
     BatchState,
@@ -185,7 +185,8 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
         Rejection.OLD_POLICY: new_turn(stamp=Stamp(1, 4, "", ())),
         Rejection.TAUGHT: new_turn(stamp=NOW),
     }
-    found = await store.judged(*good, *bad.values())
+    cut = new_turn(stamp=NOW, error=cut_note(3, 4))
+    found = await store.judged(*good, cut, *bad.values())
     unjudged, unknown = new_turn(stamp=NOW), new_turn(stamp=NOW)
     await store.record(unjudged, unknown)
     store.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.UNDECIDED, None))
@@ -193,8 +194,8 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     store.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
     store.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
     chosen = store.batches.eligible(1, 7, max_lag=2, limit=10)
-    assert chosen == EligibleTurns((found[1], found[0]), dict.fromkeys(bad, 1))
-    for reason, turn in bad.items():
+    assert chosen == EligibleTurns((found[1], found[0]), dict.fromkeys(bad, 1) | {Rejection.INCOMPLETE: 2})
+    for reason, turn in [*bad.items(), (Rejection.INCOMPLETE, cut)]:
         whole, standing = store.reader.turn(turn.id), store.reader.standing_of(turn.id)
         assert whole is not None
         assert standing is not None

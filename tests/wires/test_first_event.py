@@ -52,6 +52,12 @@ def test_a_stream_that_ends_without_an_event_is_no_answer(stream: bytes) -> None
         begins_answer(stream, is_all=True)
 
 
+def test_endless_lines_without_data_are_relayed_undecided() -> None:
+    lines = b"id: 1\n" * MAX_LOOK_BYTES
+    assert not begins_answer(lines[: MAX_LOOK_BYTES // 2])
+    assert begins_answer(lines)
+
+
 @pytest.mark.parametrize("opening", [b"data: ", b"<html>"])
 def test_a_first_line_beyond_all_measure_is_relayed_undecided(opening: bytes) -> None:
     assert begins_answer(opening + b"x" * MAX_LOOK_BYTES)

@@ -4,7 +4,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires import TailHold
-from metaclaw.wires.sse import MAX_HELD_LINE_BYTES, Event, EventParser, event_bytes
+from metaclaw.wires.sse import MAX_HELD_LINE_BYTES, MAX_TAIL_BYTES, Event, EventParser, event_bytes
 
 
 def parse(data: bytes) -> list[Event]:
@@ -84,6 +84,16 @@ def test_a_keep_alive_is_not_kept() -> None:
 def test_data_that_names_its_event_flows_before_its_line_is_over() -> None:
     for said in (b'data: {"type":"response.created","n":', b'event: response.created\ndata: {"n":', b'event: x\r\ndata: {"n":'):
         assert TailHold(Wire.RESPONSES).feed(said) == said
+
+
+@pytest.mark.parametrize("size", [1000, 100_003, MAX_TAIL_BYTES])
+def test_a_long_terminal_event_flows_but_for_its_end(size: int) -> None:
+    event = b"event: response.completed\ndata: " + b"x" * MAX_TAIL_BYTES + b"\n\n"
+    hold = TailHold(Wire.RESPONSES)
+    released = b"".join(hold.feed(event[at : at + size]) for at in range(0, len(event), size))
+    assert hold.is_complete
+    assert released + hold.held() == event
+    assert 2 < len(hold.held()) < MAX_TAIL_BYTES
 
 
 def test_a_line_is_held_up_to_a_limit_and_quickly() -> None:

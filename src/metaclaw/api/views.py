@@ -93,6 +93,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         "enforced": [enforced_view(rule) for rule in (() if turn.enforcement is None else turn.enforcement.rules)],
         "attempts": [attempt.id for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)],
         "provider_wire": turn.provider_wire.value,
+        "truncated": turn.is_cut,
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
         "said": _readable(exchange.said),

@@ -82,6 +82,8 @@ class TurnAttributes(Protocol):
     def provider(self) -> str: ...
     @property
     def tokens(self) -> object | None: ...
+    @property
+    def is_cut(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def rejection(
     rejected. None accepts every provider."""
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
-        (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
+        (turn.end is not TurnEnd.COMPLETED or turn.is_cut, Rejection.INCOMPLETE),
         (standing.role is not None and standing.role.kind is RoleKind.SUPPORT, Rejection.SUPPORT),
         (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
         (standing.is_aged, Rejection.OLD_GENERATION),

@@ -216,7 +216,8 @@ class Opener:
             return RelayedAnswer(reply, headers, renamed)
         if is_stream(reply.headers, asked=incoming.stream):
             return RelayedAnswer(reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply)))
-        return RelayedAnswer(reply, headers, renamed, facts=await _read(provider, reply, read_facts(builder, reply)))
+        facts, excess = await _read(provider, reply, read_facts(builder, reply))
+        return RelayedAnswer(reply, headers, renamed, excess, facts)
 
     async def _translate(
         self, builder: TurnBuilder, provider: HttpProvider, model: str, wires: frozenset[Wire] | None = None
@@ -330,9 +331,13 @@ async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
     return seen
 
 
-async def read_facts(builder: TurnBuilder, reply: Reply) -> Facts:
-    """Read a whole answer in the client's own wire into the builder."""
-    body = await builder.gather(reply)
+async def read_facts(builder: TurnBuilder, reply: Reply) -> tuple[Facts, bytes | None]:
+    """Read a whole answer in the client's own wire into the builder. If it is too long to be held, nothing is known of it: then it
+    is read up to the second value, the first chunk that does not fit."""
+    excess = await builder.gather_or_stop(reply)
+    if excess is not None:
+        return Facts(), excess
+    body = builder.provider_bytes
     if not body:
         raise UpstreamError("the answer is empty", code="upstream_empty")
     try:
@@ -342,7 +347,7 @@ async def read_facts(builder: TurnBuilder, reply: Reply) -> Facts:
     facts = whole_facts(builder.incoming.wire, json)
     if facts.error is not None:
         raise reported_error(json) if json.get("error") else UpstreamError(facts.error)
-    return facts
+    return facts, None
 
 
 async def read_completion(builder: TurnBuilder, reply: Reply, wire: Wire) -> Completion:

@@ -16,6 +16,7 @@ from metaclaw.domain.turn import Scope, Turn, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
+from metaclaw.proxy.answer_record import RecordBudget
 from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.held_rules import HeldRule
@@ -66,6 +67,7 @@ class Pipeline:
     acknowledgements: Acknowledgements | None = None
     similarity: Similarity | None = None
     enforcer: Enforcer | None = None
+    records: RecordBudget = field(default_factory=RecordBudget)
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request and record exactly one turn in the ledger, also if the answer fails or is cut off.
@@ -75,6 +77,7 @@ class Pipeline:
         origin = self.origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         rules: tuple[HeldRule, ...] = ()
+        builder: TurnBuilder | None = None
         self.metrics.in_flight += 1
         if self.attendant is not None:
             self.attendant.began(origin.kind)
@@ -87,12 +90,22 @@ class Pipeline:
                 nearness = await _unless_stopped(self.similarity.near(query, origin.scope))
             placed = self.placer.place(incoming, origin, nearness, query=query)
             builder = TurnBuilder(
-                turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed
+                turn_id,
+                incoming,
+                origin,
+                placed.stamp,
+                placed.placements,
+                placed.splices,
+                placed.draws,
+                placed.listed,
+                budget=self.records,
             )
             if self.enforcer is not None:
                 rules = self.enforcer.rules_for(incoming, origin, placed.stamp)
                 if rules and not self.enforcer.can_hold(incoming):
                     builder.not_held, rules = rules, ()
+                if rules:
+                    builder.require_whole()
                 builder.true_answers = await _unless_stopped(self.enforcer.histories(incoming, origin))
             if self.acknowledgements is not None:
                 builder.footer = self.acknowledgements.footer(incoming, origin)
@@ -114,9 +127,11 @@ class Pipeline:
             if self.attendant is not None:
                 self.attendant.ended()
             self.origins.finished(origin, recorded, end)
+            if builder is not None:
+                builder.release()
         if origin.ends_session:
             await self._end(origin.session)
-        if builder.end is not TurnEnd.CANCELLED:
+        if builder.end is not TurnEnd.CANCELLED and not _breaks_off(builder, client):
             client.finish(tail)
         # After the response, so that the client does not wait for it; before its next request, which this loop reads later.
         if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
@@ -180,11 +195,18 @@ class Pipeline:
             self.placer.forget((session,))
 
 
+def _breaks_off(builder: TurnBuilder, client: Client) -> bool:
+    """Whether a whole answer failed after its beginning was sent: only closing the connection shows the client that."""
+    return client.started and builder.end is TurnEnd.FAILED and not builder.streamed
+
+
 def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamError) -> bytes:
     """Report a failure in the client's wire: as a response if none has begun, else as an event in the stream."""
     builder.fail(error.status, str(error))
     log.info("turn_failed turn=%s provider=%s status=%d error=%s", builder.id, builder.provider or "-", error.status, error)
     wire = wire_format(builder.incoming.wire)
+    if _breaks_off(builder, client):
+        return b""
     if client.started:
         # The provider may have stopped in the middle of an event; a blank line ends it.
         tail = b"\n\n" + wire.error_event(str(error), error.code)

@@ -14,15 +14,30 @@ import msgspec
 
 from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.turn import Draw, Enforcement, Exchange, Origin, Placement, Splice, Stamp, Times, TrueAnswer, Turn, TurnEnd
+from metaclaw.domain.turn import (
+    Draw,
+    Enforcement,
+    Exchange,
+    Origin,
+    Placement,
+    Splice,
+    Stamp,
+    Times,
+    TrueAnswer,
+    Turn,
+    TurnEnd,
+    cut_note,
+)
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Headers, Reply
+from metaclaw.proxy.answer_record import MAX_RECORD_BYTES, AnswerRecord, RecordBudget, RecordTooLongError
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.upstream import pour
 from metaclaw.wires import Facts, Footer, TailHold, collect, deltas_of, parse_error, streamed_facts, wire_format
 
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_TRANSLATED_BYTES: Final = 64 * 1024 * 1024
+"""The most of a stream that is translated: some wires repeat the whole answer at its end."""
 SSE_HEADERS: Final[RawHeaders] = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 JSON_HEADERS: Final[RawHeaders] = [(b"content-type", b"application/json")]
 BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -65,59 +80,102 @@ class TurnBuilder:
     """Held rules whose check could not be run, and why."""
     not_held: Sequence[HeldRule] = ()
     """Held rules that cannot be enforced for this request."""
-    _provider_chunks: list[bytes] = field(default_factory=list)
-    _provider_size: int = 0
-    _client_chunks: list[bytes] | None = None
+    budget: RecordBudget = field(default_factory=RecordBudget)
+    _said: AnswerRecord = field(init=False)
+    _seen: AnswerRecord | None = None
     _first_byte_s: float | None = None
 
     def __post_init__(self) -> None:
         self.provider_wire, self.model, self.streamed = self.incoming.wire, self.incoming.model, self.incoming.stream
+        self._said = AnswerRecord(self.budget)
+
+    def require_whole(self) -> None:
+        """From now on the provider's bytes are needed as a whole: too many of them are an error instead of a cut record."""
+        self._said.must_be_whole = True
+
+    def allow_cut(self) -> None:
+        """The provider's bytes so far were sent: their record may be cut."""
+        self._said.must_be_whole = False
 
     def add_provider_bytes(self, data: bytes) -> None:
-        """Record bytes from the provider. Raises UpstreamError beyond MAX_ANSWER_BYTES."""
+        """Record bytes from the provider. Raises UpstreamError if they are too many and are needed as a whole."""
         if self._first_byte_s is None:
             self._first_byte_s = time.perf_counter() - self.incoming.began
-        self._provider_chunks.append(data)
-        self._provider_size += len(data)
-        if self._provider_size > MAX_ANSWER_BYTES:
-            raise UpstreamError(f"provider {self.provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer; it was cut off")
+        try:
+            self._said.add(data)
+        except RecordTooLongError as error:
+            raise self.too_long(MAX_RECORD_BYTES) from error
+
+    def too_long(self, max_bytes: int) -> UpstreamError:
+        """The error of an answer that has to be held, and is too long for that."""
+        return UpstreamError(f"provider {self.provider} sent more than {max_bytes} bytes in one answer; it was cut off")
 
     async def gather(self, reply: Reply) -> bytes:
-        """Record all of a reply and return its bytes."""
+        """Record all of a reply and return its bytes. Raises UpstreamError if they are too many."""
+        self.require_whole()
         async for chunk in reply.chunks():
             self.add_provider_bytes(chunk)
         return self.provider_bytes
 
+    async def gather_or_stop(self, reply: Reply) -> bytes | None:
+        """Record all of a reply; None at its end. If a chunk does not fit, stop before it and return it."""
+        may_stop, self._said.must_be_whole = not self._said.must_be_whole, True
+        async for chunk in reply.chunks():
+            if may_stop and not self._said.has_room(len(chunk)):
+                return chunk
+            self.add_provider_bytes(chunk)
+        return None
+
     def begin_attempt(self, provider: str) -> None:
         """Record which provider is asked now, and drop the bytes of the one before it."""
         self.provider = provider
-        if self._provider_chunks:
+        if self._said.size:
             self.drop_provider_bytes()
 
     def drop_provider_bytes(self) -> None:
         """Drop the provider's bytes so far: they are not relayed."""
-        self._provider_chunks, self._provider_size, self._first_byte_s = [], 0, None
+        self._said.release()
+        self._said, self._first_byte_s = AnswerRecord(self.budget, must_be_whole=self._said.must_be_whole), None
 
     def add_client_bytes(self, data: bytes) -> None:
         """Record bytes shown to the client, if they differ from the provider's."""
-        if self._client_chunks is None:
-            self._client_chunks = []
-        self._client_chunks.append(data)
+        if self._seen is None:
+            self._seen = AnswerRecord(self.budget)
+        self._seen.add(data)
 
     def drop_client_bytes(self) -> None:
         """Record that the client was shown exactly the provider's bytes."""
-        self._client_chunks = None
+        if self._seen is not None:
+            self._seen.release()
+        self._seen = None
 
     def add_error_bytes(self, data: bytes) -> None:
         """Record our error, shown to the client after the part of the provider's bytes that was relayed."""
-        if self._client_chunks is None:
-            self._client_chunks = [self.provider_bytes[: self.relayed_bytes]]
-        self._client_chunks.append(data)
+        if self._seen is None:
+            self.add_client_bytes(self.provider_bytes[: self.relayed_bytes])
+        self.add_client_bytes(data)
+
+    def release(self) -> None:
+        """Free the records: the turn is written, or waits in the ledger's memory."""
+        self.drop_provider_bytes()
+        self.drop_client_bytes()
 
     @property
     def provider_bytes(self) -> bytes:
-        """All bytes from the provider so far."""
-        return b"".join(self._provider_chunks)
+        """All bytes from the provider so far; only the first of them if the record was cut."""
+        return self._said.kept()
+
+    @property
+    def provider_size(self) -> int:
+        """The number of bytes from the provider so far."""
+        return self._said.size
+
+    def facts_of_stream(self, tail: bytes) -> Facts:
+        """The facts of a relayed stream that ends with `tail`."""
+        if not self._said.is_cut:
+            return streamed_facts(self.incoming.wire, self.provider_bytes)
+        begin, end = self._said.edges()
+        return streamed_facts(self.incoming.wire, begin + b"\n\n" + max(end, tail, key=len))
 
     def fail(self, status: int, error: str) -> None:
         """Record that the answer failed."""
@@ -150,13 +208,13 @@ class TurnBuilder:
             provider_wire=self.provider_wire,
             status=self.status,
             end=self.end,
-            error=self.error,
+            error=self._trouble(),
             exchange=Exchange(
                 request=incoming.body,
                 splices=self.splices if self.translated is None else (),
                 translated=self.translated,
                 said=self.provider_bytes,
-                seen=None if self._client_chunks is None else b"".join(self._client_chunks),
+                seen=None if self._seen is None else self._seen.kept(),
             ),
             finish=self.finish,
             usage=self.usage,
@@ -171,6 +229,13 @@ class TurnBuilder:
             draws=self.draws,
             enforcement=self.enforcement,
         )
+
+    def _trouble(self) -> str | None:
+        cut = next((record for record in (self._said, self._seen) if record is not None and record.is_cut), None)
+        if cut is None:
+            return self.error
+        note = cut_note(len(cut.kept()), cut.size)
+        return note if self.error is None else f"{self.error}; {note}"
 
     def headers(self) -> RawHeaders:
         """The `x-metaclaw-*` header fields of the response."""
@@ -190,8 +255,8 @@ class TurnBuilder:
 class RelayedAnswer(msgspec.Struct, frozen=True, gc=False):
     """The provider answers in the client's wire; `headers` are those the client may see.
 
-    A stream has been read up to the end of `opening`. A whole answer has been read completely, and `facts` describes it. An error
-    response has neither.
+    A stream has been read up to the end of `opening`. A whole answer has been read completely, and `facts` describes it. A whole
+    answer that is too long to be held has both: it has been recorded up to `opening`. An error response has neither.
     """
 
     reply: Reply
@@ -255,9 +320,11 @@ def raw_headers(headers: Headers) -> RawHeaders:
 async def relay(builder: TurnBuilder, opened: RelayedAnswer, client: Client) -> bytes:
     """Send the provider's bytes to a client of the same wire."""
     raw = raw_headers(opened.headers) + builder.headers()
-    builder.streamed = opened.opening is not None
+    builder.streamed = opened.opening is not None and opened.facts is None
     builder.status = opened.status
     if opened.opening is not None:
+        if not builder.streamed:
+            return await _relay_long(builder, opened, opened.opening, raw, client)
         client.start(opened.status, raw)
         return await _relay_stream(builder, opened, opened.opening, client)
     return await _relay_whole(builder, opened, raw, client)
@@ -277,7 +344,7 @@ async def _relay_stream(builder: TurnBuilder, opened: RelayedAnswer, opening: by
             chunk = footer.feed(chunk)
             builder.add_client_bytes(chunk)
         released = hold.feed(chunk)
-        is_whole = hold.terminal and hold.held().endswith(BLANK_LINES)
+        is_whole = hold.is_complete
         if not released:
             return not is_whole
         builder.relayed_bytes += len(released)
@@ -298,8 +365,9 @@ async def _relay_stream(builder: TurnBuilder, opened: RelayedAnswer, opening: by
             client.send(released)
         if not footer.is_added:
             builder.drop_client_bytes()
-    settle_relayed(builder, terminal=hold.terminal)
-    return hold.held()
+    tail = hold.held()
+    settle_relayed(builder, terminal=hold.terminal, tail=tail)
+    return tail
 
 
 async def linger(chunks: AsyncIterator[bytes]) -> None:
@@ -312,9 +380,9 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
         return
 
 
-def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None) -> None:
+def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None, tail: bytes = b"") -> None:
     """Record finish reason, usage, id and model of a stream. Raises UpstreamError if it ended too early."""
-    facts = facts or streamed_facts(builder.incoming.wire, builder.provider_bytes)
+    facts = facts or builder.facts_of_stream(tail)
     builder.set_facts(facts)
     if facts.error is not None:
         builder.fail(builder.status, facts.error)
@@ -327,6 +395,22 @@ def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None 
 def broken_off(builder: TurnBuilder) -> UpstreamError:
     """The error of a stream that ended too early."""
     return UpstreamError(f"provider {builder.provider} ended its stream before the answer was complete")
+
+
+async def _relay_long(builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, headers: RawHeaders, client: Client) -> bytes:
+    """Send a whole answer that is too long to be held. Its last chunk is the tail."""
+    declared = [(b"content-length", value.encode("latin-1")) for name, value in opened.headers if name.lower() == "content-length"]
+    client.start(opened.status, headers + declared)
+    await client.write(builder.provider_bytes)
+    builder.allow_cut()
+    builder.add_provider_bytes(opening)
+    last = opening
+    async for chunk in opened.reply.chunks():
+        await client.write(last)
+        builder.add_provider_bytes(chunk)
+        last = chunk
+    builder.end = TurnEnd.COMPLETED
+    return last
 
 
 async def _relay_whole(builder: TurnBuilder, opened: RelayedAnswer, headers: RawHeaders, client: Client) -> bytes:
@@ -370,6 +454,7 @@ async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: Ch
     """Write an answer in the client's wire, streamed or whole as the client asked."""
     if request.stream:
         return await _render_stream(builder, deltas, request, client)
+    builder.require_whole()
     completion = collect([delta async for delta in deltas])
     builder.status = 200
     body = render_whole(builder, completion, request)
@@ -435,6 +520,8 @@ async def provider_deltas(builder: TurnBuilder, opening: bytes, chunks: AsyncIte
         yield delta
     async for chunk in chunks:
         builder.add_provider_bytes(chunk)
+        if builder.provider_size > MAX_TRANSLATED_BYTES:
+            raise builder.too_long(MAX_TRANSLATED_BYTES)
         for delta in reader.feed(chunk):
             yield delta
     for delta in reader.close():

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, se
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
-from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind, is_cut
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.learning import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
@@ -26,6 +26,7 @@ class TurnFacts:
     stamp: Stamp
     provider: str
     tokens: int | None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class TrainingBatch:
     note: str = ""
 
 
-_NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
+_NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider", "error")
 _FACTS = [turns.c[name] for name in _NAMES]
 
 _PAGE = 512
@@ -223,6 +224,7 @@ def _likely(generation: int, policy_version: int, max_lag: int, provider: str | 
     conditions = [
         turns.c.kind == TurnKind.MAIN.value,
         turns.c.outcome == TurnEnd.COMPLETED.value,
+        turns.c.error.is_(None),
         turns.c.generation <= generation,
         IS_CURRENT,
         turns.c.policy_version.between(policy_version - max_lag, policy_version),
@@ -268,4 +270,5 @@ def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
 
 def _facts(row: ResultRow) -> TurnFacts:
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp_of(row), unpack_text(row.provider), sampled)
+    end, provider = TurnEnd(row.outcome), unpack_text(row.provider)
+    return TurnFacts(TurnKind(row.kind), end, stamp_of(row), provider, sampled, is_cut(row.error))

@@ -299,6 +299,7 @@ class WriterThread:
             items = self._queue.take()
             if items:
                 self._serve(items)
+                del items  # a long answer would stay in memory until the next one
             elif self._queue.is_closed:
                 break
             else:

@@ -32,8 +32,8 @@ _HOP_BY_HOP = {
 _OURS = {"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"}
 _OUR_PREFIX = "x-metaclaw-"
 _NOT_SENT = _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
-# alt-svc would let the client bypass the proxy.
-_NOT_RETURNED = _HOP_BY_HOP | {"alt-svc"}
+# alt-svc would let the client bypass the proxy; a cookie would be stored for the proxy's own host.
+_NOT_RETURNED = _HOP_BY_HOP | {"alt-svc", "set-cookie", "set-cookie2"}
 
 
 def request_headers(headers: Headers) -> list[tuple[str, str]]:
@@ -53,7 +53,7 @@ def has_credentials(caller: Mapping[str, str]) -> bool:
 
 
 def reply_headers(headers: Headers) -> Headers:
-    """The provider's header fields for the client, without the hop-by-hop ones and `x-metaclaw-*`."""
+    """The provider's header fields for the client, without the hop-by-hop ones, cookies and `x-metaclaw-*`."""
     returned = [pair for pair in headers if _is_returned(pair[0])]
     nominated = _nominated(headers)
     return [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned

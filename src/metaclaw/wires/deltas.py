@@ -222,8 +222,12 @@ class PendingCall:
     index: int
     id: str
     name: str
-    arguments: str = ""
+    pieces: list[str] = field(default_factory=list)
     unsaid: str = ""
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
 
 
 class CallQueue:
@@ -247,7 +251,7 @@ class CallQueue:
                 raise UpstreamError("the provider sent a piece of a tool call that is not being made", code="upstream_garbage")
             call = PendingCall(delta.index, delta.id or f"call_{delta.index}", delta.name)
             self._calls.append(call)
-        call.arguments += delta.arguments
+        call.pieces.append(delta.arguments)
         call.unsaid += delta.arguments
 
     def is_next_due(self) -> bool:

@@ -248,6 +248,8 @@ def without_empty(value: Object, keys: Iterable[str] = ()) -> Object:
     return {key: inner for key, inner in value.items() if inner not in (None, []) or key in keys}
 
 
+_MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""An answer with more bytes in one event is not changed."""
 _JSON_BEGINS: Final = ("{", "[", "```json")
 
 
@@ -283,7 +285,11 @@ class Footer:
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes to send for these; an incomplete event waits for its end."""
-        events, self._buffer = split_events(self._buffer + chunk)
+        data = self._buffer + chunk
+        if self.is_added or not self.is_plain or len(data) > _MAX_WAITING_BYTES:
+            self._buffer, self.is_plain = b"", self.is_plain and self.is_added
+            return data
+        events, self._buffer = split_events(data)
         return b"".join(map(self._event, events))
 
     def close(self) -> bytes:

@@ -13,7 +13,7 @@ from metaclaw.wires.format import reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"
-MAX_EVENT_BYTES = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
 """A stream with a larger event is treated as garbage, so that it does not fill the memory."""
 
 
@@ -191,7 +191,7 @@ def begins_answer(data: bytes, *, is_all: bool = False) -> bool:
             return _is_stream_at_all(data, is_all=is_all)
     if is_all:
         raise UpstreamError("the stream ended before its first event", code="upstream_empty")
-    return False
+    return len(data) > MAX_LOOK_BYTES
 
 
 def _is_answer(value: bytes, *, names_error: bool) -> bool:
@@ -217,9 +217,13 @@ def _is_stream_at_all(data: bytes, *, is_all: bool) -> bool:
 _TYPED = (b'data: {"type":"', b'data: {"type": "', b'data:{"type":"', b'data:{"type": "')
 MAX_HELD_LINE_BYTES = 1024 * 1024
 """A longer line is released undecided, so that it does not fill the memory."""
+MAX_TAIL_BYTES = 4 * 1024 * 1024
+_LEAST_TAIL_BYTES = 64 * 1024
+"""Of a longer tail, only the last bytes are held: an event counts for the client when it has its end."""
 
 
 _EVENT_ENDS = (b"\n\n", b"\n\r\n")
+_BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _UNDECIDED = (b"id:", b"retry:")
 _COLON, _RETURN, _FEED = b":\r\n"
 
@@ -270,7 +274,7 @@ class TailHold:
         if self._held:
             if self.terminal or self._only_longer(data):
                 self._held += data
-                return b""
+                return b"" if len(self._held) <= MAX_TAIL_BYTES else self._shorten()
             data = bytes(self._held) + data
         elif data.endswith(_EVENT_ENDS) and not has_any(data, self._marks) and not self._fresh:
             # The fast path for nearly every chunk: complete events, none of which can be terminal.
@@ -283,6 +287,18 @@ class TailHold:
             return data
         self._held = bytearray(data[cut:]) if self._awaits_end or self.terminal else data[cut:]
         return data[:cut]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the terminal event has its end."""
+        return self.terminal and self._held.endswith(_BLANK_LINES)
+
+    def _shorten(self) -> bytes:
+        """Release all but the last bytes of a long terminal event."""
+        cut = len(self._held) - _LEAST_TAIL_BYTES
+        released = bytes(self._held[:cut])
+        self._held = self._held[cut:]
+        return released
 
     def held(self) -> bytes:
         """The bytes that are not released: the tail, or an undecided line."""

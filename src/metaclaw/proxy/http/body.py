@@ -226,7 +226,22 @@ MAX_ITEMS = 20_000
 _BYTES_PER_ITEM = 200
 """A body with fewer bytes per allowed item is decoded without counting its commas first."""
 _COMMAS_PER_ITEM = 20
+MAX_INLINE_BYTES = 4 * 1024 * 1024
+"""A larger body is checked in a child process before it is decoded (`body_check`), so that a refusal does not stall the event
+loop. So is a body above `SMALL_BYTES` that has many values, or that only the lenient decoder might read."""
+SMALL_BYTES = 256 * 1024
+_MANY_COMMAS = 50_000
 _TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
+
+
+class NotStrictError(Exception):
+    """The strict decoder refused the body."""
+
+
+def is_costly(body: bytes) -> bool:
+    """Whether decoding this body may stall the event loop."""
+    size = len(body)
+    return size > SMALL_BYTES and (size > MAX_INLINE_BYTES or body.count(b",") > _MANY_COMMAS)
 
 
 class Listed(Sequence[Json]):
@@ -282,8 +297,9 @@ class Body(dict[str, Json]):
             raise _too_many(self.max_items)
 
 
-def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
-    """Decode a body. Raises WireError if it is not a JSON object, or has more than `max_items` items (413)."""
+def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: bool = True) -> Body:
+    """Decode a body. Raises WireError if it is not a JSON object, or has more than `max_items` items (413). Unless `is_lenient`,
+    raises NotStrictError where only a lenient decoder might read it."""
     key = wire_format(wire).list_key
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
@@ -291,9 +307,17 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
         found = _read_in_part(key, body, max_items)
     except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
         found = None  # decode all of it: either that works, or it gives the error message
-    fields, listed = (parse_object(body), None) if found is None else found
+    fields, listed = (parse_object(body, is_lenient=is_lenient), None) if found is None else found
     count = _count(fields, key) + (0 if listed is None else len(listed))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
+
+
+def check(wire: Wire, body: bytes, max_items: int) -> None:
+    """Raise the WireError that `read`, or counting the parts of messages, raises for this body."""
+    found = read(wire, body, max_items)
+    messages = found.get(wire_format(wire).list_key) if found.listed is None else found.listed
+    if isinstance(messages, Sequence) and not isinstance(messages, str):
+        found.take_parts(sum(map(count_parts, messages)))
 
 
 def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
@@ -373,11 +397,13 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     return fields, Listed([body[start:stop] for start, stop in spans], spans)
 
 
-def parse_object(body: bytes) -> dict[str, Json]:
+def parse_object(body: bytes, *, is_lenient: bool = True) -> dict[str, Json]:
     """Decode a JSON object. Raises WireError for anything else."""
     try:
         value = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not is_lenient:
+            raise NotStrictError from error
         value = parse_leniently(body)
     except RecursionError as error:
         raise WireError("the JSON body is nested too deeply") from error

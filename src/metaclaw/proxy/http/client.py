@@ -20,6 +20,9 @@ UNASKED_BYTES = 1024 * 1024
 
 _STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
 _BODILESS = frozenset((204, 304))
+_LARGE_BYTES = 1024 * 1024
+_PACKED_BYTES = 256 * 1024
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +147,7 @@ class Client:
         if self._size > max_bytes:
             raise too_large(max_bytes)
         pieces, self._pieces = self._pieces, []
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return await _join(pieces, self._size)
 
     async def _read_rest(self, max_bytes: int, timeout_s: float) -> None:
         self._limit = max_bytes
@@ -260,6 +263,8 @@ class Client:
     def _head(self, status: int, headers: RawHeaders) -> bytes:
         if not self.is_whole:
             self.keeps = False  # the rest of this request would be parsed as the next one
+        if status >= 400:
+            headers = [field for field in headers if field[0].lower() != _NOSNIFF[0]] + [_NOSNIFF]
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
         lines += [b"%b: %b\r\n" % field for field in headers]
         lines.append(b"\r\n" if self.keeps else b"connection: close\r\n\r\n")
@@ -288,7 +293,14 @@ async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: in
     if encoding is None:
         return body
     encoding = encoding.strip().lower()
-    return body if encoding in ("", "identity") else unpack(body, encoding, max_bytes)
+    return body if encoding in ("", "identity") else await asyncio.to_thread(unpack, body, encoding, max_bytes)
+
+
+async def _join(pieces: list[bytes], size: int) -> bytes:
+    """Join the pieces, large bodies in a thread: joining them does not hold the interpreter's lock."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return b"".join(pieces) if size < _LARGE_BYTES else await asyncio.to_thread(b"".join, pieces)
 
 
 def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
@@ -299,12 +311,20 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
             f"content-encoding {encoding!r} is not understood; send gzip, deflate or none", status=415, code="unsupported_encoding"
         )
     stream = zlib.decompressobj(bits)
-    try:
-        unpacked = stream.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise WireError(f"the body is not valid {encoding}: {error}") from error
-    if len(unpacked) > max_bytes:
-        raise too_large(max_bytes)
+    pieces: list[bytes] = []
+    size = 0
+    # In pieces: a single call would hold the interpreter's lock while it puts its result together.
+    for begin in range(0, len(body), _PACKED_BYTES):
+        rest = body[begin : begin + _PACKED_BYTES]
+        while rest and not stream.eof:
+            try:
+                pieces.append(stream.decompress(rest, _LARGE_BYTES))
+            except zlib.error as error:
+                raise WireError(f"the body is not valid {encoding}: {error}") from error
+            rest = stream.unconsumed_tail
+            size += len(pieces[-1])
+            if size > max_bytes:
+                raise too_large(max_bytes)
     if not stream.eof:
         raise WireError(f"the {encoding} body ends too early")
-    return unpacked
+    return b"".join(pieces)

@@ -26,6 +26,9 @@ _HEAD_SLICE_BYTES = 4 * 1024
 _BODY_SLICE_BYTES = 16 * 1024
 _MAX_PIECES = 256
 """Body pieces parsed at once. Only tiny chunks make more; the rest waits until other connections have been served."""
+_VERSIONS = ("1.1", "1.0")
+_OLD_VERSION = "This server speaks HTTP/1.1 and HTTP/1.0 only."
+_NO_HOST = "The request has no Host header field."
 _FIRST_PROBE_S = 0.25
 _LAST_PROBE_S = 16.0
 
@@ -255,6 +258,9 @@ class Connection(asyncio.Protocol):
             self._fault = f"The request has more than {MAX_HEAD_FIELDS} header fields."
             raise ValueError(self._fault)  # the parser turns it into an HttpParserError
         headers, key, text = self._headers, name.decode("latin-1").lower(), value.decode("latin-1")
+        if key == "host" and key in headers:
+            self._fault = "The request has more than one Host header field."
+            raise ValueError(self._fault)
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -262,9 +268,13 @@ class Connection(asyncio.Protocol):
         if self._fed_bytes > MAX_HEAD_BYTES and len(self._target) + sum(len(a) + len(b) for a, b in fields) > MAX_HEAD_BYTES:
             self._fault = f"The request's head is larger than {MAX_HEAD_BYTES} bytes."
             raise ValueError(self._fault)
-        self._in_head = False
         parser = self._parser
-        is_modern = parser.get_http_version() == "1.1"
+        version = parser.get_http_version()
+        if version not in _VERSIONS or not self._headers.get("host"):
+            self._fault = _NO_HOST if version in _VERSIONS else _OLD_VERSION
+            raise ValueError(self._fault)
+        self._in_head = False
+        is_modern = version == "1.1"
         client = self._arriving = Client(
             self,
             parser.get_method().decode("latin-1"),
@@ -322,7 +332,7 @@ class Connection(asyncio.Protocol):
         at_work = self._at_work
         if (at_work is None or (at_work is self._arriving and not at_work.started)) and not self._is_last:
             head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(reason)}\r\n"
-            transport.write(f"{head}connection: close\r\n\r\n{reason}".encode("ascii"))
+            transport.write(f"{head}x-content-type-options: nosniff\r\nconnection: close\r\n\r\n{reason}".encode("ascii"))
         log.debug("bad_request reason=%s", reason)
         transport.close()
 

@@ -15,7 +15,8 @@ import httptools
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
-from metaclaw.proxy.http.body import MAX_ITEMS, read
+from metaclaw.proxy.http.body import MAX_ITEMS, SMALL_BYTES, Body, NotStrictError, is_costly, read
+from metaclaw.proxy.http.body_check import BodyChecker
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.http.wrong_keys import WrongKeys
 from metaclaw.proxy.other_requests import OtherRequests
@@ -142,10 +143,22 @@ class _Bridge:
 
 
 _WIRES = {format_.path: format_.wire for format_ in wire_formats()}
-_PATHS_WITHOUT_V1 = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
+_COUNT_TOKENS = "/messages/count_tokens"
+_PATHS_WITHOUT_V1 = (*_WIRES, _COUNT_TOKENS, "/models", "/completions", "/embeddings")
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
+_MAX_API_BYTES = 512 * 1024
+_REFUSED_METHODS = ("TRACE", "CONNECT")
+_METHODS = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+
+
+class _MethodError(WireError):
+    """A request with the wrong method; `allow` lists the right ones."""
+
+    def __init__(self, message: str, allow: bytes) -> None:
+        super().__init__(message, status=405, code="method_not_allowed")
+        self.allow = allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,7 @@ class Server:
     api: Asgi
     metrics: Metrics
     limits: RequestLimits
+    body_checker: BodyChecker = field(default_factory=BodyChecker)
     _serving: int = field(default=0, init=False)
 
     async def serve(self, client: Client) -> None:
@@ -185,7 +199,8 @@ class Server:
             log.debug("client_gone path=%s", path)
         except (WireError, UpstreamError) as error:
             param = error.param if isinstance(error, WireError) else None
-            self._refuse(client, wire, error.status, str(error), error.code, param)
+            allow = error.allow if isinstance(error, _MethodError) else None
+            self._refuse(client, wire, error.status, str(error), error.code, param, allow)
         except MetaClawError as error:
             self._refuse(client, wire, 500, str(error), "internal_error")
         except Exception:
@@ -195,6 +210,8 @@ class Server:
     async def _route(self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float) -> None:
         method, headers = client.method, client.headers
         inner = _inner_path(path)
+        if method in _REFUSED_METHODS:
+            raise _MethodError(f"{method} is not supported", _METHODS)
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
             client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
@@ -204,21 +221,25 @@ class Server:
             return
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
-            raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
-        body = await read_body(client, headers, max_bytes=self.limits.max_body_bytes, timeout_s=self.limits.body_timeout_s)
+            raise _MethodError(f"{path} takes POST, not {method}", b"POST")
+        most = self.limits.max_body_bytes if inner is not None else min(self.limits.max_body_bytes, _MAX_API_BYTES)
+        body = await read_body(client, headers, max_bytes=most, timeout_s=self.limits.body_timeout_s)
         if inner is None:
             await serve_asgi(self.api, client, path, query, body)
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the forwarded body gets its own
         if spoken is None:
+            if inner == _COUNT_TOKENS and is_costly(body):
+                await self.body_checker.check(Wire.MESSAGES, body, self.limits.max_items)
             await self.other_requests.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = read(spoken, body, self.limits.max_items)
-        incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
         self._require_capacity()
         self._serving += 1
         try:
+            json = await self._read(spoken, body)
+            now = datetime.now(UTC)
+            incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, now, began)
             await self.pipeline.answer(incoming, client)
         finally:
             self._serving -= 1
@@ -234,6 +255,17 @@ class Server:
         body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s)
         await serve_asgi(self.api, client, path, query, body, has_key=False)
 
+    async def _read(self, wire: Wire, body: bytes) -> Body:
+        """Decode a body. If that may take long, it is checked in another process first."""
+        most = self.limits.max_items
+        if not is_costly(body):
+            try:
+                return read(wire, body, most, is_lenient=len(body) <= SMALL_BYTES)
+            except NotStrictError:
+                pass
+        await self.body_checker.check(wire, body, most)
+        return read(wire, body, most)
+
     async def idle(self, within_s: float) -> None:
         """Wait until no request is being answered, at most `within_s`."""
         deadline = time.monotonic() + within_s
@@ -248,11 +280,13 @@ class Server:
                 code="rate_limit_exceeded",
             )
 
-    def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
+    def _refuse(
+        self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None, allow: bytes | None = None
+    ) -> None:
         self.metrics.refused(status)
         if client.started:
             return  # the connection is closed without the response's end, which shows the client that it is incomplete
-        headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
+        headers = JSON_HEADERS + ERROR_HEADERS.get(status, []) + ([] if allow is None else [(b"allow", allow)])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 

@@ -172,7 +172,12 @@ class MessageChain:
         digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
         for index in range(self._first, len(raws)):
             mark = hash(raws[index])
-            digest, has_words, count = recall(mark) or cache.learn(mark, items[index])
+            known = recall(mark)
+            if known is None:
+                if read is not None:  # before `learn`, which takes long for a message with too many parts
+                    read.take_parts(parts + count_parts(items[index]))
+                known = cache.learn(mark, items[index])
+            digest, has_words, count = known
             if count:
                 parts += count
                 if read is not None:

@@ -282,7 +282,8 @@ class _Item:
     """An output item that is being received."""
 
     call: int | None = None
-    said: str = ""
+    said: int = 0
+    """The number of characters so far."""
     pieces: int = 0
 
 
@@ -343,19 +344,19 @@ class ResponsesEventReader:
     def _text(self, body: Object) -> list[Delta]:
         item = self._item(body.get("output_index"))
         text, logprobs = text_of(body.get("delta")), logprobs_of(body.get("logprobs"))
-        item.said += text
+        item.said += len(text)
         item.pieces += 1
         self._text_before = True
         return [TextDelta(text, logprobs)] if text or logprobs else []
 
     def _thought(self, body: Object) -> list[Delta]:
         item, text = self._item(body.get("output_index")), text_of(body.get("delta"))
-        item.said += text
+        item.said += len(text)
         return [ReasoningDelta(text)] if text else []
 
     def _arguments(self, body: Object) -> list[Delta]:
         item, text = self._item(body.get("output_index")), text_of(body.get("delta"))
-        item.said += text
+        item.said += len(text)
         return [] if item.call is None or not text else [ToolCallDelta(item.call, None, None, text)]
 
     def _done_item(self, index: Json, value: Json) -> list[Delta]:
@@ -382,7 +383,7 @@ class ResponsesEventReader:
 
     def _whole_call(self, item: _Item, call: ToolCall) -> list[Delta]:
         if item.call is not None:
-            missing = call.arguments[len(item.said) :]
+            missing = call.arguments[item.said :]
             return [ToolCallDelta(item.call, None, None, missing)] if missing else []
         item.call = self._call_count
         self._call_count += 1

@@ -40,10 +40,14 @@ class _OpenItem:
 
     kind: str
     id: str
-    text: str = ""
+    pieces: list[str] = field(default_factory=list)
     signature: str | None = None
     redacted: bool = False
     logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 def error_event(message: str, code: str, number: int) -> Object:
@@ -130,7 +134,7 @@ class ResponsesWriter:
             item = _OpenItem("message", new_id("msg_"))
             said += self._added(item, message_item(item.id, None, (), "in_progress"))
             said += self._event("response.content_part.added", {**self._at(item), "content_index": 0, "part": text_part("", ())})
-        item.text += delta.text
+        item.pieces.append(delta.text)
         item.logprobs += delta.logprobs
         body: Object = {**self._at(item), "content_index": 0, "delta": delta.text, "logprobs": render_logprobs(delta.logprobs)}
         return said + self._event("response.output_text.delta", body)
@@ -151,10 +155,10 @@ class ResponsesWriter:
             item = _OpenItem("reasoning", new_id("rs_"))
             said += self._added(item, reasoning_item(item.id, Reasoning("")))
         if delta.text:
-            if not item.text:
+            if not item.pieces:
                 part: Object = {"type": "summary_text", "text": ""}
                 said += self._event("response.reasoning_summary_part.added", {**self._at(item), "summary_index": 0, "part": part})
-            item.text += delta.text
+            item.pieces.append(delta.text)
             said += self._event(
                 "response.reasoning_summary_text.delta", {**self._at(item), "summary_index": 0, "delta": delta.text}
             )
