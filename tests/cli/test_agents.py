@@ -356,7 +356,7 @@ def test_the_test_questions_of_setup_are_no_work(installed: Program) -> None:
     try:
         assert installed.command("setup", "--yes").returncode == 0
         assert installed.command("setup", "--yes", "--agents", "none", "--model", "echo").returncode == 0
-        listed = json.loads(installed.command("sessions", "list", "--json").stdout)["sessions"]
+        listed = json.loads(installed.command("sessions", "list", "--all", "--json").stdout)["sessions"]
         shown = [json.loads(installed.command("sessions", "show", one["id"], "--json").stdout) for one in listed]
         turns = [turn for one in shown for turn in one["turns"]]
         assert [turn["kind"] for turn in turns] == ["side", "side"]
