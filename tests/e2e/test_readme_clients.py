@@ -1,4 +1,4 @@
-"""README's configuration and client table, on the running program: every client's credentials arrive where they should."""
+"""The configuration and client table of docs/agents.md, on the running program: credentials arrive where they should."""
 
 import re
 import shlex
@@ -13,19 +13,19 @@ import pytest
 from tests.support.program import KEY, NOT_LEARNING, Program
 from tests.support.provider import Provider
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "agents.md").read_text()
 ADDRESS = "http://127.0.0.1:30000"
 MESSAGE = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     assert found
     return found[1]
 
 
 def row(client: str) -> str:
-    return next(line for line in README.splitlines() if line.startswith(f"| {client}"))
+    return next(line for line in PAGE.splitlines() if line.startswith(f"| {client}"))
 
 
 def base_url(client: str, running: Program) -> str:
