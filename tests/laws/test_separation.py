@@ -108,7 +108,7 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
 
 
 def is_for_directory(skill: Skill, workspace: str | None) -> bool:
-    """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below it (decision 34), though it is
+    """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below it (decision 12), though it is
     placed in that very directory alone. Too old is the safe side."""
     named = skill.extra.get("workspace")
     return skill.is_for_workspace(workspace) or (workspace is not None and workspace.startswith(f"{named}/"))

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from metaclaw.domain.chat import Message, Part, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
+from metaclaw.privacy import Redactor
 from metaclaw.text import instructions, is_imperative
 
 SYSTEM = "You are a coding agent.\nWorking directory: /home/jo/shop\nPlatform: linux"
@@ -67,3 +69,15 @@ def skill(body: str, trigger: str = "When working on this", name: str = "learned
 def orders(text: str) -> list[str]:
     """The imperatives and shell commands in a text."""
     return [one.text for one in instructions(text) if one.is_command or is_imperative(one.text)]
+
+
+def redacted_parts(*texts: str, redactor: Redactor | None = None) -> list[str]:
+    """These texts as parts of an answer, redacted."""
+    done = (redactor or Redactor()).step(replace(step("Go."), answer=tuple(map(Text, texts))))
+    return [part.text for part in done.answer if isinstance(part, Text)]
+
+
+def redacted_arguments(arguments: str, redactor: Redactor | None = None) -> str:
+    """The arguments of a tool call, redacted."""
+    done = (redactor or Redactor()).step(replace(step("Go."), answer=(ToolCall("c", "t", arguments),)))
+    return done.calls[0].arguments

@@ -154,7 +154,7 @@ class Belief:
         loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
 
     A decision is made as soon as its expected loss is below a limit; if no more evidence can be had, the smaller loss decides.
-    This is no significance test: a simulation gives the error rates (`python -m benchmarks.gate`, docs/decisions/0032).
+    This is no significance test: a simulation gives the error rates (`python -m benchmarks.gate`, docs/decisions/0010).
     """
 
     with_skill: PassRate = PassRate()

@@ -110,7 +110,7 @@ class FailureReader:
         self._guard = RetryGuard("reading", self.attempt_log)
 
     def open_failures(self, generation: int) -> list[Failure]:
-        """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
+        """The newest failures made up to this generation that may still teach a skill (decision 9); one that was read before is
         not read again unless its verdict has changed, or its conversation has gone on."""
         failures = self.changes.without_overtaken(self.verdicts.open_failures(generation, _LISTED), generation)
         turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
@@ -274,7 +274,7 @@ def tasks_in_words(steps: Sequence[Step]) -> str:
 
 
 class EvolverFilter:
-    """Withholds failures that no skill can fix from the evolver, so that they may train the weights (decision 39).
+    """Withholds failures that no skill can fix from the evolver, so that they may train the weights (decision 9).
 
     A turn that the evolver was shown is support and never trains. A turn from which weights can learn, and against which the person
     did not speak, is therefore withheld

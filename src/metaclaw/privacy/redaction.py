@@ -1,162 +1,22 @@
-"""Replace the secrets in texts and conversations by typed placeholders."""
+"""Replace the secrets in texts and steps by typed placeholders, and show a step to a judge or an evolver."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import assert_never
 
-from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
+from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.turn import Step, TurnEnd
-from metaclaw.privacy.detector import Detector, TimeLimit
 from metaclaw.privacy.known_secrets import KnownSecrets
 from metaclaw.privacy.provenance import ToolOutcome, error_lines, outcome_of
-from metaclaw.privacy.secret_tokens import PLACEHOLDER, Certainty, SecretMatch, merge_matches
+from metaclaw.privacy.secret_scan import SecretMatch, find_secrets, merge_matches, secrets_across
+from metaclaw.privacy.secret_values import PLACEHOLDER
 from metaclaw.text import cut_middle, fair_shares, is_imperative, visible_text
 
 _MAX_DEPTH = 64
-_MAX_STEPS_BACK = 1_000
-
-
-class ConversationRewriter:
-    """Rewrites every text in a conversation. `rewrite` gets a list of consecutive texts and returns one text for each."""
-
-    def __init__(self, rewrite: Callable[[Sequence[str]], list[str]]) -> None:
-        self._rewrite = rewrite
-
-    def text(self, text: str) -> str:
-        return self._rewrite((text,))[0] if text else text
-
-    def step(self, step: Step) -> Step:
-        """A step and those before it, oldest first, so that placeholder numbers rise in reading order."""
-        chain = [step]
-        while chain[-1].previous is not None and len(chain) < _MAX_STEPS_BACK:
-            chain.append(chain[-1].previous)
-        done: Step | None = None
-        for one in reversed(chain):
-            done = self._one_step(one, done)
-        assert done is not None
-        return done
-
-    def _one_step(self, step: Step, previous: Step | None) -> Step:
-        return replace(
-            step,
-            task=self.text(step.task),
-            history=self.messages(step.history),
-            tools=tuple(map(self.tool, step.tools)),
-            answer=self.parts(step.answer),
-            after=self.messages(step.after),
-            said_after=None if step.said_after is None else self.text(step.said_after),
-            previous=previous,
-        )
-
-    def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """A conversation. Secrets that are split between two messages are found, too."""
-        parts = self.parts([part for message in messages for part in message.parts])
-        at, done = 0, []
-        for message in messages:
-            own = parts[at : at + len(message.parts)]
-            at += len(message.parts)
-            name = None if message.name is None else self.text(message.name)
-            done.append(replace(message, parts=own, name=name, extra=self.mapping(message.extra)))
-        return tuple(done)
-
-    def parts(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Consecutive parts; their plain texts are rewritten together."""
-        spoken = [at for at, part in enumerate(parts) if isinstance(part, Text | Reasoning)]
-        texts = dict(zip(spoken, self._rewrite([_words(parts[at]) for at in spoken]) if spoken else (), strict=True))
-        return tuple(self._part(part, texts.get(at, "")) for at, part in enumerate(parts))
-
-    def _part(self, part: Part, words: str) -> Part:
-        match part:
-            case Text():
-                return replace(part, text=words, extra=self.mapping(part.extra))
-            case Reasoning():
-                # A signature is opaque, so it is removed.
-                return replace(part, text=words, signature=None, extra=self.mapping(part.extra))
-            case Image():
-                return replace(part, url=self._url(part.url), extra=self.mapping(part.extra))
-            case ToolCall():
-                return replace(
-                    part, name=self.text(part.name), arguments=self.arguments(part.arguments), extra=self.mapping(part.extra)
-                )
-            case ToolResult():
-                inner = tuple(one for one in self.parts(part.parts) if isinstance(one, Text | Image | Opaque))
-                return replace(part, parts=inner, extra=self.mapping(part.extra))
-            case Opaque():
-                return replace(part, value=self.value(part.value))
-        assert_never(part)
-
-    def _url(self, url: str) -> str:
-        """An image's address; embedded image bytes stay as they are."""
-        return url if url.startswith("data:") and ";base64," in url[:100] and not url.startswith("data:text") else self.text(url)
-
-    def tool(self, tool: Tool) -> Tool:
-        """A tool's description and schema."""
-        description = None if tool.description is None else self.text(tool.description)
-        return replace(tool, description=description, parameters=self.mapping(tool.parameters), extra=self.mapping(tool.extra))
-
-    def arguments(self, arguments: str) -> str:
-        """A call's arguments, unchanged if nothing was found. Invalid JSON is treated as text."""
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return self.text(arguments)
-        done = self.value(value)
-        return arguments if done == value else json.dumps(done, ensure_ascii=False)
-
-    def mapping(self, mapping: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Extra fields of a wire format."""
-        done = self.value(dict(mapping)) if mapping else mapping
-        return done if isinstance(done, Mapping) else mapping
-
-    def value(self, value: Json, depth: int = 0) -> Json:
-        """Any JSON value. Fields are examined together with their names; values nested deeper than 64 levels are dropped."""
-        if depth > _MAX_DEPTH:
-            return None
-        match value:
-            case str():
-                return self.text(value)
-            case list():
-                return [self._item(value, at, depth) for at in range(len(value))]
-            case dict():
-                return {self.text(key): self._field(key, inner, depth) for key, inner in value.items()}
-            case _:
-                return value
-
-    def _field(self, key: str, value: Json, depth: int) -> Json:
-        """A value with its name. Numbers are examined, too: a password may be a number."""
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            return self.value(value, depth + 1)
-        return self._behind(f"{json.dumps(key)}: ", value, depth, json.dumps(str(value), ensure_ascii=False))
-
-    def _item(self, values: list[Json], at: int, depth: int) -> Json:
-        """A list entry with the one before it: `["--password", "hunter2"]` is a command line."""
-        value, before = values[at], values[at - 1] if at else None
-        if not isinstance(value, str) or not isinstance(before, str) or not before.startswith("-"):
-            return self.value(value, depth + 1)
-        return self._behind(f"{before} ", value, depth, json.dumps(value, ensure_ascii=False))
-
-    def _behind(self, head: str, value: Json, depth: int, written: str) -> Json:
-        """Rewrite the value on its own, or, if that finds nothing, together with `head`."""
-        alone = self.value(value, depth + 1)
-        if alone != value:
-            return alone
-        together = self.text(head + written)
-        if together == head + written or not together.startswith(head):
-            return value
-        try:
-            inner = json.loads(together[len(head) :])
-        except ValueError:
-            return value
-        return inner if isinstance(inner, str) else value
-
-
-def _words(part: Part) -> str:
-    return part.text if isinstance(part, Text | Reasoning) else ""
-
-
 _SEAM_CHARS = 4_000
 _CALL_S = 5.0
 
@@ -168,7 +28,6 @@ class Redaction:
     start: int
     end: int
     placeholder: str
-    certainty: Certainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +38,6 @@ class Redacted:
     found: tuple[Redaction, ...]
 
 
-class _Call:
-    """State of one call: placeholder numbers, and a cache of texts, since conversations repeat themselves."""
-
-    def __init__(self, detector: Detector, limit_s: float) -> None:
-        self._numbers: dict[str, dict[str, int]] = {}
-        limit = TimeLimit(limit_s)
-        self.find = cache(partial(detector.find, limit=limit))
-        self.across = cache(partial(detector.across, limit=limit))
-
-    def placeholder(self, label: str, secret: str) -> str:
-        numbers = self._numbers.setdefault(label, {})
-        number = numbers.setdefault(secret, len(numbers) + 1)
-        return f"<{label}>" if number == 1 else f"<{label}#{number}>"
-
-
 class Redactor:
     """Replaces secrets by placeholders such as `<API_KEY:openai>`; within one call the same secret has the same placeholder.
 
@@ -201,51 +45,111 @@ class Redactor:
     """
 
     def __init__(self, known: KnownSecrets | None = None, limit_s: float = _CALL_S) -> None:
-        self._detector = Detector(known)
+        self._known = known or KnownSecrets()
         self._limit_s = limit_s
 
     def text(self, text: str) -> Redacted:
-        return self._texts((text,), self._call())[0]
+        return self._call().texts((text,))[0]
 
     def step(self, step: Step) -> Step:
-        """A step with its history and the steps before it."""
+        """The texts, tool calls and tool results of a step. All else, and the step before it, is left out."""
         call = self._call()
-        for text in (step.task, step.said_after or ""):
-            call.find(text)  # The user's words come first, so that a long history does not use up their time.
-        return self.rewriter(call).step(step)
+        # The user's words come first, so that a long history does not use up their time.
+        task, *said = (call.text(text) for text in (step.task, *filter(None, (step.said_after,))))
+        history, (answer,), after = map(call.messages, (step.history, (Message(Role.ASSISTANT, step.answer),), step.after))
+        return replace(
+            step,
+            task=task,
+            history=history,
+            tools=(),
+            answer=answer.parts,
+            after=after,
+            said_after=said[0] if said else step.said_after,
+            previous=None,
+        )
 
-    def _call(self) -> _Call:
-        return _Call(self._detector, self._limit_s)
+    def _call(self) -> "_Call":
+        return _Call(self._known, time.thread_time() + self._limit_s)
 
-    def rewriter(self, call: _Call | None = None) -> ConversationRewriter:
-        """Redacts parts, messages and JSON values, as one call."""
-        call = call or self._call()
-        return ConversationRewriter(lambda texts: [redacted.text for redacted in self._texts(texts, call)])
 
-    def _texts(self, texts: Sequence[str], call: _Call) -> tuple[Redacted, ...]:
-        hits = [list(call.find(text)) for text in texts]
+class _Call:
+    """One call: placeholder numbers, and a cache of texts, since conversations repeat themselves."""
+
+    def __init__(self, known: KnownSecrets, deadline: float) -> None:
+        self._numbers: dict[str, dict[str, int]] = {}
+        self._find = cache(partial(find_secrets, known=known, deadline=deadline))
+        self._across = cache(partial(secrets_across, known=known, deadline=deadline))
+
+    def text(self, text: str) -> str:
+        return self.texts((text,))[0].text
+
+    def texts(self, texts: Sequence[str]) -> list[Redacted]:
+        """Consecutive texts. Secrets that are split between two of them are found, too."""
+        hits = [list(self._find(text)) for text in texts]
         for at in range(len(texts) - 1):
             left, right = texts[at][-_SEAM_CHARS:], texts[at + 1][:_SEAM_CHARS]
-            shift = len(texts[at]) - len(left)
-            for hit in call.across(left, right) if left and right else ():
-                hits[at].append(SecretMatch(hit.start + shift, min(hit.end + shift, len(texts[at])), hit.label, hit.certainty))
-                hits[at + 1].append(SecretMatch(max(0, hit.start - len(left)), hit.end - len(left), hit.label, hit.certainty))
-        return tuple(_replaced(text, merge_matches(found), call) for text, found in zip(texts, hits, strict=True))
+            shift, size = len(texts[at]) - len(left), len(left)
+            for hit in self._across(left, right) if left and right else ():
+                hits[at].append(hit._replace(start=hit.start + shift, end=min(hit.end, size) + shift))
+                hits[at + 1].append(hit._replace(start=max(0, hit.start - size), end=hit.end - size))
+        return [self._replaced(text, merge_matches(found)) for text, found in zip(texts, hits, strict=True)]
 
+    def _replaced(self, text: str, hits: list[SecretMatch]) -> Redacted:
+        pieces: list[str] = []
+        found: list[Redaction] = []
+        at = 0
+        for start, end, label, _ in hits:
+            if PLACEHOLDER.fullmatch(text, start, end):
+                continue
+            numbers = self._numbers.setdefault(label, {})
+            number = numbers.setdefault(text[start:end], len(numbers) + 1)
+            found.append(Redaction(start, end, f"<{label}>" if number == 1 else f"<{label}#{number}>"))
+            pieces += (text[at:start], found[-1].placeholder)
+            at = end
+        return Redacted("".join((*pieces, text[at:])), tuple(found))
 
-def _replaced(text: str, hits: list[SecretMatch], call: _Call) -> Redacted:
-    pieces: list[str] = []
-    found: list[Redaction] = []
-    at = 0
-    for hit in hits:
-        secret = text[hit.start : hit.end]
-        if PLACEHOLDER.fullmatch(secret):
-            continue
-        placeholder = call.placeholder(hit.label, secret)
-        pieces += (text[at : hit.start], placeholder)
-        found.append(Redaction(hit.start, hit.end, placeholder, hit.certainty))
-        at = hit.end
-    return Redacted("".join((*pieces, text[at:])), tuple(found)) if found else Redacted(text, ())
+    def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        spoken = iter(self.texts([part.text for message in messages for part in message.parts if isinstance(part, Text)]))
+        return tuple(Message(message.role, tuple(self._parts(message.parts, spoken))) for message in messages)
+
+    def _parts(self, parts: Sequence[Part], spoken: Iterator[Redacted]) -> Iterator[Part]:
+        for part in parts:
+            match part:
+                case Text():
+                    yield Text(next(spoken).text)
+                case ToolCall():
+                    yield ToolCall(part.id, self.text(part.name), self._arguments(part.arguments))
+                case ToolResult():
+                    texts = self.texts([one.text for one in part.parts if isinstance(one, Text)])
+                    yield ToolResult(part.call_id, tuple(Text(one.text) for one in texts), part.is_error)
+                case Image() | Reasoning() | Opaque():
+                    pass
+
+    def _arguments(self, arguments: str) -> str:
+        """A call's arguments, unchanged if nothing was found. Invalid JSON is treated as text."""
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return self.text(arguments)
+        done = self._value(value)
+        return arguments if done == value else json.dumps(done, ensure_ascii=False)
+
+    def _value(self, value: Json, head: str = "", depth: int = 0) -> Json:
+        """A JSON value after its name or flag. Values nested deeper than 64 levels are dropped."""
+        if depth > _MAX_DEPTH or isinstance(value, bool | float | None):
+            return value if depth <= _MAX_DEPTH else None
+        if isinstance(value, dict):
+            return {self.text(key): self._value(inner, f"{json.dumps(key)}: ", depth + 1) for key, inner in value.items()}
+        if isinstance(value, list):
+            # After a flag: `["--password", "hunter2"]` is a command line.
+            flags = [f"{one} " if isinstance(one, str) and one.startswith("-") else "" for one in ("", *value)]
+            return [self._value(inner, flag, depth + 1) for flag, inner in zip(flags, value, strict=False)]
+        plain = str(value)
+        alone = self.text(plain)
+        together = self.text(head + json.dumps(plain, ensure_ascii=False)).removeprefix(head) if head and alone == plain else ""
+        with suppress(ValueError):
+            alone = json.loads(together)
+        return alone if alone != plain else value
 
 
 _EXCERPT_CHARS = 400

@@ -1,7 +1,7 @@
 """The gate for weights: decides from scores and answers whether a candidate may serve. Pure.
 
 Candidate and serving version answer the same held-out prompts with the same skills and seeds. Two measures score each pair of
-answers: the measure that trained the candidate, and a strict measure that did not (decision 38). Each gives a gain in [-1, 1]. The
+answers: the measure that trained the candidate, and a strict measure that did not (decision 13). Each gives a gain in [-1, 1]. The
 evidence may be checked after every pair (`bets`); pairs after the first decisive pair do not count.
 
 - a weight is not a finite number, or the KL limit is exceeded                   → reject
