@@ -19,12 +19,15 @@ def test_serving_needs_none_of_the_heavy_libraries() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_readme_is_short_and_its_configuration_loads(tmp_path: Path) -> None:
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
-    assert text.count("\n") <= 120
+    assert len(text.split()) <= 700
     assert "make run" in text
     assert "make test" in text
-    blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_configuration_by_hand_loads(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "agents.md").read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
         assert build(tomllib.loads(block), tmp_path).providers
