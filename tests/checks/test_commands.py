@@ -2,10 +2,10 @@
 
 import pytest
 
+from metaclaw.checks.commands import commands_of
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
-from metaclaw.skills.checks.commands import commands_of
-from tests.skills.checks.spellings import call, shell_call
+from tests.checks.spellings import call, shell_call
 
 FORCE = ("no-force-push", r"not in calls of shell: git push\b.*--force", r"not in calls: ^git push\b.*\s--force\b")
 PIP = ("uv-not-pip", r"not in calls of shell: ^pip3? install")
