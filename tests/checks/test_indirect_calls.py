@@ -281,6 +281,9 @@ READABLE = [
     "python3 -c \"print('$x')\"",
     "if (test -f a); then ls; fi",
     "curl -s https://x.example/a.json | python3 -m json.tool",
+    "make a && " * 100 + "make b",
+    "cat > a.md <<'E'\n" + "| a | b |\n" * 500 + "E",
+    "for n in 1 2 3 4 5 6 7 8; do\n" + "curl -s x.example/$n\n" * 200 + "done",
 ]
 
 

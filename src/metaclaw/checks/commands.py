@@ -169,7 +169,7 @@ class _Walk(ShellReader):
         texts, files = tuple(self._texts) or (written,), tuple(self._files.items())
         return Commands(written, tuple(self._wholes), texts, tuple(self._lines), files, "; ".join(self._unread[:1]))
 
-    def _add_source(self, source: str, fed: Output = NOTHING) -> Output:
+    def _add_source(self, source: str) -> Output:
         """Read a script within the script."""
         self._scripts += 1
         self._nested += 1
@@ -178,7 +178,7 @@ class _Walk(ShellReader):
         outer = self.script, self._quoted
         self._quoted = []
         try:
-            printed = self.read(source, fed)
+            printed = self.read(source)
             self._wholes[_whole(self.script, sorted(self._quoted))] = None
         except ShellSyntaxError as error:
             if "too" in str(error):
@@ -211,11 +211,12 @@ class _Walk(ShellReader):
             fed = Output("\n".join(word.text for word in command.inputs))
         elif command.reads:
             fed = self.printed.get(command.reads[0].text) or Output(self._files.get(self._place(command.reads[0].text)), (), True)
-        line = _IN_WORD.sub(" ", _without(bare, quoted_places(bare)))
+        spans = quoted_places(texts)
+        line = _IN_WORD.sub(" ", _without(bare, spans if len(bare) == len(texts) else quoted_places(bare)))
         if fed.lines and line:
             self._texts[SeenText(" | ".join((*fed.lines, line)))] = None
         if texts:
-            self._add_command(command, words, texts)
+            self._add_command(command, words, texts, spans)
             self._note_unread(texts, bare, fed)
             self._add_input(command, texts, bare, fed)
             self._add_message(bare, fed)
@@ -340,8 +341,8 @@ class _Walk(ShellReader):
                 if self._place(bare[-2]) in known:
                     known[self._place(bare[-1])] = known[self._place(bare[-2])]
 
-    def _add_command(self, command: Command, words: list[Word], texts: list[str]) -> None:
-        spans, set_before = quoted_places(texts), [word.text for word in command.assignments]
+    def _add_command(self, command: Command, words: list[Word], texts: list[str], spans: Sequence[tuple[int, int]]) -> None:
+        set_before = [word.text for word in command.assignments]
         self._quoted += [(words[first].begin, words[last].end) for first, last in spans]
         self._add_line([*set_before, *texts], spans, len(set_before))
         name = program_name(texts[0])

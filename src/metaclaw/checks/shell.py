@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_VALUE_CHARS: Final = 2_000
 _MOST_COMMANDS: Final = 1_000
-_MOST_DEPTH: Final = 60
+_MOST_DEPTH: Final = 150
 _MOST_PIPES: Final = 300  # the parser takes quadratic time for a long pipeline
 _MOST_VALUES: Final = 8
 _MOST_BRACES: Final = 64
@@ -25,7 +25,8 @@ _BRACES: Final = str.maketrans("{,}", "\x01\x02\x03")
 _NO_BRACES: Final = str.maketrans("\x01\x02\x03", "{,}")
 _BRACED: Final = re.compile("\x01([^\x01\x03]*\x02[^\x01\x03]*)\x03")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|<<-?\s*(\w+)\n.*?\n\1\n", re.DOTALL)
+_QUOTED: Final = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?\n\t*\1$|'[^']*'|\"[^\"]*\"", re.DOTALL | re.MULTILINE)
+_PLAIN: Final = re.compile(r"[\w./:=@%+-]+")
 _ESCAPE: Final = re.compile(r"\\(\r?\n|.)", re.DOTALL)
 _ESCAPE_IN_QUOTES: Final = re.compile(r"\\([$`\"\\\n])")
 _ANSI_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|[0-7]{1,3}|.)", re.DOTALL)
@@ -123,7 +124,7 @@ class ShellReader:
         """What a command prints if `fed` is its input."""
         return NOTHING
 
-    def read(self, source: str, fed: Output = NOTHING) -> Output:
+    def read(self, source: str) -> Output:
         """Read a script; what it prints. `script` then is this script."""
         source = source.translate(_RESERVED)
         if source.count("|") > _MOST_PIPES and _QUOTED.sub("", source).count("|") > _MOST_PIPES:
@@ -133,7 +134,7 @@ class ShellReader:
         if root.has_error:
             raise ShellSyntaxError("its syntax is not that of a shell")
         self.script = Script(source, functions=self.functions)
-        return self._node(root, fed, ())
+        return self._node(root, NOTHING, ())
 
     def _raw(self, node: "Node") -> str:
         return self.script.source[node.start_byte : node.end_byte]
@@ -189,7 +190,7 @@ class ShellReader:
         name, values = node.child_by_field_name("variable"), node.children_by_field_name("value")
         items = [word.text for value in values for word in self._words(value)]
         if name is not None and items:
-            self.variables[self._raw(name)] = items if len(items) <= 2 * _MOST_VALUES else [_SPLIT.join(items)[:MOST_VALUE_CHARS]]
+            self.variables[self._raw(name)] = items if len(items) <= _MOST_VALUES else [_SPLIT.join(items)[:MOST_VALUE_CHARS]]
 
     def _define(self, node: "Node") -> Output:
         """Keep a function. Its commands are read here, too, because it may be called where nobody sees it."""
@@ -239,8 +240,8 @@ class ShellReader:
         outputs, self._pick, self._most = list[Output](), 0, 1
         at = node or place
         assert at is not None
-        while self._pick < min(self._most, 2 * _MOST_VALUES):
-            self._count += 1
+        while self._pick < min(self._most, _MOST_VALUES):
+            self._count += not self._pick
             if self._count > _MOST_COMMANDS:
                 raise ShellSyntaxError("too many commands")
             command = Command(at.start_byte, at.end_byte)
@@ -341,8 +342,11 @@ class ShellReader:
         if node.type == "subshell":  # an argument of PowerShell
             self._node(node, NOTHING, ())
             return [Word(f"${self._raw(node)}", node.start_byte, node.end_byte)]
+        raw = self._raw(node)
+        if _PLAIN.fullmatch(raw):
+            return [Word(raw, node.start_byte, node.end_byte)]
         text = self._text(node)
-        if not text.strip(_SPLIT) and not re.search("['\"]", self._raw(node)):
+        if not text.strip(_SPLIT) and not re.search("['\"]", raw):
             return []
         parts = text.split(_SPLIT)
         texts = [word for part in parts if part or len(parts) == 1 for word in _expanded_braces(part)]
