@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MOST_VALUE_CHARS: Final = 2_000
+_PARSE_LIMIT_US: Final = 300_000
 _MOST_COMMANDS: Final = 1_000
 _MOST_DEPTH: Final = 150
 _MOST_PIPES: Final = 300  # the parser takes quadratic time for a long pipeline
@@ -105,7 +106,10 @@ def _parser() -> "Parser":
     import tree_sitter
     import tree_sitter_bash
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    # It holds the interpreter's lock, and takes quadratic time to recover from errors: hostile text must not stall the program.
+    parser.timeout_micros = _PARSE_LIMIT_US
+    return parser
 
 
 class ShellReader:
@@ -130,7 +134,11 @@ class ShellReader:
         if source.count("|") > _MOST_PIPES and _QUOTED.sub("", source).count("|") > _MOST_PIPES:
             raise ShellSyntaxError("too many pipes")
         # One byte for each character, so that places in the tree are places in the source.
-        root = _parser().parse(_NOT_ASCII.sub("_", source).encode()).root_node
+        try:
+            root = _parser().parse(_NOT_ASCII.sub("_", source).encode()).root_node
+        except ValueError as error:
+            _parser().reset()
+            raise ShellSyntaxError("it takes too long to parse") from error
         if root.has_error:
             raise ShellSyntaxError("its syntax is not that of a shell")
         self.script = Script(source, functions=self.functions)
