@@ -18,6 +18,7 @@ _PARSE_LIMIT_US: Final = 300_000
 _MOST_COMMANDS: Final = 1_000
 _MOST_DEPTH: Final = 150
 _MOST_PIPES: Final = 300  # the parser takes quadratic time for a long pipeline
+_MOST_HERE_DOCUMENTS: Final = 300  # likewise for these, which its time limit does not reach
 _MOST_VALUES: Final = 8
 _MOST_BRACES: Final = 64
 _SPLIT: Final = "\x00"  # between the words of a value
@@ -131,6 +132,8 @@ class ShellReader:
     def read(self, source: str) -> Output:
         """Read a script; what it prints. `script` then is this script."""
         source = source.translate(_RESERVED)
+        if source.count("<<") > _MOST_HERE_DOCUMENTS:
+            raise ShellSyntaxError("too many here documents")
         if source.count("|") > _MOST_PIPES and _QUOTED.sub("", source).count("|") > _MOST_PIPES:
             raise ShellSyntaxError("too many pipes")
         # One byte for each character, so that places in the tree are places in the source.
