@@ -6,12 +6,12 @@ import shlex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from metaclaw.checks.answer import program_input, texts_at
+from metaclaw.checks.calls import seen_calls
+from metaclaw.checks.commands import commands_of
+from metaclaw.checks.consent import deletion_consent
 from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import CLIENT_TOOLS, Conversation, Place, ToolClass, Where
-from metaclaw.skills.checks.answer import program_input, texts_at
-from metaclaw.skills.checks.calls import seen_calls
-from metaclaw.skills.checks.commands import commands_of
-from metaclaw.skills.checks.consent import deletion_consent
 
 NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
 KEYS = st.sampled_from(

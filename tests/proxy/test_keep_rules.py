@@ -7,7 +7,7 @@ from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.enforcer import keep_rules
 from metaclaw.skills import run_check, screen_of
-from tests.skills.checks.spellings import call, edit_call
+from tests.checks.spellings import call, edit_call
 
 
 def _check(port: int) -> PatternCheck:

@@ -8,7 +8,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.skills import examine, parse_check, run_check, sample_answer
 from metaclaw.skills.rules import RuleExample, rule_example, rule_examples
-from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
+from tests.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 
 EXAMPLES = rule_examples()
 PATTERNS = [one for one in EXAMPLES.values() if not isinstance(parse_check(one.check), ProgramCheck)]

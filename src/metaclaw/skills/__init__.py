@@ -1,5 +1,37 @@
 """Skills and rules: their files, the active library, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
 
+from metaclaw.checks import (
+    TRIVIAL_ANSWERS,
+    CheckKind,
+    Screen,
+    Script,
+    ShellSyntaxError,
+    Word,
+    change_words,
+    check_of,
+    check_trouble,
+    constant_parts,
+    documents_at,
+    examine,
+    examine_all,
+    examine_many,
+    fixed_words,
+    form_note,
+    kind_of,
+    near_answers,
+    parse_check,
+    read_script,
+    run_check,
+    sample_answer,
+    screen_of,
+    texts_at,
+    trial_trouble,
+    unread_part,
+    waits_for_person,
+    wall_limit_s,
+    with_gaps,
+    work_clock,
+)
 from metaclaw.skills.block import (
     Block,
     already_present,
@@ -11,25 +43,6 @@ from metaclaw.skills.block import (
     render_reminder,
     rule_line,
 )
-from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
-from metaclaw.skills.checks.leniency import (
-    TRIVIAL_ANSWERS,
-    CheckKind,
-    change_words,
-    constant_parts,
-    fixed_words,
-    form_note,
-    kind_of,
-    near_answers,
-    sample_answer,
-    trial_trouble,
-    with_gaps,
-)
-from metaclaw.skills.checks.run import Screen, examine, examine_all, examine_many, run_check, screen_of
-from metaclaw.skills.checks.shell import Script, read_script
-from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
-from metaclaw.skills.checks.syntax import check_of, check_trouble, parse_check, waits_for_person
-from metaclaw.skills.checks.workers import wall_limit_s, work_clock
 from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
 from metaclaw.skills.failure_groups import CORRECTION_READ, Failure, FailureGroup, group_failures, is_learnable, is_spoken_against
 from metaclaw.skills.fields import (

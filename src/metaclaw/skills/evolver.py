@@ -8,13 +8,13 @@ from dataclasses import KW_ONLY, dataclass
 
 from anyio.to_thread import run_sync
 
+from metaclaw.checks import parse_check
 from metaclaw.domain.candidate import Candidate, Change, Proposal
 from metaclaw.domain.chat import ChatRequest, Json, Sampling, object_schema, own_request, strict_schema, text_of
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
-from metaclaw.skills.checks.syntax import parse_check
 from metaclaw.skills.failure_groups import Failure, FailureGroup
 from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines

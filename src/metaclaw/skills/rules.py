@@ -14,10 +14,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, TypedDict
 
+from metaclaw.checks import check_trouble
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.checks.syntax import check_trouble
 from metaclaw.skills.fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, OWNER, choice_fault, fault_of, rule_text
 from metaclaw.text import hides_text, list_words
 

@@ -10,7 +10,7 @@ from metaclaw.domain.chat import Message, Role, Text
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, parse_check, rule_example
-from tests.skills.checks.spellings import shell_call
+from tests.checks.spellings import shell_call
 
 FOLDER = Path(__file__).parent
 FILES = ("consent_cases.json", "consent_held_out.json")

@@ -25,7 +25,7 @@ _MOST_REFUSED: Final = 100
 _MOST_UNKNOWN: Final = 2
 _WORDS: Final = {
     name: text.replace("\n", "")
-    for name, text in tomllib.loads((files("metaclaw.skills.checks") / "consent.toml").read_text(encoding="utf-8")).items()
+    for name, text in tomllib.loads((files("metaclaw.checks") / "consent.toml").read_text(encoding="utf-8")).items()
 }
 
 _CODE_BLOCK: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)

@@ -1,4 +1,5 @@
-"""Calls that were written after the checks of the library, to find what they miss and what they hold wrongly."""
+"""Calls that were written after the checks of the library, or before the reader of commands and without a look at it, to find what
+they miss and what they hold wrongly. A breaking call that cannot be read counts as found, because a held rule holds it."""
 
 import json
 from pathlib import Path
@@ -6,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from metaclaw.checks.commands import commands_of
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.enforcer import keep_rules
 from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
-from metaclaw.skills.checks.commands import commands_of
-from tests.skills.checks.spellings import call, edit_call, shell_call
+from tests.checks.spellings import call, edit_call, shell_call
 
 CALLS: dict[str, Any] = json.loads((Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8"))
+BLIND: dict[str, Any] = json.loads((Path(__file__).parent / "blind_calls.json").read_text(encoding="utf-8"))
+MOST_MISSED = 0.05
 WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
 
 
@@ -48,13 +51,28 @@ def outcome(check: Check, made: Any) -> Outcome:
     return run_check(check, answer, said)
 
 
+def unread(made: Any) -> bool:
+    """Whether a command cannot be read."""
+    command = made.get("command") if isinstance(made, dict) else made
+    return isinstance(command, str) and bool(commands_of(command).unread)
+
+
 @pytest.mark.parametrize("rule", CALLS["breaks"])
 def test_breaking_calls_are_found_and_complying_ones_pass(rule: str) -> None:
     check = check_of(rule)
     if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
         pytest.skip(f"programs cannot be run here: {WALLS.reason}")
-    assert [one for one in CALLS["breaks"][rule] if outcome(check, one) is not Outcome.FAIL] == []
-    assert [one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL] == []
+    assert [one for one in CALLS["breaks"][rule] if outcome(check, one) is not Outcome.FAIL and not unread(one)] == []
+    assert [one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL or unread(one)] == []
+
+
+def test_few_of_the_calls_that_were_written_blind_are_missed_and_none_is_held_wrongly() -> None:
+    checks = {rule: check_of(rule) for rule in BLIND["breaks"] if rule != "ask-before-deleting" or WALLS.outcome is Outcome.PASS}
+    breaking = [(rule, one) for rule in checks for one in BLIND["breaks"][rule]]
+    missed = [one for rule, one in breaking if outcome(checks[rule], one) is not Outcome.FAIL and not unread(one)]
+    assert len(missed) <= MOST_MISSED * len(breaking), missed
+    passing = [(rule, one) for rule in checks for one in (*BLIND["follows"].get(rule, ()), *BLIND["ordinary"])]
+    assert [one for rule, one in passing if outcome(checks[rule], one) is Outcome.FAIL or unread(one)] == []
 
 
 @pytest.mark.parametrize("rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")])

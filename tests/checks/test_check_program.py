@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import metaclaw.skills.checks.program_server as inside
-import metaclaw.skills.checks.workers as workers
+import metaclaw.checks.program_server as inside
+import metaclaw.checks.workers as workers
+from metaclaw.checks.workers import ProgramResult, ProgramServer, work_clock
 from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_many
-from metaclaw.skills.checks.workers import ProgramResult, ProgramServer, work_clock
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9

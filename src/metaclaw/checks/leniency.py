@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+from metaclaw.checks.calls import decoded
+from metaclaw.checks.run import examine_many
+from metaclaw.checks.syntax import check_of
 from metaclaw.domain.chat import Json, Part, Text, ToolCall
 from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck, ToolClass
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills.checks.calls import decoded
-from metaclaw.skills.checks.run import examine_many
-from metaclaw.skills.checks.syntax import check_of
 from metaclaw.text import COMMON_WORDS, stem
 
 _FOREIGN: Final = "The museum opens on Sunday, and tickets are sold at the door."

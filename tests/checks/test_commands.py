@@ -1,11 +1,14 @@
 """Shell scripts for checks: the commands that are run, in any spelling, and not those that are only quoted."""
 
+import subprocess
+import sys
+
 import pytest
 
+from metaclaw.checks.commands import commands_of
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
-from metaclaw.skills.checks.commands import commands_of
-from tests.skills.checks.spellings import call, shell_call
+from tests.checks.spellings import call, shell_call
 
 FORCE = ("no-force-push", r"not in calls of shell: git push\b.*--force", r"not in calls: ^git push\b.*\s--force\b")
 PIP = ("uv-not-pip", r"not in calls of shell: ^pip3? install")
@@ -289,3 +292,8 @@ def test_the_library_is_quick_on_long_lines(name: str) -> None:
     check = parse_check(check_of(name))
     for words in ("git push ", "git commit -m ", "git add ", "chmod ", "git git push push "):
         assert run_check(check, [shell_call("Bash", (words * 20_000)[:150_000])]) is not Outcome.UNKNOWN
+
+
+def test_the_parser_is_not_loaded_before_a_command_is_read() -> None:
+    code = "import sys, metaclaw.app, metaclaw.proxy; print([name for name in sys.modules if name.startswith('tree_sitter')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from metaclaw.checks.calls import seen_calls
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import CLIENT_TOOLS, ToolClass, tool_class
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.sessions.recognition import CLIENTS
 from metaclaw.skills import parse_check, run_check, sample_answer
-from metaclaw.skills.checks.calls import seen_calls
-from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
+from tests.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 
 FORCE = r"not in calls of shell: ^git push\b.*--force\b"
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from metaclaw.checks import program_server
 from metaclaw.domain.chat import Json
-from metaclaw.skills.checks import program_server
 
 MATCHER: Final = Path(__file__).with_name("matcher.py")
 PROGRAM_SERVER: Final = Path(program_server.__file__)

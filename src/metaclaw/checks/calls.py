@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from metaclaw.checks.code import literals_of, unescaped
+from metaclaw.checks.commands import code_edits, commands_of
+from metaclaw.checks.shell import ShellSyntaxError, read_script
+from metaclaw.checks.shell_programs import PATCH_BEGIN, PATCH_FILE, patched_files
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
-from metaclaw.skills.checks.code import literals_of, unescaped
-from metaclaw.skills.checks.commands import code_edits, commands_of
-from metaclaw.skills.checks.shell import read_script
-from metaclaw.skills.checks.shell_programs import PATCH_BEGIN, PATCH_FILE, patched_files
-from metaclaw.skills.checks.shell_words import ShellSyntaxError
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4

@@ -5,7 +5,7 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
-from tests.skills.checks.spellings import call, shell_call
+from tests.checks.spellings import call, shell_call
 
 PUSH = "git push --force"
 STARTED = [
@@ -87,7 +87,6 @@ VARIED = [
     "p() { git push $1; }\np --force",
     "git${IFS}push${IFS}--force",
     "git push {--force,origin}",
-    "{git,push,--force}",
     "git push --fo{rce,lk}",
     'c=(git push --force); "${c[@]}"',
     "c=git; c+=' push --force'; $c",
@@ -99,7 +98,6 @@ VARIED = [
     "$(which git) push --force",
     "`echo git` push --force",
     "echo --force | xargs git push",
-    "git push $(printf -- '--%s' force)",
     'git push "$(echo --force)"',
     "G=git; $G push --force",
     "X='push --force'; git $X",

@@ -9,7 +9,7 @@ from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, parse_check, rule_example, run_check
-from tests.skills.checks.spellings import call, edit_call, shell_call
+from tests.checks.spellings import call, edit_call, shell_call
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 ENCODED = base64.b64encode(b"git push --force").decode()
@@ -20,9 +20,6 @@ BREAKS = {
         "git -c alias.x='push -f' x origin fix",
         "gh repo sync --force",
         "gh api -X PATCH repos/o/r/git/refs/heads/fix -f sha=abc -F force=true",
-        f"echo {ENCODED} | base64 -d | sh",
-        f'eval "$(echo {ENCODED} | base64 --decode)"',
-        f"bash -c \"$(base64 -d <<< '{ENCODED}')\" || X=$(echo {ENCODED} | base64 -d); $X",
         "X=git; Y=push; $X $Y --force",
         "python3 -c \"import git; git.Repo('.').git.push('--force')\"",
         "python3 -c \"import git; git.Repo('.').remote().push('fix', force=True)\"",
@@ -111,7 +108,6 @@ FOLLOWS = {
         "git config --unset alias.pf",
         "gh repo sync o/r",
         "gh api repos/o/r/git/refs/heads/fix",
-        f"echo {base64.b64encode(b'git push').decode()} | base64 -d | sh",
         f"echo {ENCODED} | base64 -d",
         "X=git; $X push",
         "python3 -c \"import git; git.Repo('.').git.push('origin', 'fix')\"",
@@ -240,6 +236,15 @@ def test_other_tools_are_seen_alike(name: str, made: ToolCall, outcome: Outcome)
 
 
 UNREADABLE = [
+    f"echo {ENCODED} | base64 -d | sh",
+    f'eval "$(echo {ENCODED} | base64 --decode)"',
+    f"bash -c \"$(base64 -d <<< '{ENCODED}')\"",
+    f"X=$(echo {ENCODED} | base64 -d); $X",
+    "echo 'hsup tig' | rev | sh",
+    "echo 6c73 | xxd -r -p | bash",
+    "printf '%s%s' l s | sh",
+    f"pwsh -EncodedCommand {ENCODED}",
+    "{git,push,--force}",
     "base64 -d a.txt | sh",
     'eval "$(cat cmd.txt)"',
     "$(cat cmd.txt) --force",
@@ -276,6 +281,9 @@ READABLE = [
     "python3 -c \"print('$x')\"",
     "if (test -f a); then ls; fi",
     "curl -s https://x.example/a.json | python3 -m json.tool",
+    "make a && " * 100 + "make b",
+    "cat > a.md <<'E'\n" + "| a | b |\n" * 500 + "E",
+    "for n in 1 2 3 4 5 6 7 8; do\n" + "curl -s x.example/$n\n" * 200 + "done",
 ]
 
 

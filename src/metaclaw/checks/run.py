@@ -10,11 +10,8 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from metaclaw.domain.chat import Json, Part, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
-from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import matcher, program_server
-from metaclaw.skills.checks.answer import (
+from metaclaw.checks import matcher, program_server
+from metaclaw.checks.answer import (
     MAX_ANSWER_CHARS,
     MAX_CALL_CHARS,
     documents_at,
@@ -24,8 +21,11 @@ from metaclaw.skills.checks.answer import (
     texts_at,
     unread_part,
 )
-from metaclaw.skills.checks.commands import SeenText
-from metaclaw.skills.checks.workers import WORKERS, ProgramResult, WorkerError, ask_matcher, run_program
+from metaclaw.checks.commands import SeenText
+from metaclaw.checks.workers import WORKERS, ProgramResult, WorkerError, ask_matcher, run_program
+from metaclaw.domain.chat import Json, Part, ToolCall
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
+from metaclaw.domain.verdict import Outcome
 
 LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()

@@ -12,18 +12,18 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_TABLES: Final = tomllib.loads((files("metaclaw.skills.checks") / "shell_programs.toml").read_text(encoding="utf-8"))
+TABLES: Final = tomllib.loads((files("metaclaw.checks") / "shell_programs.toml").read_text(encoding="utf-8"))
 SHELLS, DATABASES, INTERPRETERS, QUOTING, RECORDING = (
-    words(_TABLES[name]) for name in ("shells", "databases", "interpreters", "quoting", "recording")
+    words(TABLES[name]) for name in ("shells", "databases", "interpreters", "quoting", "recording")
 )
-_NOTABLE: Final = words(_TABLES["notable"])
-_PLAIN_PROGRAMS: Final = RECORDING | DATABASES | INTERPRETERS | SHELLS | words(_TABLES["plain"])
+_NOTABLE: Final = words(TABLES["notable"])
+_PLAIN_PROGRAMS: Final = RECORDING | DATABASES | INTERPRETERS | SHELLS | words(TABLES["plain"])
 _STARTERS: Final[dict[str, tuple[frozenset[str], int]]] = {
     " ".join(name.split()): (words(options), operands)
-    for names, options, operands in _TABLES["starters"]
+    for names, options, operands in TABLES["starters"]
     for name in names.split(",")
 }
-_GLOBAL_OPTIONS: Final = {name: words(options) for name, options in _TABLES["global_options"].items()}
+_GLOBAL_OPTIONS: Final = {name: words(options) for name, options in TABLES["global_options"].items()}
 _NAMED_VERSION: Final = re.compile(r"(pip|python|pypy|easy_install|node|ruby|perl|php|lua)[\d.]+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 _VERSION: Final = re.compile(r"v?\d[\w.]*|lts(?:/\S+)?|node|stable|latest|default|current|system")
@@ -117,7 +117,7 @@ def program_name(text: str) -> str:
 
 
 _MOST_STEPS: Final = 8
-_TESTING, _TEST_OPTIONS, _TEXT_OPTIONS = (words(_TABLES[name]) for name in ("testing", "test_options", "text_options"))
+_TESTING, _TEST_OPTIONS, _TEXT_OPTIONS = (words(TABLES[name]) for name in ("testing", "test_options", "text_options"))
 _HELP: Final = words("--help --version -help -version")
 _MESSAGE_OPTION: Final = re.compile(r"-[a-zA-Z]*m")
 _GIT_SEARCH_OPTIONS: Final = words("-S -G -L")

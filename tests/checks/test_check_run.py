@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from metaclaw.checks.workers import Matcher
 from metaclaw.domain.chat import Json, Part, Reasoning, Text, ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_all, parse_check, run_check
-from metaclaw.skills.checks.workers import Matcher
 
 
 def _call(name: str, arguments: str) -> ToolCall:

@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from metaclaw.checks.calls import SeenCall, seen_calls, strings_in
+from metaclaw.checks.commands import SeenText, code_texts, commands_of, names_operator
+from metaclaw.checks.consent import deletion_consent
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
-from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
-from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
-from metaclaw.skills.checks.consent import deletion_consent
 from metaclaw.text import json_documents
 
 MAX_ANSWER_CHARS = 200_000
