@@ -2,7 +2,8 @@
 
 A person agrees by an order that names what is deleted ("delete src/old"), or by a yes to an agent that asked about it by name. Only
 the names count: "go ahead" as an order allows nothing. What stands in code blocks, quotations and tags is not the person's order.
-A later refusal takes an agreement back.
+An order is a sentence that says nothing else: "delete everything except src/old" or "the ticket says: delete src/old" is none. An
+agreement lasts until the person's next message.
 
 The words are English, German, French, Spanish, Portuguese, Italian, Dutch, Russian, Chinese and Japanese. The reading is cautious:
 where a name may be a place ("remove flask from requirements.txt") or belong to another verb, it is not agreed to, and the agent has
@@ -30,7 +31,7 @@ _WORDS: Final = {
 
 _CODE_BLOCK: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _TAGS: Final = re.compile(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
-_QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
+_QUOTED_LINE: Final = re.compile(r"^(?:[ \t]*>|(?: {4}|\t)(?![ \t]*(?:[-*•]|\d+[.)])[ \t])).*$", re.MULTILINE)
 _QUOTED_NAME: Final = re.compile(r"[\"“„«]([^\s\"“”„«»]+)[\"”“»]|(?<!\w)'([^\s']+)'(?!\w)")
 _QUOTED: Final = re.compile(r"[\"“„«][^\"“”„«»\n]*[\"”“»]")
 _SPAN: Final = re.compile(r"`([^`\n]*)`")
@@ -40,7 +41,7 @@ _JOINED: Final = re.compile(rf"(?:[,、，][ \t]*|:[ \t]+)(?:(?:and|und|et|y|e|e
 _CLAUSE_END: Final = re.compile(
     r"(?<=[.!?;:])\s+|(?<=[。！？])|[\n,;、，]|\s[-–—]\s|\b(?:but|aber|sondern|mais|pero|mas|(?<!doe )maar|но)\b|但"
 )
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|(?<![:：\s])\s*\n+")
 _UNSPACED: Final = re.compile(r"([\u3040-\u30ff\u3400-\u9fff、＆]+)")
 
 
@@ -62,6 +63,8 @@ _AGREEMENT: Final = re.compile(rf"(?i)\W*(?:{_WORDS['agreement']})(?![^\W_])|\W*
 _CODE_THINGS: Final = re.compile(rf"(?i)\b(?:{_WORDS['code_things']})\b")
 _ELSE: Final = re.compile(rf"(?i)\b(?:{_WORDS['else']})\b|其他|别的|ほか")
 _ONLY: Final = re.compile(rf"(?i)\b(?:{_WORDS['only']})\b|只|仅|除了|だけ|以外")
+_BUT: Final = re.compile(r"(?i)\b(?:but|aber|mais|pero|mas|maar|но)\b|但")
+_LEADING: Final = re.compile(rf"(?i)\W*(?:(?:{_WORDS['before_verbs']}|{_WORDS['agreement']})\W+)*")
 _OR: Final = re.compile(r"(?i)\b(?:or|oder|ou|или)\b|还是|還是|それとも")
 _PROCEED: Final = re.compile(rf"(?i)\b(?:{_WORDS['agreement']}|{_WORDS['proceed']})|{_WORDS['unspaced_proceed']}")
 _KIND, _CONTENTS, _SMALL, _AND = _any_of("kinds"), _any_of("contents"), _any_of("small_words"), _any_of("and")
@@ -98,6 +101,7 @@ def deletion_consent(messages: Sequence[Message]) -> Consent:
         if message.role is Role.ASSISTANT:
             asked = text[-_MOST_CHARS:] or asked
         elif message.role is Role.USER and (said := _read_message(text, asked)) is not None:
+            found.to_delete.clear()
             for step in said:
                 if isinstance(step, str):
                     found.refuse(step)
@@ -122,9 +126,13 @@ def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | 
             steps.append(clause)
             agrees = agrees and (not _ABOUT.search(clause) or _has_name(clause))
         elif _is_order(clause):
-            steps.append(names := tuple(_ordered(clause)))
-            agrees = agrees or not names
-    if agrees and asked:
+            agrees = agrees or not _ordered(clause)
+    refusals = [step for step in steps if isinstance(step, str)]
+    if all(map(_has_name, refusals)):
+        steps += [
+            tuple(_ordered(sentence)) for sentence in _sentences(said) if _is_order(sentence) and _says_nothing_else(sentence)
+        ]
+    if agrees and asked and not _BUT.search(said):
         steps.append(tuple(_answered(_asked_for(asked), clauses)))
     return tuple(steps)
 
@@ -142,9 +150,13 @@ def _answered(names: list[str], clauses: Sequence[str]) -> list[str]:
 def _own_words(text: str) -> str:
     """A person's text without code blocks, tags and quotations; a single quoted or marked word is a name."""
     text = _QUOTED_LINE.sub("", _TAGS.sub("", _CODE_BLOCK.sub("", text)))
-    text = _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", text)
-    text = _without_commands(_QUOTED.sub("", text)).strip()
+    text = _without_commands(_without_quotations(text)).strip()
     return text if len(text) <= 2 * _MOST_CHARS else f"{text[:_MOST_CHARS]}\n{text[-_MOST_CHARS:]}"
+
+
+def _without_quotations(text: str) -> str:
+    """A text without quotations; a single quoted word is a name."""
+    return _QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", text))
 
 
 def _without_commands(text: str) -> str:
@@ -156,6 +168,28 @@ def _clauses(text: str) -> list[str]:
     """The clauses of a text; a list of names belongs to the clause before it."""
     joined = _JOINED.sub(" and ", _LISTED.sub(r" and \1", text))
     return [clause.strip() for clause in _CLAUSE_END.split(joined) if clause and clause.strip()]
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text; a list of names belongs to the sentence before it."""
+    joined = _JOINED.sub(" and ", _LISTED.sub(r" and \1", text))
+    return [sentence.strip() for sentence in _SENTENCE_END.split(joined) if sentence and sentence.strip()]
+
+
+def _says_nothing_else(sentence: str) -> bool:
+    """Whether a sentence is an order and nothing more: names, their kinds and small words beside the verb."""
+    if _NEGATION.search(sentence) or _ONLY.search(sentence) or ":" in sentence:
+        return False
+    tokens = _tokens(_ORDER.sub(" then ", _LEADING.sub("", sentence, count=1)))
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1] if place else _START
+        after = tokens[place + 1] if place + 1 < len(tokens) else None
+        if token.is_one_of(_TURNING):
+            if not before.is_one_of(_CONTENTS):
+                return False
+        elif token.is_plain and not _is_plain_name(token, before, after):
+            return False
+    return True
 
 
 def _is_question(clause: str) -> bool:
@@ -187,12 +221,15 @@ def _ordered(clause: str) -> list[str]:
 
 def _asked_for(text: str) -> list[str]:
     """The names of what an agent asks to delete, and the commands that it asks to run."""
-    text = _LISTED.sub(r" and \1", _CODE_BLOCK.sub("", text))
+    text = _LISTED.sub(
+        r" and \1", _QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", _CODE_BLOCK.sub("", text)))
+    )
     names: list[str] = []
     before = ""
     for sentence in _SENTENCE_END.split(text):
         if not sentence.strip():
             continue
+        sentence = _BUT.split(sentence)[-1]
         if sentence.rstrip().endswith(("?", "？")) and not _OR.search(_without_commands(sentence)):
             names += _proposed(sentence)
             if not names and _PROCEED.search(sentence):
