@@ -13,6 +13,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, library_hash
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, SkillLibrary, read_skill, remove_skill, write_skill
+from metaclaw.skills.file_record import RECORD_FILE
 from metaclaw.store import SqlGenerations, open_database
 from tests.skills.generations import Generations
 
@@ -429,3 +430,86 @@ def test_a_settled_view_has_what_the_store_already_announced(folder: Path) -> No
     threading.Timer(0.05, generations.may_return.set).start()
     assert names(library.settled()) == ["espresso"]
     writer.join()
+
+
+def test_a_folder_that_vanishes_file_by_file_retires_nothing_and_is_written_out_again(
+    library: SkillLibrary, folder: Path, generations: Generations, clock: Clock
+) -> None:
+    rules = [Skill(SkillName(f"rule-{at}"), f"When brewing cup {at}", "Tamp.") for at in range(5)]
+    for rule in rules:
+        write_skill(folder, rule)
+    before = library.sync()
+    assert (before.generation, before.count) == (1, 5)
+    record = folder / RECORD_FILE
+    recorded = record.stat().st_mtime_ns
+    clock.stopped_at = time.time()
+    others = Skill(SkillName("late"), "When it is late", "Sleep.")
+    for at, rule in enumerate(rules):
+        for remove in ((folder / rule.name / "SKILL.md").unlink, (folder / rule.name).rmdir):
+            remove()
+            clock.stopped_at += 0.2
+            assert library.sync().generation == before.generation + (at > 2)
+        if at == 2:  # what is published meanwhile is written later
+            library.publish([others], (), "learned")
+            assert not (folder / "late").exists()
+        assert record.stat().st_mtime_ns == recorded
+    record.unlink()
+    clock.stopped_at += 0.2
+    library.sync()
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    clock.stopped_at += 0.2
+    view = library.sync()
+    assert (view.generation, view.count, len(generations.kept)) == (2, 6, 3)
+    assert {path.parent.name for path in folder.glob("*/SKILL.md")} == {"late", *(rule.name for rule in rules)}
+    clock.stopped_at += 10
+    assert library.sync() == view
+
+
+def test_a_folder_that_loses_its_record_first_is_written_out_when_it_is_quiet(
+    library: SkillLibrary, folder: Path, clock: Clock
+) -> None:
+    for rule in (ESPRESSO, ORCHIDS):
+        write_skill(folder, rule)
+    library.sync()
+    (folder / RECORD_FILE).unlink()
+    clock.stopped_at = folder.stat().st_mtime + 0.2
+    library.sync()
+    remove_skill(folder, ESPRESSO.name)
+    clock.stopped_at = folder.stat().st_mtime + 0.2
+    library.sync()
+    assert not (folder / "espresso").exists()
+    assert not (folder / RECORD_FILE).exists()
+    clock.stopped_at += 0.4
+    view = library.sync()
+    assert (view.generation, names(view), (folder / "espresso" / "SKILL.md").exists()) == (1, ["espresso", "orchids"], True)
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_single_removal_counts_after_the_quiet_time_and_an_addition_at_once(
+    library: SkillLibrary, folder: Path, clock: Clock, what: str
+) -> None:
+    for rule in (ESPRESSO, ORCHIDS):
+        write_skill(folder, rule)
+    library.sync()
+    removed = folder / "espresso"
+    (removed / "SKILL.md").unlink()
+    if what == "folder":
+        removed.rmdir()
+    write_skill(folder, Skill(SkillName("late"), "When it is late", "Sleep."))
+    clock.stopped_at = time.time() + 0.01
+    assert names(library.sync()) == ["espresso", "late", "orchids"]
+    clock.stopped_at += 0.4
+    assert names(library.sync()) == ["espresso", "late", "orchids"]
+    clock.stopped_at += 0.2
+    assert names(library.sync()) == ["late", "orchids"]
+    assert "espresso" not in (folder / RECORD_FILE).read_text()
+
+
+def test_what_the_program_itself_withdraws_holds_up_no_file(library: SkillLibrary, folder: Path, clock: Clock) -> None:
+    library.publish([ESPRESSO, ORCHIDS], (), "learned")
+    library.sync()
+    clock.stopped_at = time.time()
+    library.retire(ESPRESSO.name)
+    library.publish([ESPRESSO], (), "learned again")
+    assert read_skill(folder / "espresso" / "SKILL.md") == ESPRESSO

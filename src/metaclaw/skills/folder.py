@@ -4,6 +4,7 @@ Names, times, sizes and inodes tell whether a file changed; no file is opened. A
 this program wrote or read before (`file_record`), so that a person's edit is never lost. Interrupted writes are done later.
 """
 
+import errno
 import logging
 import os
 import stat
@@ -24,8 +25,12 @@ log = logging.getLogger(__name__)
 
 # A file changed this recently may change again with the same time, because the clock of a file system is coarse.
 _UNSETTLED_S = 0.1
+# A removal counts when the folder has been quiet for this long: until then, the whole folder may be on its way out.
+_QUIET_S = 0.5
 
 Signature = tuple[int, int, int]
+
+_NO_FILE: Signature = (-1, errno.ENOENT, 0)
 
 _MANY = 100
 
@@ -46,6 +51,9 @@ class FolderScan:
         self._listed_at: int | None = None
         self._seen: dict[str, Signature | None] = {}
         self._turn: list[str] = []
+        self._absent: set[str] = set()
+        self._missing: set[str] = set()
+        self._removed_at = 0.0
 
     def __contains__(self, name: str) -> bool:
         """Whether a folder of this name was there at the last poll."""
@@ -53,21 +61,50 @@ class FolderScan:
 
     def poll(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
         """The changes since the last poll. Checks at most `most` files, others at the next call, and those of `also`; new and
-        removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing folder is empty."""
-        new, gone = self._list() if self._folder_changed() else ([], [])
-        self._seen.update(dict.fromkeys(new))
-        due = set(self._next(most)).union(new, also).difference(gone)
-        if self._listed_at is None:
-            gone = []  # told at the next poll: the whole folder may be on its way out
+        removed folders are always noticed, and removals told once the folder is quiet. Raises OSError if the folder cannot be
+        listed; a missing folder is empty."""
+        new: set[str] = set()
+        if self._folder_changed():
+            new, self._absent = self._list()
+            self._seen.update(dict.fromkeys(new))
+        due = set(self._next(most)).union(new, also, self._missing).difference(self._absent)
+        found = {name: self._signature(name) for name in due if name in self._seen}
+        changed = {name for name, signature in found.items() if signature != self._seen[name]}
+        emptied = {name for name in changed - new if found[name] == _NO_FILE}
+        gone = self._removals(emptied)
+        if self._missing:
+            changed -= emptied
         for name in gone:
             del self._seen[name]
-        return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
+        for name in changed:
+            self._seen[name] = found[name] if self._settled(found[name][0]) else None
+        return FolderChanges(sorted(changed), sorted(gone))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was added or removed for a while, or there is no folder any more."""
+        changed_at = self._modified_at(self._folder)
+        return changed_at is None or not (self._is_recent(changed_at) or self._is_recent(self._removed_at))
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether skills are missing that `poll` has not told yet."""
+        with suppress(OSError):
+            return bool(self._missing or self._list()[1])
+        return False
 
     def mark_changed(self, name: str) -> None:
         """Report this skill as changed at the next poll."""
         if name in self._seen:
             self._seen[name] = None
             self._turn.append(name)
+
+    def forget(self, name: str) -> None:
+        """Do not take this skill for a removed one: this program withdrew it."""
+        self._seen.pop(name, None)
+        self._absent.discard(name)
+        self._missing.discard(name)
+        self._listed_at = None
 
     def _folder_changed(self) -> bool:
         try:
@@ -79,7 +116,21 @@ class FolderScan:
         self._listed_at = changed_at if self._settled(changed_at) else None
         return True
 
-    def _list(self) -> tuple[list[str], list[str]]:
+    def _removals(self, emptied: set[str]) -> set[str]:
+        """The folders that are gone, if the time has come to tell; otherwise they are kept as missing with those of `emptied`."""
+        missing = self._absent | emptied
+        if not self._missing:
+            self._removed_at = 0.0  # the first removal is dated by the folder
+        elif not missing <= self._missing:
+            self._removed_at = self._clock()
+        self._missing = missing
+        times = [self._modified_at(f"{self._folder}/{name}") for name in emptied]
+        if not self.is_quiet or any(at is not None and self._is_recent(at) for at in times):
+            return set()
+        gone, self._absent, self._missing = self._absent, set(), set()
+        return gone
+
+    def _list(self) -> tuple[set[str], set[str]]:
         try:
             with os.scandir(self._folder) as entries:
                 found = {
@@ -89,7 +140,7 @@ class FolderScan:
                 }
         except FileNotFoundError:
             found = set()
-        return [name for name in found if name not in self._seen], [name for name in self._seen if name not in found]
+        return found - self._seen.keys(), self._seen.keys() - found
 
     def _next(self, most: int | None) -> list[str]:
         if most is None or most >= len(self._seen):
@@ -101,19 +152,25 @@ class FolderScan:
         del self._turn[-most:]
         return due
 
-    def _file_changed(self, name: str) -> bool:
+    def _signature(self, name: str) -> Signature:
         try:
             facts = os.stat(f"{self._folder}/{name}/{SKILL_FILE}")  # noqa: PTH116 - as above
-            signature: Signature = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except OSError as error:
-            signature = (-1, error.errno or 0, 0)
-        if self._seen[name] == signature:
-            return False
-        self._seen[name] = signature if self._settled(signature[0]) else None
-        return True
+            return (-1, error.errno or 0, 0)
+        return (facts.st_mtime_ns, facts.st_size, facts.st_ino)
 
     def _settled(self, changed_at_ns: int) -> bool:
         return not 0 <= self._clock() - changed_at_ns / 1e9 < _UNSETTLED_S
+
+    def _is_recent(self, at: float) -> bool:
+        return 0 <= self._clock() - at < _QUIET_S
+
+    @staticmethod
+    def _modified_at(folder: str) -> float | None:
+        try:
+            return os.stat(folder).st_mtime  # noqa: PTH116 - as above
+        except OSError:
+            return None
 
 
 def modified_at(path: Path) -> float | None:
@@ -126,10 +183,12 @@ def modified_at(path: Path) -> float | None:
 
 
 class FolderUpkeep:
-    """Writes the files of the generation in force, and keeps the record of them. One writer at a time."""
+    """Writes the files of the generation in force, and keeps the record of them. One writer at a time. Nothing
+    is written while `is_held` says so."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, is_held: Callable[[], bool]) -> None:
         self._folder = folder
+        self._is_held = is_held
         self._files: dict[SkillName, str] = {}
         self._begun: dict[SkillName, frozenset[str]] = {}
         self._due: dict[SkillName, Skill | None] = {}
@@ -175,33 +234,36 @@ class FolderUpkeep:
             self._begun[name] = self._begun.get(name, frozenset()).union(map(digest_of, skills))
             self._is_up_to_date = False
 
-    def settle(self, generation: int, library: str) -> None:
-        """Write and remove the files that are due. A failure is reported in `trouble`, and tried again at the next call."""
+    def settle(self, generation: int, library: str) -> list[SkillName]:
+        """Write and remove the files that are due, and return the names of those removed. A failure is reported in `trouble`, and
+        tried again at the next call."""
         self.trouble = None
-        if not self._due or self.is_lost:
-            return
+        if not self._due or self.is_lost or self._is_held():
+            return []
         # Before the files, so that one that is written when the process is killed is not taken for a person's edit.
         not_recorded = self._write_record(generation, library, flush=False)
         if not_recorded is not None:
             self.trouble = f"skill files are behind their generation: {self._folder} cannot be written: {not_recorded.strerror}"
-            return
+            return []
         self._contested -= self._due.keys()
         with ThreadPoolExecutor(AT_ONCE) as pool:
             faults = dict(zip(self._due, pool.map(self._bring_in_line, self._due.items()), strict=True))
         for fault in filter(None, faults.values()):
             self.trouble = f"a skill file is behind its generation: {fault}"
         done = sorted(name for name, fault in faults.items() if fault is None)
+        removed = [name for name in done if self._due[name] is None and name not in self._contested]
         if not done:
-            return
+            return removed
         try:
             flush_skills(self._folder, done)
         except SkillError as error:
             self.trouble = f"skill files are written but may not outlive a loss of power: {error}"
-            return
+            return removed
         for name in done:
             skill = self._due.pop(name)
             if name not in self._contested:
                 self.agree(name, None if skill is None else digest_of(skill))
+        return removed
 
     def agree(self, name: str, found: str | None) -> None:
         """Note that a file with this digest agrees with the store; None: there is no file."""
@@ -217,7 +279,9 @@ class FolderUpkeep:
 
     def record(self, generation: int, library: str) -> None:
         """Bring the record up to date, where it is not."""
-        if self.is_lost or (self._recorded is None and not self._files):
+        if self.is_lost or (self._recorded is None and not self._files) or self._is_recorded(generation, library):
+            return
+        if self._is_held():
             return
         fault = self._write_record(generation, library, flush=True)
         if fault is not None and self._may_record:
@@ -247,7 +311,7 @@ class FolderUpkeep:
 
     def _write_record(self, generation: int, library: str, *, flush: bool) -> OSError | None:
         """Write the record unless it is up to date. All skills that are due are among those begun, so that they stay due."""
-        if self._is_up_to_date and self._recorded == (generation, library):
+        if self._is_recorded(generation, library):
             return None
         try:
             write_record(self._folder, FileRecord(generation, library, self._files, self._begun), flush=flush)
@@ -255,6 +319,9 @@ class FolderUpkeep:
             return error
         self._recorded, self._is_up_to_date = (generation, library), True
         return None
+
+    def _is_recorded(self, generation: int, library: str) -> bool:
+        return self._is_up_to_date and self._recorded == (generation, library)
 
     def _bring_in_line(self, change: tuple[SkillName, Skill | None]) -> SkillError | None:
         name, desired = change

@@ -16,6 +16,9 @@ faster, its changes are taken over first.
 A skill that becomes unreadable is withdrawn and shown among `skipped`, unless its file was written less than 0.3 s ago: an editor
 may still be writing it.
 
+A removed file counts when the folder has been quiet for 0.5 s, and nothing is written meanwhile: the whole folder may be on its way
+out. When it is gone, or has lost its record, it is written out again.
+
 Edits by hand are found by polling, which works on every platform and network mount. A check costs about 5 µs a skill; `watch`
 checks half of the files every 0.4 s, at most 5,000. With up to 10,000 skills, every change is noticed within a second; with
 100,000, new and removed skills are noticed within a second, and changes inside a file within about eight seconds.
@@ -70,7 +73,7 @@ class SkillLibrary:
         self._clock = clock
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
-        self._upkeep = FolderUpkeep(folder)
+        self._upkeep = FolderUpkeep(folder, lambda: self._scan.is_losing)
         self._index = self._stored = SkillIndex()
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
@@ -206,6 +209,8 @@ class SkillLibrary:
         and StoreError."""
         index, skipped = self._index, self._skipped
         if self._upkeep.is_lost:
+            if self._shown and not self._scan.is_quiet:
+                return  # it is still being removed
             self._began = False
         elif self._began and follows:
             self._follow()
@@ -215,8 +220,8 @@ class SkillLibrary:
         is_waited_for = is_waited_for or is_first
         self._settle(is_waited_for=is_waited_for)
         changes = self._scan.poll(most, also)
-        if changes.gone and self._upkeep.is_lost:
-            return  # the next look writes it out again
+        if (changes.changed or changes.gone) and not is_first and self._upkeep.is_lost:
+            return  # a later look writes it out again
         if is_first:
             gone: list[str] = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
             changes = FolderChanges(changes.changed, gone)
@@ -289,8 +294,12 @@ class SkillLibrary:
 
     def _settle(self, *, is_waited_for: bool) -> None:
         """Write the files that are due, unless there are too many to wait for."""
-        if not (is_waited_for and self._upkeep.is_behind):
-            self._upkeep.settle(self._number, self._stored.hash)
+        if is_waited_for and self._upkeep.is_behind:
+            return
+        for name in self._upkeep.settle(self._number, self._stored.hash):
+            self._scan.forget(name)
+            self._half_written.discard(name)
+            self._skipped = {path: skipped for path, skipped in self._skipped.items() if path != name}
 
     def _take_in(self, changes: FolderChanges) -> None:
         """Read the changed files and update the index and the skipped files, without changing the view."""
