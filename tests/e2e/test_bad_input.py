@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from metaclaw.proxy.http.body import FREE_KEYS
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -243,11 +244,13 @@ def many(path: str, what: str, count: int) -> dict[str, Any]:
             message["content"] = [{"type": "tool_result", "tool_use_id": "t", "content": [part] * (count - 2)}]
         case "tools":
             body["tools"] = [{"type": "function", "name": "t", "function": {"name": "t"}}] * (count - 1)
+        case "keys":
+            body |= {f"k{number}": 1 for number in range(count + FREE_KEYS - len(body))}
     return body
 
 
 @pytest.mark.parametrize("path", WIRES)
-@pytest.mark.parametrize("what", ["messages", "parts", "parts of many messages", "nested parts", "tools"])
+@pytest.mark.parametrize("what", ["messages", "parts", "parts of many messages", "nested parts", "tools", "keys"])
 def test_a_request_with_more_items_than_allowed_is_a_413_that_names_the_key(strict: Program, path: str, what: str) -> None:
     for _ in range(2):  # what is remembered of the first must not let the second pass
         answer = httpx.post(strict.url + path, json=many(path, what, MAX_ITEMS + 1), headers=strict.auth)

@@ -207,8 +207,17 @@ def test_more_connections_than_files_in_the_first_seconds_do_not_end_the_proxy(
         one.setblocking(False)
         one.connect_ex((host, int(port)))
         flood.append(parts.enter_context(one))
-    for _ in range(20):
+    for number in range(20):
         assert connection.get("/api/status")["version"]
+        connection.ask(f"during {number}")
+    wait_until(lambda: program.log.read_text().count("connections_refused") == 1)
+    refused = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    refused.connect()
+    answer = http.client.HTTPResponse(refused.sock)
+    answer.begin()
+    assert (answer.status, answer.getheader("retry-after"), answer.getheader("connection")) == (503, "1", "close")
+    assert b"too many connections" in answer.read()
+    refused.close()
     while flood:
         flood.pop().close()
     answer_at_once(program)

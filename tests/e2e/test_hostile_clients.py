@@ -168,6 +168,7 @@ HUGE = {
     "300,000 messages": b'{"model":"m","messages":[' + b",".join([MESSAGE] * 300_000) + b"]}",
     "one string": b'"' + b"a" * 60_000_000 + b'"',
     "broken at its end": b'{"model":"m","messages":[{"role":"user","content":"' + b"a" * 40_000_000 + b'"}]',
+    "many keys": b'{"model":"m","messages":[%b],%b}' % (MESSAGE, b",".join(b'"k%d":1' % number for number in range(330_000))),
     "many parts": b'{"model":"m","messages":[{"role":"user","content":[' + b",".join([b"{}"] * 1_000_000) + b"]}]}",
 }
 

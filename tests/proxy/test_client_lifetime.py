@@ -1,13 +1,14 @@
 """Clients that leave, do not read or fall silent, and a listener that closes: nobody works for nobody, and no answer lies."""
 
 import asyncio
+import resource
 
 import pytest
 from anyio import fail_after
 
 from metaclaw.proxy.http.client import Client, ClientGone
-from metaclaw.proxy.http.connection import KEEP_ALIVE_S, LINGER_S, Listener
-from tests.proxy.talking import PLAIN, connected, echo, read_response, serving
+from metaclaw.proxy.http.connection import KEEP_ALIVE_S, LINGER_S, Listener, most_connections
+from tests.proxy.talking import PLAIN, ask, connected, echo, post, read_response, serving
 
 
 @pytest.fixture(params=[pytest.param(True, id="uvloop"), pytest.param(False, id="asyncio")])
@@ -283,3 +284,33 @@ async def test_what_a_client_that_left_had_sent_ahead_is_not_served() -> None:
             while listener.connections:
                 await asyncio.sleep(0.01)
             assert served == 1
+
+
+@pytest.mark.anyio
+async def test_a_connection_beyond_what_the_open_files_allow_is_answered_with_503_until_another_closes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("metaclaw.proxy.http.connection.most_connections", lambda: 2)
+    with fail_after(60):
+        async with serving(echo) as (listener, port):
+            first, second = await connected(port), await connected(port)
+            for _ in range(3):
+                status, fields, _ = await read_response((await connected(port))[0])
+                assert (status, fields["retry-after"], fields["connection"]) == (503, "1", "close")
+                assert fields["x-content-type-options"] == "nosniff"
+            assert (listener.refused, len(listener.connections)) == (3, 2)
+            second[1].write(post(b"served"))
+            assert (await read_response(second[0]))[0] == 200
+            first[1].close()
+            while len(listener.connections) == 2:
+                await asyncio.sleep(0.01)
+            assert (await ask(port, post(b"again")))[0] == 200
+    assert [record.message for record in caplog.records if "connections_refused" in record.message] == [
+        "connections_refused count=1 most=2 reason=the system allows few open files (ulimit -n)"
+    ]
+
+
+@pytest.mark.parametrize(("files", "most"), [(16, 8), (64, 16), (256, 112), (65536, 32752), (resource.RLIM_INFINITY, None)])
+def test_half_of_the_open_files_are_left_to_providers(monkeypatch: pytest.MonkeyPatch, files: int, most: int | None) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert most_connections() == most

@@ -223,6 +223,8 @@ _decode = msgspec.json.Decoder().decode
 _NULL = b"null"
 MAX_ITEMS = 20_000
 """Default of `proxy.max_items`."""
+FREE_KEYS = 64
+"""Top-level keys that are no items: requests have fewer. Each further key counts as one."""
 _BYTES_PER_ITEM = 200
 """A body with fewer bytes per allowed item is decoded without counting its commas first."""
 _COMMAS_PER_ITEM = 20
@@ -278,7 +280,8 @@ class Listed(Sequence[Json]):
 class Body(dict[str, Json]):
     """The fields of a body, without its messages if those are in `listed`.
 
-    `item_count` counts messages, tools and blocks of system text; parts of messages are counted when they are read (`take_parts`).
+    `item_count` counts messages, tools, blocks of system text and keys beyond `FREE_KEYS`; parts of messages are counted when they
+    are read (`take_parts`).
     """
 
     __slots__ = ("item_count", "listed", "max_items")
@@ -348,7 +351,8 @@ def count_parts(item: Json) -> int:
 
 
 def _count(fields: Mapping[str, Json], key: str) -> int:
-    return sum(len(found) for name in (key, "tools", "functions", "system") if isinstance(found := fields.get(name), list))
+    listed = sum(len(found) for name in (key, "tools", "functions", "system") if isinstance(found := fields.get(name), list))
+    return listed + max(0, len(fields) - (key in fields) - FREE_KEYS)
 
 
 def _check_commas(body: bytes, max_items: int) -> None:
@@ -373,7 +377,8 @@ def _checked(count: int, max_items: int) -> int:
 
 def _too_many(max_items: int) -> WireError:
     return WireError(
-        f"the request has more than {max_items} messages, content parts and tools; raise proxy.max_items to allow more",
+        f"the request has more than {max_items} messages, content parts, tools and top-level keys; "
+        "raise proxy.max_items to allow more",
         status=413,
         code="request_too_large",
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -161,8 +162,12 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._listener.connections.add(self)
+        stream = cast("asyncio.Transport", transport)
+        if not self._listener.admit(self):
+            stream.write(_FULL)
+            stream.close()
+            return
+        self._transport = stream
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if isinstance(address, tuple) and address else None
 
@@ -338,16 +343,36 @@ class Connection(asyncio.Protocol):
 
 
 _BACKLOG = 2048
+_ACCEPTED_AT_ONCE = 8
+_OWN_FILES = 32
+_FEWEST_CONNECTIONS = 8
+_WARN_EVERY_S = 60.0
+_FULL_REASON = b"MetaClaw has too many connections open; try again shortly."
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\n"
+    b"x-content-type-options: nosniff\r\nconnection: close\r\n\r\n%b"
+) % (len(_FULL_REASON), _FULL_REASON)
+
+
+def most_connections() -> int | None:
+    """How many connections of clients leave as many open files to those of providers. None: any number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else max(_FEWEST_CONNECTIONS, (limit - _OWN_FILES) // 2)
+
+
 _TICK_S = 1.0
 _LAST_CHANCE_S = 1.0
 
 
 class Listener:
-    """Accepts the connections of one socket."""
+    """Accepts the connections of one socket: as many as leave open files for those of providers. Others are answered with 503."""
 
     def __init__(self, serve: Serve, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.refused = 0
+        self._most: int | None = None
+        self._warn_at = 0.0
         self._serve = serve
         self._write_timeout_s = write_timeout_s
         self._server: asyncio.Server | None = None
@@ -360,8 +385,24 @@ class Listener:
         def connection() -> Connection:
             return Connection(self._serve, self, self._write_timeout_s)
 
-        self._server = await loop.create_server(connection, sock=listening, backlog=_BACKLOG)
+        self._most = most_connections()
+        # asyncio accepts as many at once as its backlog before it asks whether they are admitted; the system's queue may be longer.
+        self._server = await loop.create_server(connection, sock=listening, backlog=_ACCEPTED_AT_ONCE)
+        listening.listen(_BACKLOG)
         self._timer = loop.call_later(_TICK_S, self._tick)
+
+    def admit(self, connection: Connection) -> bool:
+        """Take up a new connection, unless there are too many."""
+        if self._most is None or len(self.connections) < self._most:
+            self.connections.add(connection)
+            return True
+        self.refused += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._warn_at:
+            self._warn_at = now + _WARN_EVERY_S
+            why = "the system allows few open files (ulimit -n)"
+            log.warning("connections_refused count=%d most=%d reason=%s", self.refused, self._most, why)
+        return False
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:
         """Accept no more connections. Let running answers finish for `within_s`, or until `hurry` is set; then cancel them."""
