@@ -30,8 +30,8 @@ from metaclaw.engine.child_process import _engine_environment, spawn
 MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
 """How the variables begin that are read before a program's first line."""
-_OUT_OF_THE_WAY: Final = 500
-"""Passed handles are moved here before they get the numbers that are wanted."""
+_OUT_OF_THE_WAY: Final = 200
+"""Passed handles are moved here before they get the numbers that are wanted; below the least limit that a test sets."""
 
 
 class Process(Protocol):
