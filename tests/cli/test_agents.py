@@ -101,6 +101,13 @@ def test_a_model_that_is_named_is_written_also_where_none_is_needed(user: Path) 
     assert 'model = "gpt-6"' in (user / ".codex" / "config.toml").read_text()
 
 
+def test_codex_gets_a_model_of_a_server_on_this_machine_which_does_not_know_its_own(user: Path) -> None:
+    local = '[[providers]]\nname = "local"\nkind = "openai"\nbase_url = "http://127.0.0.1:1234/v1"\nmodels = ["qwen"]\n'
+    (user / "mc" / "config.toml").write_text(f'proxy.api_key = "{KEY}"\n{local}')
+    assert metaclaw("agents", "connect", "codex", "--yes").code == 0
+    assert 'model = "qwen"' in (user / ".codex" / "config.toml").read_text()
+
+
 def test_env_prints_what_to_export(user: Path) -> None:
     out = metaclaw("agents", "connect", "env").out
     assert f"export OPENAI_API_KEY={KEY}\n" in out

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -191,9 +192,14 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
 
 
 def provider_kinds(config: "Config") -> tuple[frozenset[str], frozenset[str]]:
-    """The kinds of the providers, and those that get the caller's own credentials."""
+    """The kinds of the vendors' providers, and those that get the caller's own credentials. A server on this machine that needs
+    no key and lists its models does not know the vendor's."""
+    from metaclaw.config import is_loopback
+
     passthrough = (provider.kind for provider in config.providers if provider.api_key and provider.api_key.is_passthrough)
-    return frozenset(provider.kind for provider in config.providers), frozenset(passthrough)
+    hosts = [(one, urlsplit(one.base_url or "").hostname or "") for one in config.providers]
+    vendors = (one.kind for one, host in hosts if one.api_key or not one.models or not is_loopback(host))
+    return frozenset(vendors), frozenset(passthrough)
 
 
 def print_change(change: "FileChange", key: str) -> None:
