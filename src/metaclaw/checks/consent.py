@@ -35,6 +35,7 @@ _QUOTED_LINE: Final = re.compile(r"^(?:[ \t]*>|(?: {4}|\t)(?![ \t]*(?:[-*•]|\d
 _QUOTED_NAME: Final = re.compile(r"[\"“„«]([^\s\"“”„«»]+)[\"”“»]|(?<!\w)'([^\s']+)'(?!\w)")
 _QUOTED: Final = re.compile(r"[\"“„«][^\"“”„«»\n]*[\"”“»]")
 _SPAN: Final = re.compile(r"`([^`\n]*)`")
+_MARKED: Final = re.compile(r"(`[^`\n]*`)")
 _NAME: Final = r"(?:`[^`\s]+`|[^\s`,;:]*(?:[/*_]|\w\.\w)[^\s`,;]*)"
 _LISTED: Final = re.compile(rf"[:,]?[ \t]*\n+[ \t]*(?:[-*•]|\d+[.)])[ \t]+({_NAME})(?:[ \t]+(?:[(–—]|- |: )[^\n]*)?[ \t]*(?=\n|\Z)")
 _JOINED: Final = re.compile(rf"(?:[,、，][ \t]*|:[ \t]+)(?:(?:and|und|et|y|e|en|и|和)[ \t]+)?(?={_NAME})")
@@ -155,8 +156,10 @@ def _own_words(text: str) -> str:
 
 
 def _without_quotations(text: str) -> str:
-    """A text without quotations; a single quoted word is a name."""
-    return _QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", text))
+    """A text without quotations; a single quoted word is a name. Marked words and commands stay as they are."""
+    parts = _MARKED.split(text)
+    parts[::2] = [_QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", part)) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _without_commands(text: str) -> str:
@@ -221,9 +224,7 @@ def _ordered(clause: str) -> list[str]:
 
 def _asked_for(text: str) -> list[str]:
     """The names of what an agent asks to delete, and the commands that it asks to run."""
-    text = _LISTED.sub(
-        r" and \1", _QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", _CODE_BLOCK.sub("", text)))
-    )
+    text = _LISTED.sub(r" and \1", _without_quotations(_CODE_BLOCK.sub("", text)))
     names: list[str] = []
     before = ""
     for sentence in _SENTENCE_END.split(text):
