@@ -1,16 +1,19 @@
-"""Recorded sessions as cassettes: how many are decidable to the end when a model goes its own way through them.
+"""Recorded sessions as cassettes: how many are decidable to the end when a model goes its own way
+through them.
 
     python -m benchmarks.cassettes [--seeds 5] [--json] [--assert-goals]
 
-32 sessions of eight kinds are recorded on the three wires into a ledger and replayed by `learn/replay` with a skill.
-Simulated is the model: it goes the recorded way, but at each of its steps, with the chances in `CHANCES`, it says the same call
-differently, wants another amount of a file, leaves out or repeats a look, swaps two neighbouring looks, writes something else,
-makes a change before the look that should have come first, or asks what nobody recorded. The chances are assumptions, not
-measurements of a model; `--wild X` multiplies those that lead off the recorded way.
+32 sessions of eight kinds are recorded on the three wires into a ledger and replayed by
+`learn/replay` with a skill. Simulated is the model: it goes the recorded way, but at each of its
+steps, with the chances in `CHANCES`, it says the same call differently, wants another amount of a
+file, leaves out or repeats a look, swaps two neighbouring looks, writes something else, makes a
+change before the look that should have come first, or asks what nobody recorded. The chances are
+assumptions, not measurements of a model; `--wild X` multiplies those that lead off the recorded
+way.
 
-A run is decidable when it comes to an end; a session when a run of one of the seeds does. The goal is
-that 60 % of the sessions are decidable, with two seeds. Numbers are for exact matches only, and for the nearest recorded call too.
-"""
+A run is decidable when it comes to an end; a session when a run of one of the seeds does. The goal
+is that 60 % of the sessions are decidable, with two seeds. Numbers are for exact matches only, and
+for the nearest recorded call too."""
 
 import argparse
 import asyncio
@@ -24,7 +27,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from metaclaw.domain.candidate import Probe, ProbeKind
-from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text, ToolCall, ToolResult, Usage, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Finish,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
@@ -36,7 +49,11 @@ from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database
 from tests.learn.recordings import Agent, call, words
 
-SKILL = Skill(SkillName("house-style"), "When working here", "Follow the house style: tabs, short names, a changelog line.")
+SKILL = Skill(
+    SkillName("house-style"),
+    "When working here",
+    "Follow the house style: tabs, short names, a changelog line.",
+)
 GOAL = 0.60
 _LIMIT = 1_000_000
 CHANCES = {
@@ -56,36 +73,66 @@ Take = tuple[ToolCall, str]
 def scripts() -> dict[str, list[list[Take]]]:
     """What the agents did: per kind, four sessions of calls and results."""
     kinds: dict[str, list[list[Take]]] = {
-        name: [] for name in ("fix", "feature", "refactor", "research", "ops", "git", "data", "docs")
+        name: []
+        for name in ("fix", "feature", "refactor", "research", "ops", "git", "data", "docs")
     }
     for n in range(4):
         source, test = f"src/part{n}.py", f"tests/test_part{n}.py"
         edit = call("Edit", file_path=source, old_string=f"a{n}", new_string=f"b{n}")
         run = call("Bash", command=f"python -m pytest {test} -q")
-        read, read_test = (call("Read", file_path=source), "code"), (call("Read", file_path=test), "tests")
-        kinds["fix"].append([read, read_test, (run, "1 failed"), (edit, "edited"), (run, "1 passed")])
-        plan, done = (call("TodoWrite", todos=f"plan {n}"), "noted"), (call("TodoWrite", todos=f"done {n}"), "noted")
+        read, read_test = (
+            (call("Read", file_path=source), "code"),
+            (call("Read", file_path=test), "tests"),
+        )
+        kinds["fix"].append(
+            [read, read_test, (run, "1 failed"), (edit, "edited"), (run, "1 passed")]
+        )
+        plan, done = (
+            (call("TodoWrite", todos=f"plan {n}"), "noted"),
+            (call("TodoWrite", todos=f"done {n}"), "noted"),
+        )
         write = (call("Write", file_path=f"src/new{n}.py", content="x"), "written")
         kinds["feature"].append([plan, read, write, (run, "2 passed"), done])
-        others = [(call("Grep", pattern=f"old{n}", path="src"), "3 hits"), read, (call("Read", file_path="src/b.py"), "b")]
-        edits = [(edit, "edited"), (call("Edit", file_path="src/b.py", old_string="c", new_string="d"), "edited")]
+        others = [
+            (call("Grep", pattern=f"old{n}", path="src"), "3 hits"),
+            read,
+            (call("Read", file_path="src/b.py"), "b"),
+        ]
+        edits = [
+            (edit, "edited"),
+            (call("Edit", file_path="src/b.py", old_string="c", new_string="d"), "edited"),
+        ]
         kinds["refactor"].append([*others, *edits, (run, "ok")])
-        pages = [(call("WebFetch", url=f"https://docs.example/{n}/{page}"), f"page {page}") for page in range(2 + n % 2)]
+        pages = [
+            (call("WebFetch", url=f"https://docs.example/{n}/{page}"), f"page {page}")
+            for page in range(2 + n % 2)
+        ]
         kinds["research"].append(pages)
-        looks = ["df -h", f"tail -n 50 /var/log/app{n}.log", "ps aux | grep app", "cat /etc/app.conf"]
+        looks = [
+            "df -h",
+            f"tail -n 50 /var/log/app{n}.log",
+            "ps aux | grep app",
+            "cat /etc/app.conf",
+        ]
         kinds["ops"].append([(call("Bash", command=look), f"out of {look}") for look in looks])
         commands = ["git status", "git diff", f'git commit -am "part {n}"', "git log --oneline -3"]
         kinds["git"].append([(call("Bash", command=line), f"out of {line}") for line in commands])
         count = [f"head -3 data{n}.csv", f"wc -l data{n}.csv", f"python count.py data{n}.csv"]
         kinds["data"].append([(call("Bash", command=line), f"out of {line}") for line in count])
         kinds["docs"].append(
-            [read, (call("Read", file_path="README.md"), "readme"), (call("Write", file_path="docs/a.md", content="t"), "ok")]
+            [
+                read,
+                (call("Read", file_path="README.md"), "readme"),
+                (call("Write", file_path="docs/a.md", content="t"), "ok"),
+            ]
         )
     return kinds
 
 
 class Wanderer:
-    """A model that goes its own way through one recorded session; the same way for the same seed and prompt."""
+    """A model that goes its own way through one recorded session; the same way for the same seed
+    and prompt.
+    """
 
     name = "primary/m-1"
 
@@ -119,14 +166,21 @@ class Wanderer:
             if deed is CallEffect.LOOK and happens("left_out"):
                 continue
             # A skill changes what is written; without it a model repeats itself more often.
-            if deed is CallEffect.WRITE and happens("rewritten") and (is_told or rng.random() < 0.25):
+            if (
+                deed is CallEffect.WRITE
+                and happens("rewritten")
+                and (is_told or rng.random() < 0.25)
+            ):
                 wanted = _with(wanted, content="something else", new_string="something else")
             if deed is CallEffect.LOOK and wanted.name == "Read" and happens("amount"):
                 wanted = _with(wanted, limit=rng.randrange(10, 500))
             varied.append(_reworded(wanted) if happens("reworded") else wanted)
             if deed is CallEffect.LOOK and happens("repeated"):
                 varied.append(wanted)
-        return [ToolCall(f"new{number}", made.name, made.arguments) for number, made in enumerate(varied)]
+        return [
+            ToolCall(f"new{number}", made.name, made.arguments)
+            for number, made in enumerate(varied)
+        ]
 
 
 def _with(wanted: ToolCall, **changed: object) -> ToolCall:
@@ -138,7 +192,10 @@ def _with(wanted: ToolCall, **changed: object) -> ToolCall:
 def _reworded(wanted: ToolCall) -> ToolCall:
     arguments = json.loads(wanted.arguments)
     if "command" in arguments:
-        arguments = {"description": "Look at it", "command": arguments["command"].replace(" ", "  ") + " ;"}
+        arguments = {
+            "description": "Look at it",
+            "command": arguments["command"].replace(" ", "  ") + " ;",
+        }
     return ToolCall("", wanted.name, json.dumps(dict(reversed(arguments.items())), indent=1))
 
 
@@ -169,10 +226,16 @@ class Figures:
         )
 
 
-async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool, folder: Path) -> dict[str, list[list[str]]]:
+async def measure(
+    seeds: int, chances: dict[str, float], *, accept_nearest: bool, folder: Path
+) -> dict[str, list[list[str]]]:
     """Per kind and session, why each run could not be decided; an empty word where it could."""
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
-    ledger, reader, found = SqlLedger(database), LedgerReader(database), dict[str, list[list[str]]]()
+    ledger, reader, found = (
+        SqlLedger(database),
+        LedgerReader(database),
+        dict[str, list[list[str]]](),
+    )
     await ledger.start()
     for kind, sessions in scripts().items():
         found[kind] = []
@@ -181,10 +244,21 @@ async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool
             for recorded in agent.turns:
                 await ledger.record(recorded.turn)
             model, limits = Wanderer(script, chances), ReplayLimits(accept_nearest=accept_nearest)
-            replayer = CassetteReplayer(reader, StepBuilder(words), lambda *_, m=model: m, _Always(), lambda _: None, limits=limits)
+            replayer = CassetteReplayer(
+                reader,
+                StepBuilder(words),
+                lambda *_, m=model: m,
+                _Always(),
+                lambda _: None,
+                limits=limits,
+            )
             probe = Probe(TurnId(agent.turns[0].turn.id), ProbeKind.FAILING)
-            results = [await replayer.replay(probe, SKILL, (), seed, _LIMIT) for seed in range(seeds)]
-            found[kind].append(["" if result.outcome is Outcome.PASS else result.note for result in results])
+            results = [
+                await replayer.replay(probe, SKILL, (), seed, _LIMIT) for seed in range(seeds)
+            ]
+            found[kind].append(
+                ["" if result.outcome is Outcome.PASS else result.note for result in results]
+            )
     await ledger.aclose()
     database.close()
     return found
@@ -192,7 +266,9 @@ async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool
 
 def recorded_session(kind: str, number: int, script: Sequence[Take]) -> Agent:
     """The session as it was recorded, on one of the wires, streamed or not."""
-    agent = Agent(list(Wire)[number % 3], stream=number % 2 == 1).hear(f"A task of the kind {kind}, number {number}.")
+    agent = Agent(list(Wire)[number % 3], stream=number % 2 == 1).hear(
+        f"A task of the kind {kind}, number {number}."
+    )
     for wanted, result in script:
         agent.use(wanted, result)
     return agent.answer(Text("Done.")).hear("You forgot the house style.").answer(Text("Sorry."))
@@ -200,20 +276,43 @@ def recorded_session(kind: str, number: int, script: Sequence[Take]) -> Agent:
 
 def main() -> int:
     """Prints a table, or JSON; the status says whether the goal is met, where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cassettes", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cassettes", description=(__doc__ or "").partition("\n\n")[0]
+    )
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--wild", type=float, default=1.0, help="multiplies the chances of leaving the recorded way [1]")
+    parser.add_argument(
+        "--wild",
+        type=float,
+        default=1.0,
+        help="multiplies the chances of leaving the recorded way [1]",
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--assert-goals", action="store_true")
     given = parser.parse_args()
-    chances = {name: chance * (given.wild if name in _LEADING_OFF else 1.0) for name, chance in CHANCES.items()}
+    chances = {
+        name: chance * (given.wild if name in _LEADING_OFF else 1.0)
+        for name, chance in CHANCES.items()
+    }
     found = {}
     for way, accept_nearest in (("exact", False), ("nearest", True)):
         with tempfile.TemporaryDirectory() as folder:
-            found[way] = asyncio.run(measure(given.seeds, chances, accept_nearest=accept_nearest, folder=Path(folder)))
-    whole = {way: Figures.of([notes for kind in kinds.values() for notes in kind]) for way, kinds in found.items()}
+            found[way] = asyncio.run(
+                measure(given.seeds, chances, accept_nearest=accept_nearest, folder=Path(folder))
+            )
+    whole = {
+        way: Figures.of([notes for kind in kinds.values() for notes in kind])
+        for way, kinds in found.items()
+    }
     if given.json:
-        print(json.dumps({"seeds": given.seeds, "wild": given.wild, **{way: asdict(figures) for way, figures in whole.items()}}))
+        print(
+            json.dumps(
+                {
+                    "seeds": given.seeds,
+                    "wild": given.wild,
+                    **{way: asdict(figures) for way, figures in whole.items()},
+                }
+            )
+        )
     else:
         _show(found, whole)
     ended, all_ = whole["nearest"].sessions
@@ -231,7 +330,9 @@ def _show(found: dict[str, dict[str, list[list[str]]]], whole: dict[str, Figures
 
 
 def _row(name: str, figures: Sequence[Figures]) -> None:
-    shares = [f" {ended / all_:8.0%}" for one in figures for ended, all_ in (one.runs, one.sessions)]
+    shares = [
+        f" {ended / all_:8.0%}" for one in figures for ended, all_ in (one.runs, one.sessions)
+    ]
     print(f"{name:9}{''.join(shares)}")
 
 

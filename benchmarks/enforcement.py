@@ -1,19 +1,22 @@
 """Held rules in the running program: what reaches the client, what is counted, and what it costs.
 
-    .venv/bin/python -m benchmarks.enforcement [--calls 500] [--requests 300] [--json] [--assert-goals]
-    .venv/bin/python -m benchmarks.enforcement --agents opencode claude-code codex openclaw
+    .venv/bin/python -m benchmarks.enforcement [--calls 500] [--requests 300] [--json]
+    [--assert-goals] .venv/bin/python -m benchmarks.enforcement --agents opencode claude-code codex
+    openclaw
 
-The provider is scripted: it breaks a rule on a schedule, alone and beside calls that comply, and refuses every history that it
-did not make. The clients are the official SDKs on all three wires, streamed and whole, relayed and translated, several at once.
-Thirty rules are in force, ten of them held. Every call that a client gets is compared with what the provider said, and is answered
-with a result, so that the next request shows whether the history is still the provider's own.
+The provider is scripted: it breaks a rule on a schedule, alone and beside calls that comply, and
+refuses every history that it did not make. The clients are the official SDKs on all three wires,
+streamed and whole, relayed and translated, several at once. Thirty rules are in force, ten of them
+held. Every call that a client gets is compared with what the provider said, and is answered with a
+result, so that the next request shows whether the history is still the provider's own.
 
-Processor time is that of the whole process tree, from `/proc`, in two programs with the same thirty rules, one of which holds ten.
-They take turns under the same load of calls that comply; learning is off in both. The ratio is taken within each round.
+Processor time is that of the whole process tree, from `/proc`, in two programs with the same thirty
+rules, one of which holds ten. They take turns under the same load of calls that comply; learning is
+off in both. The ratio is taken within each round.
 
-With `--agents` the clients are the real agent programs instead, each with an equal share of the calls; `agent_schedule` in the
-tests says what the provider plays and refuses. The folder in which an agent works tells which commands were run.
-"""
+With `--agents` the clients are the real agent programs instead, each with an equal share of the
+calls; `agent_schedule` in the tests says what the provider plays and refuses. The folder in which
+an agent works tells which commands were run."""
 
 import argparse
 import json
@@ -55,15 +58,20 @@ RELAYED = TARGETS[:3]
 VIOLATING = ("bad good", "mixed two", "bad mixed good", "bad bad bad", "mixed text")
 COMPLIANT = ("good", "two")
 _PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
-_FIRST_TEXT = {"chat": b'"content": "', "messages": b'"text_delta"', "responses": b"response.output_text.delta"}
+_FIRST_TEXT = {
+    "chat": b'"content": "',
+    "messages": b'"text_delta"',
+    "responses": b"response.output_text.delta",
+}
 _ADDED = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
 _RULES, _HELD = 30, 10
 _PAUSE_S = 0.002
 
 
 class Kind(NamedTuple):
-    """Whether an answer is streamed, what the provider says, and the pause before each event. Without one, a stream arrives in one
-    piece, which no model does; answers with pauses take long, so only a share of the requests is made."""
+    """Whether an answer is streamed, what the provider says, and the pause before each event.
+    Without one, a stream arrives in one piece, which no model does; answers with pauses take long,
+    so only a share of the requests is made."""
 
     stream: bool
     plan: str
@@ -80,7 +88,13 @@ _KINDS = {
 _FRESH_AFTER = 8
 _STEPS_OF_A_ROUND = 50
 _TICK_S = 0.01
-GOALS = {"violating_delivered": 0, "compliant_changed": 0, "failures": 0, "cpu_ratio": 1.10, "first_text_ms": 5.0}
+GOALS = {
+    "violating_delivered": 0,
+    "compliant_changed": 0,
+    "failures": 0,
+    "cpu_ratio": 1.10,
+    "first_text_ms": 5.0,
+}
 
 
 @dataclass
@@ -89,7 +103,9 @@ class ScriptedProvider(StrictProvider):
 
     made: dict[str, str] = field(default_factory=dict)
 
-    def reply(self, wire: str, request: dict[str, Any], headers: dict[str, str]) -> tuple[int, dict[str, Any] | list[bytes]]:
+    def reply(
+        self, wire: str, request: dict[str, Any], headers: dict[str, str]
+    ) -> tuple[int, dict[str, Any] | list[bytes]]:
         if headers.get("x-metaclaw-purpose") not in (None, "enforce"):
             return 503, {"error": {"message": "not scripted", "type": "server_error"}}
         return super().reply(wire, _without_reminders(request), headers)
@@ -101,12 +117,18 @@ class ScriptedProvider(StrictProvider):
 
 
 def _without_reminders(value: Any) -> Any:
-    """A request as its client wrote it: a reminder stands in one request only, and is no part of the history."""
+    """A request as its client wrote it: a reminder stands in one request only, and is no part of
+    the history.
+    """
     if isinstance(value, str):
         return _ADDED.sub("", value)
     if isinstance(value, list):
         return [_without_reminders(one) for one in value]
-    return {key: _without_reminders(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _without_reminders(one) for key, one in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 @dataclass
@@ -126,8 +148,15 @@ class Tally:
 class Driver:
     """Clients of one wire, one after another, each with its own history."""
 
-    def __init__(self, program: Program, provider: ScriptedProvider, tally: Tally, numbers: Iterator[int]) -> None:
-        self._program, self._provider, self._tally, self._numbers = program, provider, tally, numbers
+    def __init__(
+        self, program: Program, provider: ScriptedProvider, tally: Tally, numbers: Iterator[int]
+    ) -> None:
+        self._program, self._provider, self._tally, self._numbers = (
+            program,
+            provider,
+            tally,
+            numbers,
+        )
         self._lock = threading.Lock()
 
     def run(self, wire: str, target: str, stream: bool, plans: Sequence[str]) -> None:
@@ -145,14 +174,27 @@ class Driver:
             except Exception as error:
                 with self._lock:
                     self._tally.requests += 1
-                    self._tally.failures.append(f"{model} {plan}: {type(error).__name__}: {error}"[:300])
+                    self._tally.failures.append(
+                        f"{model} {plan}: {type(error).__name__}: {error}"[:300]
+                    )
                 agent.history = []
                 continue
             with self._lock:
-                self._count(plan, model.partition("/")[2], (wire, target) in RELAYED, got.calls, later.calls if later else [])
+                self._count(
+                    plan,
+                    model.partition("/")[2],
+                    (wire, target) in RELAYED,
+                    got.calls,
+                    later.calls if later else [],
+                )
 
     def _count(
-        self, plan: str, model: str, is_relayed: bool, calls: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]
+        self,
+        plan: str,
+        model: str,
+        is_relayed: bool,
+        calls: Sequence[tuple[str, str]],
+        more: Sequence[tuple[str, str]],
     ) -> None:
         tally, steps = self._tally, plan.split()
         tally.requests += 1 + bool(calls)
@@ -164,7 +206,9 @@ class Driver:
             wanted = STEPS[plan]
             is_same = [command for _, command in calls] == wanted
             if is_relayed:  # translated calls have ids of their own
-                is_same = is_same and all(self._provider.made.get(identity) == command for identity, command in calls)
+                is_same = is_same and all(
+                    self._provider.made.get(identity) == command for identity, command in calls
+                )
             tally.compliant_made += len(wanted)
             tally.compliant_changed += 0 if is_same else len(wanted)
             result = "followed"
@@ -173,13 +217,19 @@ class Driver:
 
 
 def plans_for(kinds: Sequence[str], calls: int) -> list[str]:
-    """Plans of these kinds in turn that come to at least so many calls of the kind that is counted."""
+    """Plans of these kinds in turn that come to at least so many calls of the kind that is
+    counted.
+    """
     found: list[str] = []
     for plan in cycle(kinds):
         if calls <= 0:
             return found
         found.append(plan)
-        calls -= sum(step in ("bad", "mixed") for step in plan.split()) if plan in VIOLATING else 1 + (plan == "two")
+        calls -= (
+            sum(step in ("bad", "mixed") for step in plan.split())
+            if plan in VIOLATING
+            else 1 + (plan == "two")
+        )
     return found
 
 
@@ -187,17 +237,29 @@ def write_rules(program: Program, held: int) -> None:
     """Thirty rules about what a shell is given; the first so many are held."""
     for number in range(_RULES):
         name = RULE if number == 0 else f"rule-{number:02d}"
-        check = "not in calls of shell: push .*--force" if number == 0 else f"not in calls of shell: tool-{number:02d} +(run|start)"
-        write_rule(program, name, check, f"Never use tool {number}." if number else "Never force-push.")
+        check = (
+            "not in calls of shell: push .*--force"
+            if number == 0
+            else f"not in calls of shell: tool-{number:02d} +(run|start)"
+        )
+        write_rule(
+            program, name, check, f"Never use tool {number}." if number else "Never force-push."
+        )
         if number >= held:
             path = program.home / "skills" / name / "SKILL.md"
             path.write_text(path.read_text().replace("enforce: hold", "enforce: remind"))
 
 
 @contextmanager
-def running(folder: Path, name: str, provider: StrictProvider, held: int, *, learn: bool) -> Iterator[Program]:
+def running(
+    folder: Path, name: str, provider: StrictProvider, held: int, *, learn: bool
+) -> Iterator[Program]:
     """The program with thirty rules, so many of them held."""
-    program = Program(folder / name, providers_toml(provider.url, timeout_s=60), env=None if learn else NOT_LEARNING)
+    program = Program(
+        folder / name,
+        providers_toml(provider.url, timeout_s=60),
+        env=None if learn else NOT_LEARNING,
+    )
     write_rules(program, held)
     program.start()
     try:
@@ -206,8 +268,12 @@ def running(folder: Path, name: str, provider: StrictProvider, held: int, *, lea
         program.stop()
 
 
-def measure_delivery(folder: Path, calls: int, seed: int = 1, *, held: int = _HELD) -> dict[str, Any]:
-    """Drive violating and compliant calls through all wires; then compare the program's own numbers."""
+def measure_delivery(
+    folder: Path, calls: int, seed: int = 1, *, held: int = _HELD
+) -> dict[str, Any]:
+    """Drive violating and compliant calls through all wires; then compare the program's own
+    numbers.
+    """
     provider = ScriptedProvider(random=Random(seed))
     provider.start()
     tally = Tally()
@@ -218,7 +284,10 @@ def measure_delivery(folder: Path, calls: int, seed: int = 1, *, held: int = _HE
         with running(folder, "delivery", provider, held, learn=True) as program:
             driver = Driver(program, provider, tally, count(1))
             with ThreadPoolExecutor(4) as threads:
-                work = [threads.submit(driver.run, *place, plans[number :: len(places)]) for number, place in enumerate(places)]
+                work = [
+                    threads.submit(driver.run, *place, plans[number :: len(places)])
+                    for number, place in enumerate(places)
+                ]
                 for one in work:
                     one.result()
             counted = _settled_counts(program, tally)
@@ -237,21 +306,33 @@ def measure_delivery(folder: Path, calls: int, seed: int = 1, *, held: int = _HE
         "refused_histories": len(provider.refused),
         "truth": truth,
         "counted": counted["compliance"],
-        "compliance_is_true": _agrees(counted["compliance"], truth)
-        and {model: _plain(found) for model, found in counted["by_model"].items()} == models,
+        "compliance_is_true": (
+            _agrees(counted["compliance"], truth)
+            and {model: _plain(found) for model, found in counted["by_model"].items()} == models
+        ),
     }
 
 
 def measure_agents(folder: Path, names: Sequence[str], calls: int) -> list[Result]:
-    """Run real agents through a schedule of at least so many violating calls in all, and more that comply."""
+    """Run real agents through a schedule of at least so many violating calls in all, and more that
+    comply.
+    """
     script = Path(__file__).resolve().parent.parent / "scripts" / "agents-env"
     programs = [REAL_AGENTS[name].program for name in names]
-    found = subprocess.run([sys.executable, str(script), *programs], stdout=subprocess.PIPE, text=True, check=True)
-    cycles = -(-calls // (len(names) * sum(plan.count("bad") + plan.count("mixed") for plan in CYCLE)))
+    found = subprocess.run(
+        [sys.executable, str(script), *programs], stdout=subprocess.PIPE, text=True, check=True
+    )
+    cycles = -(
+        -calls // (len(names) * sum(plan.count("bad") + plan.count("mixed") for plan in CYCLE))
+    )
     results = []
     for name in names:
         began = time.monotonic()
-        results.append(run_agent(REAL_AGENTS[name], found.stdout.strip(), folder / name, schedule(cycles, prompts=3)))
+        results.append(
+            run_agent(
+                REAL_AGENTS[name], found.stdout.strip(), folder / name, schedule(cycles, prompts=3)
+            )
+        )
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return results
 
@@ -266,14 +347,42 @@ def report_agents(results: Sequence[Result]) -> bool:
         unchanged = f"{one.compliant - len(one.changed)} of {one.compliant}"
         failed = len(one.refused) + len(one.errors)
         counts = "the same" if found == one.truth else f"{_words(found)}, not {_words(one.truth)}"
-        rows.append((one.agent, wire, f"{len(one.leaked)} of {one.violating}", unchanged, f"{failed} of {one.requests}", counts))
+        rows.append(
+            (
+                one.agent,
+                wire,
+                f"{len(one.leaked)} of {one.violating}",
+                unchanged,
+                f"{failed} of {one.requests}",
+                counts,
+            )
+        )
         is_met = is_met and not (one.leaked or one.changed or failed) and found == one.truth
-    violating, compliant = sum(one.violating for one in results), sum(one.compliant for one in results)
-    leaked, changed = sum(len(one.leaked) for one in results), sum(len(one.changed) for one in results)
-    failed, asked = sum(len(one.refused) + len(one.errors) for one in results), sum(one.requests for one in results)
-    rows.append(("all", "", f"{leaked} of {violating}", f"{compliant - changed} of {compliant}", f"{failed} of {asked}", ""))
+    violating, compliant = (
+        sum(one.violating for one in results),
+        sum(one.compliant for one in results),
+    )
+    leaked, changed = (
+        sum(len(one.leaked) for one in results),
+        sum(len(one.changed) for one in results),
+    )
+    failed, asked = (
+        sum(len(one.refused) + len(one.errors) for one in results),
+        sum(one.requests for one in results),
+    )
+    rows.append(
+        (
+            "all",
+            "",
+            f"{leaked} of {violating}",
+            f"{compliant - changed} of {compliant}",
+            f"{failed} of {asked}",
+            "",
+        )
+    )
     print(
-        "| agent | wire | violating calls run | compliant calls run, unchanged | failed requests | compliance, script and program |"
+        "| agent | wire | violating calls run | compliant calls run, unchanged | failed requests |"
+        " compliance, script and program |"
     )
     print("|---|---|---|---|---|---|")
     for row in rows:
@@ -286,7 +395,13 @@ def report_agents(results: Sequence[Result]) -> bool:
 
 def _counts(turns: Counter[str]) -> dict[str, int]:
     held, followed = turns["held"], turns["followed"]
-    return {"applied": held + followed, "followed": followed, "broken": held, "held": held, "unknown": 0}
+    return {
+        "applied": held + followed,
+        "followed": followed,
+        "broken": held,
+        "held": held,
+        "unknown": 0,
+    }
 
 
 def _plain(found: dict[str, Any]) -> dict[str, int]:
@@ -298,7 +413,9 @@ def _agrees(found: dict[str, Any], truth: dict[str, int]) -> bool:
 
 
 def _settled_counts(program: Program, tally: Tally) -> dict[str, Any]:
-    """The program's own numbers for the rule, when the learner has looked at everything or after a while."""
+    """The program's own numbers for the rule, when the learner has looked at everything or after a
+    while.
+    """
     truth = _counts(tally.turns)
     deadline, found = time.monotonic() + 120, {}
     while time.monotonic() < deadline:
@@ -310,7 +427,9 @@ def _settled_counts(program: Program, tally: Tally) -> dict[str, Any]:
 
 
 def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
-    """Processor time for each request and time to the first text, with ten held rules and with none."""
+    """Processor time for each request and time to the first text, with ten held rules and with
+    none.
+    """
     provider = StrictProvider(pieces=20)
     provider.start()
     ratios: dict[str, list[float]] = {kind: [] for kind in _KINDS}
@@ -340,12 +459,17 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
             for number in range(2 * _STEPS_OF_A_ROUND):
                 wire, target = RELAYED[number % len(RELAYED)]
                 for name, program in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
-                    waits[name].append(1000 * _first_text_s(client, program, wire, target, next(numbers)))
+                    waits[name].append(
+                        1000 * _first_text_s(client, program, wire, target, next(numbers))
+                    )
     finally:
         provider.stop()
     median = statistics.median
     return {
-        "cpu_ms": {kind: {name: median(values) for name, values in arms.items()} for kind, arms in spent.items()},
+        "cpu_ms": {
+            kind: {name: median(values) for name, values in arms.items()}
+            for kind, arms in spent.items()
+        },
         "cpu_ratio": {kind: median(values) for kind, values in ratios.items()},
         "first_text_ms": {name: median(values) for name, values in waits.items()},
         "rounds": rounds,
@@ -354,7 +478,11 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
 
 
 def _round(
-    client: httpx.Client, arms: Sequence[tuple[str, Program]], requests: int, kind: str, numbers: Iterator[int]
+    client: httpx.Client,
+    arms: Sequence[tuple[str, Program]],
+    requests: int,
+    kind: str,
+    numbers: Iterator[int],
 ) -> dict[str, float]:
     """Processor seconds of each program for the same load, taken in short turns."""
     used = dict.fromkeys((name for name, _ in arms), 0.0)
@@ -368,8 +496,14 @@ def _round(
 
 
 def _body(wire: str, target: str, stream: bool, number: int, plan: str) -> dict[str, Any]:
-    words = f"task {number} PLAN {plan}\n" + "Read the file, change what the test names, and say what you did. " * 20
-    tool: dict[str, Any] = {"type": "function", "function": {"name": "bash", "parameters": PARAMETERS}}
+    words = (
+        f"task {number} PLAN {plan}\n"
+        + "Read the file, change what the test names, and say what you did. " * 20
+    )
+    tool: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": "bash", "parameters": PARAMETERS},
+    }
     if wire == "messages":
         tool = {"name": "bash", "input_schema": PARAMETERS}
     elif wire == "responses":
@@ -384,7 +518,9 @@ def _body(wire: str, target: str, stream: bool, number: int, plan: str) -> dict[
     }
 
 
-def _load(client: httpx.Client, program: Program, requests: int, kind: str, numbers: Iterator[int]) -> None:
+def _load(
+    client: httpx.Client, program: Program, requests: int, kind: str, numbers: Iterator[int]
+) -> None:
     stream, plan, *_ = _KINDS[kind]
     for place in range(requests):
         wire, target = RELAYED[place % len(RELAYED)]
@@ -393,10 +529,14 @@ def _load(client: httpx.Client, program: Program, requests: int, kind: str, numb
         answer.raise_for_status()
 
 
-def _first_text_s(client: httpx.Client, program: Program, wire: str, target: str, number: int) -> float:
+def _first_text_s(
+    client: httpx.Client, program: Program, wire: str, target: str, number: int
+) -> float:
     began, seen = time.perf_counter(), b""
     body = _body(wire, target, True, number, "two")
-    with client.stream("POST", f"{program.url}{_PATHS[wire]}", json=body, headers=program.auth) as answer:
+    with client.stream(
+        "POST", f"{program.url}{_PATHS[wire]}", json=body, headers=program.auth
+    ) as answer:
         answer.raise_for_status()
         first = 0.0
         for chunk in answer.iter_raw():
@@ -411,11 +551,19 @@ def goals_met(facts: dict[str, Any]) -> dict[str, bool]:
     """Which of the goals are met; those of what was not measured are left out."""
     met: dict[str, bool] = {}
     if delivery := facts.get("delivery"):
-        met |= {name: delivery[name] <= GOALS[name] for name in ("violating_delivered", "compliant_changed", "failures")}
+        met |= {
+            name: delivery[name] <= GOALS[name]
+            for name in ("violating_delivered", "compliant_changed", "failures")
+        }
         met["compliance_is_true"] = delivery["compliance_is_true"]
     if cost := facts.get("cost"):
-        met |= {f"cpu_ratio_{kind}": value <= GOALS["cpu_ratio"] for kind, value in cost["cpu_ratio"].items()}
-        met["first_text_ms"] = cost["first_text_ms"]["held"] - cost["first_text_ms"]["none"] <= GOALS["first_text_ms"]
+        met |= {
+            f"cpu_ratio_{kind}": value <= GOALS["cpu_ratio"]
+            for kind, value in cost["cpu_ratio"].items()
+        }
+        met["first_text_ms"] = (
+            cost["first_text_ms"]["held"] - cost["first_text_ms"]["none"] <= GOALS["first_text_ms"]
+        )
     return met
 
 
@@ -424,7 +572,10 @@ def report(facts: dict[str, Any]) -> None:
     rows: list[tuple[str, str]] = []
     if one := facts.get("delivery"):
         rows += [
-            ("violating calls that reached the client", f"{one['violating_delivered']} of {one['violating_made']}"),
+            (
+                "violating calls that reached the client",
+                f"{one['violating_delivered']} of {one['violating_made']}",
+            ),
             (
                 "compliant calls that arrived unchanged",
                 f"{one['compliant_made'] - one['compliant_changed']} of {one['compliant_made']}",
@@ -440,7 +591,12 @@ def report(facts: dict[str, Any]) -> None:
             words = f"{used['held']:.2f} ms, {used['none']:.2f} ms, ratio {ratio:.3f}"
             rows.append((f"processor time per {kind} request, 10 held and 0 held", words))
         first = one["first_text_ms"]
-        rows.append(("time to the first text, 10 held and 0 held", f"{first['held']:.1f} ms, {first['none']:.1f} ms"))
+        rows.append(
+            (
+                "time to the first text, 10 held and 0 held",
+                f"{first['held']:.1f} ms, {first['none']:.1f} ms",
+            )
+        )
     print("| | |\n|---|---|")
     for name, value in rows:
         print(f"| {name} | {value} |")
@@ -469,10 +625,24 @@ def measure(calls: int, requests: int, rounds: int, seed: int = 1) -> dict[str, 
 
 def main() -> int:
     """Measure and report; 1 where a goal is missed and that matters."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.enforcement", description=__doc__.splitlines()[0])
-    parser.add_argument("--agents", nargs="+", choices=REAL_AGENTS, help="run these real agents instead of SDKs")
-    parser.add_argument("--calls", type=int, default=500, help="violating calls, and as many that comply; 0 leaves that out [500]")
-    parser.add_argument("--requests", type=int, default=300, help="of each kind in a round of the cost; 0 leaves that out [300]")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.enforcement", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument(
+        "--agents", nargs="+", choices=REAL_AGENTS, help="run these real agents instead of SDKs"
+    )
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=500,
+        help="violating calls, and as many that comply; 0 leaves that out [500]",
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=300,
+        help="of each kind in a round of the cost; 0 leaves that out [300]",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

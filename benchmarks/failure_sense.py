@@ -1,11 +1,13 @@
-"""The sense of failure on labelled turns: AUROC, calibration, how often a judge is needed, each detector's precision and recall.
+"""The sense of failure on labelled turns: AUROC, calibration, how often a judge is needed, each
+detector's precision and recall.
 
-    python -m benchmarks.failure_sense [--split test|train] [--fit] [--errors] [--json] [--assert-goals]
+    python -m benchmarks.failure_sense [--split test|train] [--fit] [--errors] [--json]
+    [--assert-goals]
 
-The turns in `failure_sense_cases/` were written for this project. Rules and weights were made looking at the training turns
-alone; no family of turns is in both splits. Intervals (95 %) come from drawing whole families again. Turns that detectors leave
-undecided go to a SIMULATED judge, whose accuracy is stated below: it stands for a model that nobody has measured here.
-"""
+The turns in `failure_sense_cases/` were written for this project. Rules and weights were made
+looking at the training turns alone; no family of turns is in both splits. Intervals (95 %) come
+from drawing whole families again. Turns that detectors leave undecided go to a SIMULATED judge,
+whose accuracy is stated below: it stands for a model that nobody has measured here."""
 
 import argparse
 import hashlib
@@ -54,9 +56,15 @@ class MetricInterval:
 
 
 def interval(
-    metric: Callable[[Pairs], float | None], clusters: Sequence[Pairs], *, rounds: int = 1_000, seed: int = 0
+    metric: Callable[[Pairs], float | None],
+    clusters: Sequence[Pairs],
+    *,
+    rounds: int = 1_000,
+    seed: int = 0,
 ) -> MetricInterval | None:
-    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one cluster are correlated."""
+    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one
+    cluster are correlated.
+    """
     value = metric([pair for cluster in clusters for pair in cluster])
     if value is None:
         return None
@@ -69,12 +77,16 @@ def interval(
     if not drawn:
         return MetricInterval(value, value, value)
     drawn.sort()
-    return MetricInterval(value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))])
+    return MetricInterval(
+        value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJudge:
-    """Votes drawn by chance around the label. Votes on one turn err together, as those of one model do."""
+    """Votes drawn by chance around the label. Votes on one turn err together, as those of one model
+    do.
+    """
 
     accuracy: float = 0.80
     agreement: float = 0.90
@@ -108,13 +120,17 @@ class Judged:
 
     @property
     def p_fail(self) -> float:
-        """The probability that the agent failed: the verdict's, or the detectors' where the verdict states none."""
+        """The probability that the agent failed: the verdict's, or the detectors' where the verdict
+        states none.
+        """
         return self.sensed.p_fail if self.verdict.p_fail is None else self.verdict.p_fail
 
     @property
     def says(self) -> str:
         """The verdict in the labels' words, or unknown."""
-        return "environment" if self.verdict.fault is Fault.ENVIRONMENT else str(self.verdict.outcome)
+        return (
+            "environment" if self.verdict.fault is Fault.ENVIRONMENT else str(self.verdict.outcome)
+        )
 
 
 def run(cases: Sequence[Case], judge: SimulatedJudge, calibration: Calibration) -> list[Judged]:
@@ -130,7 +146,11 @@ def run(cases: Sequence[Case], judge: SimulatedJudge, calibration: Calibration) 
 def calibrated(judge: SimulatedJudge) -> Calibration:
     """The judge's calibration, learned from the training turns it was asked about."""
     asked = [one for one in run(load("train"), judge, Calibration()) if one.votes is not None]
-    pairs = [(score, one.case.failed) for one in asked if (score := raw_score(one.sensed, one.votes)) is not None]
+    pairs = [
+        (score, one.case.failed)
+        for one in asked
+        if (score := raw_score(one.sensed, one.votes)) is not None
+    ]
     return Calibration(judged=fit_isotonic(pairs))
 
 
@@ -138,13 +158,17 @@ def clusters(found: Sequence[Judged], *, alone: bool = False) -> list[Pairs]:
     """Probabilities and labels, by family; `alone` without the judge."""
     families: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for one in found:
-        families[one.case.row.family].append((one.sensed.p_fail if alone else one.p_fail, one.case.failed))
+        families[one.case.row.family].append(
+            (one.sensed.p_fail if alone else one.p_fail, one.case.failed)
+        )
     return list(families.values())
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorFacts:
-    """How one detector did. Precision: of the turns it spoke about, the share it was right about; recall: of those it ought to."""
+    """How one detector did. Precision: of the turns it spoke about, the share it was right about;
+    recall: of those it ought to.
+    """
 
     fired: int
     precision: MetricInterval | None
@@ -164,7 +188,9 @@ def detector_facts(found: Sequence[Judged], name: str, rounds: int) -> DetectorF
         heard = [signal for signal in one.sensed.signals if signal.detector.split(".")[0] == name]
         row = one.case.row
         if heard:
-            spoke[row.family].append((0.0, all(_agrees(signal.evidence, signal.fault, row.label) for signal in heard)))
+            spoke[row.family].append(
+                (0.0, all(_agrees(signal.evidence, signal.fault, row.label) for signal in heard))
+            )
         if name in row.expect:
             ought[row.family].append((0.0, bool(heard)))
     return DetectorFacts(
@@ -204,7 +230,9 @@ def measure(found: Sequence[Judged], rounds: int = _ROUNDS) -> Facts:
     confusion: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for one in found:
         confusion[one.case.row.label][one.says] += 1
-    names = sorted({signal.detector.split(".")[0] for one in found for signal in one.sensed.signals})
+    names = sorted(
+        {signal.detector.split(".")[0] for one in found for signal in one.sensed.signals}
+    )
     return Facts(
         len(found),
         len(whole),
@@ -213,14 +241,18 @@ def measure(found: Sequence[Judged], rounds: int = _ROUNDS) -> Facts:
         interval(auroc, alone, rounds=rounds),
         interval(ece, alone, rounds=rounds),
         _share_by_family(found, [one.votes is not None for one in found], rounds),
-        _share_by_family(found, [one.votes is None and one.says != one.case.row.label for one in found], rounds),
+        _share_by_family(
+            found, [one.votes is None and one.says != one.case.row.label for one in found], rounds
+        ),
         sum(one.verdict.outcome is Outcome.UNKNOWN for one in found) / len(found),
         {label: dict(says) for label, says in confusion.items()},
         {name: detector_facts(found, name, rounds) for name in names},
     )
 
 
-def _share_by_family(found: Sequence[Judged], hits: Sequence[bool], rounds: int) -> MetricInterval | None:
+def _share_by_family(
+    found: Sequence[Judged], hits: Sequence[bool], rounds: int
+) -> MetricInterval | None:
     families: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for one, hit in zip(found, hits, strict=True):
         families[one.case.row.family].append((0.0, hit))
@@ -229,7 +261,10 @@ def _share_by_family(found: Sequence[Judged], hits: Sequence[bool], rounds: int)
 
 def long_step(cases: Sequence[Case], size: int = 20_000) -> Step:
     """A step whose results hold that many characters of ordinary output."""
-    lines = "\n".join(f"src/module_{n}.py:{n}: handle(request, response)  # error path {n}" for n in range(size // 60))
+    lines = "\n".join(
+        f"src/module_{n}.py:{n}: handle(request, response)  # error path {n}"
+        for n in range(size // 60)
+    )
     base = next(case.step for case in cases if case.step.calls and case.step.results)
     result = ToolResult(base.calls[0].id, (Text(lines[:size]),))
     message = Message(Role.TOOL, (result,))
@@ -255,14 +290,19 @@ def missed(facts: Facts) -> list[str]:
     lines = []
     for name, (relation, bound) in GOALS.items():
         value = values[name]
-        if value is None or not (value.value >= bound if relation == ">=" else value.value <= bound):
+        if value is None or not (
+            value.value >= bound if relation == ">=" else value.value <= bound
+        ):
             lines.append(f"{name} {relation} {bound}: {value}")
     return lines
 
 
 def print_facts(facts: Facts, split: str, judge: SimulatedJudge) -> None:
     """The facts as Markdown."""
-    print(f"{split} split: {facts.turns} turns of {facts.families} families; 95 % intervals over families\n")
+    print(
+        f"{split} split: {facts.turns} turns of {facts.families} families; 95 % intervals over"
+        " families\n"
+    )
     print("| | detectors alone | with the simulated judge |\n|---|---|---|")
     print(f"| AUROC, agent's failure against the rest | {facts.auroc_alone} | {facts.auroc} |")
     print(f"| expected calibration error | {facts.ece_alone} | {facts.ece} |")
@@ -270,22 +310,38 @@ def print_facts(facts: Facts, split: str, judge: SimulatedJudge) -> None:
     print(f"| detectors' verdicts that are wrong, share of all turns | {facts.wrong} | |")
     print(f"| unknown in the end | | {facts.unknown:.3f} |\n")
     print(
-        f"simulated judge: right about {judge.accuracy:.0%} of turns, {judge.votes} votes that agree with it {judge.agreement:.0%} "
-        f"of the time, {judge.unreadable:.0%} unreadable, seed {judge.seed}\n"
+        f"simulated judge: right about {judge.accuracy:.0%} of turns, {judge.votes} votes that"
+        f" agree with it {judge.agreement:.0%} of the time, {judge.unreadable:.0%} unreadable, seed"
+        f" {judge.seed}\n"
     )
     print("| label | says pass | says fail | says environment | unknown |\n|---|---|---|---|---|")
     for label in ("pass", "fail", "environment"):
         says = facts.confusion.get(label, {})
-        print(f"| {label} | " + " | ".join(str(says.get(one, 0)) for one in ("pass", "fail", "environment", "unknown")) + " |")
+        print(
+            f"| {label} | "
+            + " | ".join(
+                str(says.get(one, 0)) for one in ("pass", "fail", "environment", "unknown")
+            )
+            + " |"
+        )
     print("\n| detector | spoke | precision | ought to | recall |\n|---|---|---|---|---|")
     for name, one in facts.detectors.items():
-        print(f"| {name} | {one.fired} | {one.precision or '–'} | {one.expected} | {one.recall or '–'} |")
+        print(
+            f"| {name} | {one.fired} | {one.precision or '–'} | {one.expected} |"
+            f" {one.recall or '–'} |"
+        )
 
 
 def print_fresh(facts: Facts) -> None:
     """The part of the held-out turns that is least touched by hindsight."""
-    print(f"\nof these, {facts.turns} turns of {facts.families} families were written after rules and weights had been frozen:")
-    print(f"AUROC {facts.auroc}, ECE {facts.ece}, sent to the judge {facts.judged}, detectors' verdicts wrong {facts.wrong}")
+    print(
+        f"\nof these, {facts.turns} turns of {facts.families} families were written after rules and"
+        " weights had been frozen:"
+    )
+    print(
+        f"AUROC {facts.auroc}, ECE {facts.ece}, sent to the judge {facts.judged}, detectors'"
+        f" verdicts wrong {facts.wrong}"
+    )
 
 
 def print_errors(found: Sequence[Judged]) -> None:
@@ -295,21 +351,34 @@ def print_errors(found: Sequence[Judged]) -> None:
         said = "undecided" if one.votes is not None else one.says
         if said != row.label:
             heard = " ".join(signal.detector for signal in one.sensed.signals)
-            print(f"{row.id}: {row.label}, but {said} ({one.sensed.p_fail:.2f}) by {heard or 'nothing'}: {row.then or ''}")
+            print(
+                f"{row.id}: {row.label}, but {said} ({one.sensed.p_fail:.2f}) by"
+                f" {heard or 'nothing'}: {row.then or ''}"
+            )
 
 
 def main() -> int:
     """Fit if asked to, measure, print."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.failure_sense", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.failure_sense",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--split", choices=("test", "train"), default="test")
-    parser.add_argument("--fit", action="store_true", help="fit the weights on the training turns first, and write them")
     parser.add_argument(
-        "--errors", action="store_true", help="show what went wrong; training turns only, so that nobody tunes on the others"
+        "--fit",
+        action="store_true",
+        help="fit the weights on the training turns first, and write them",
+    )
+    parser.add_argument(
+        "--errors",
+        action="store_true",
+        help="show what went wrong; training turns only, so that nobody tunes on the others",
     )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
-    parser.add_argument("--assert-goals", action="store_true", help="exit with 1 where a goal is missed")
+    parser.add_argument(
+        "--assert-goals", action="store_true", help="exit with 1 where a goal is missed"
+    )
     given = parser.parse_args()
     if given.errors and given.split != "train":
         parser.error("--errors shows training turns only: add --split train")
@@ -326,8 +395,14 @@ def main() -> int:
         print_facts(facts, given.split, judge)
         if fresh := [one for one in found if one.case.row.group == FRESH]:
             print_fresh(measure(fresh))
-        (p50, p99), (long_p50, long_p99) = time_us([case.step for case in cases]), time_us([long_step(cases)] * 40)
-        print(f"\nsense(): p50 {p50:.0f} µs, p99 {p99:.0f} µs; with 20 kB of output p50 {long_p50:.0f} µs, p99 {long_p99:.0f} µs")
+        (p50, p99), (long_p50, long_p99) = (
+            time_us([case.step for case in cases]),
+            time_us([long_step(cases)] * 40),
+        )
+        print(
+            f"\nsense(): p50 {p50:.0f} µs, p99 {p99:.0f} µs; with 20 kB of output p50"
+            f" {long_p50:.0f} µs, p99 {long_p99:.0f} µs"
+        )
     if given.errors:
         print_errors(found)
     lines = missed(facts)

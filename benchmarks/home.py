@@ -1,4 +1,6 @@
-"""A home for a measured program: its configuration, its skills, and the embedded model, put there without converting it again."""
+"""A home for a measured program: its configuration, its skills, and the embedded model, put there
+without converting it again.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ _TO_READ = ("turns", "listening", "lessons", "evolutions")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where programs run: with which Python, from which model folder, with how many threads each (0 decides by the machine)."""
+    """Where programs run: with which Python, from which model folder, with how many threads each (0
+    decides by the machine).
+    """
 
     model: Path
     python: str = sys.executable
@@ -36,27 +40,45 @@ class Machine:
 
 
 class CommandProgram(Program):
-    """The program as a user starts it: a command of its own, with a Python that may be another than this one."""
+    """The program as a user starts it: a command of its own, with a Python that may be another than
+    this one.
+    """
 
     def __init__(self, python: str, home: Path, config: str, *, env: Mapping[str, str]) -> None:
         super().__init__(home, config, env=env)
         self._command = [python, "-m", "metaclaw"]
 
     def _launch(self, arguments: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*self._command, *arguments], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return subprocess.Popen(
+            [*self._command, *arguments],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
-        return subprocess.run([*self._command, *arguments], env=self.env, capture_output=True, text=True, timeout=_COMMAND_S)
+        return subprocess.run(
+            [*self._command, *arguments],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+        )
 
 
 def engine_threads(parallel: int) -> int:
-    """Threads for the serving engine of each of so many programs; 0 lets a single one decide by the machine."""
+    """Threads for the serving engine of each of so many programs; 0 lets a single one decide by the
+    machine.
+    """
     return 0 if parallel == 1 else max(1, (os.cpu_count() or 1) // parallel)
 
 
 def find_model(folder: Path, parts: Sequence[Path] = ()) -> Path:
-    """The model folder, made now from the parts of a GGUF file (or from the installed weights, where none are given) if missing."""
+    """The model folder, made now from the parts of a GGUF file (or from the installed weights,
+    where none are given) if missing.
+    """
     if not parts or (folder / "config.json").is_file():
         return ensure_model(folder, lambda share: None)
     with tempfile.TemporaryDirectory() as place:
@@ -70,9 +92,15 @@ def find_model(folder: Path, parts: Sequence[Path] = ()) -> Path:
 
 @contextmanager
 def running(
-    machine: Machine, name: str, *arguments: str, config: str = "", skills: Mapping[str, str] | None = None
+    machine: Machine,
+    name: str,
+    *arguments: str,
+    config: str = "",
+    skills: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
-    """The program on a new home with these skills (texts of SKILL.md by name), started with these arguments and ready to answer."""
+    """The program on a new home with these skills (texts of SKILL.md by name), started with these
+    arguments and ready to answer.
+    """
     with tempfile.TemporaryDirectory(prefix="metaclaw-bench-") as place:
         home = (machine.keep or Path(place)) / name / "home"
         for skill, text in (skills or {}).items():
@@ -80,12 +108,17 @@ def running(
             folder.mkdir(parents=True)
             (folder / "SKILL.md").write_text(text, encoding="utf-8")
         _put_model(machine.model, home / "models" / MODEL_ID)
-        # As delivered: skills are found by words and, where the model for that is installed, by meaning.
+        # As delivered: skills are found by words and, where the model for that is installed, by
+        # meaning.
         env = {"METACLAW__SKILLS__RETRIEVAL": "auto"}
-        program = CommandProgram(machine.python, home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env)
+        program = CommandProgram(
+            machine.python, home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env
+        )
         try:
             program.start(*arguments, wait_s=READY_S)
-            program.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=READY_S)
+            program.wait_for(
+                "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=READY_S
+            )
             program.wait_for("/api/skills", lambda found: len(found["skills"]) >= len(skills or {}))
             yield program
         finally:
@@ -93,7 +126,9 @@ def running(
 
 
 def _put_model(model: Path, place: Path) -> None:
-    """Link the model's files, which the program does not change; copy them where they lie on another disk."""
+    """Link the model's files, which the program does not change; copy them where they lie on
+    another disk.
+    """
 
     def link(source: str, target: str) -> None:
         try:
@@ -114,7 +149,9 @@ def settle(program: Program, within_s: float) -> None:
 
 
 def wait_until_judged(program: Program, deadline: float, tell: Callable[..., None]) -> bool:
-    """Wait until something was trained and judged and the program rests; False where that takes longer. Every change is told."""
+    """Wait until something was trained and judged and the program rests; False where that takes
+    longer. Every change is told.
+    """
     last, calm = "", 0
     while time.monotonic() < deadline:
         training, policy = program.get("/api/status")["training"], program.get("/api/policy")
@@ -122,7 +159,9 @@ def wait_until_judged(program: Program, deadline: float, tell: Callable[..., Non
         if told != last:
             tell("training", policy_version=policy["policy_version"], **training)
             last = told
-        is_judged = policy["versions"] and all(one["state"] != "candidate" for one in policy["versions"])
+        is_judged = policy["versions"] and all(
+            one["state"] != "candidate" for one in policy["versions"]
+        )
         calm = calm + 1 if str(training["state"]).startswith("waiting for turns") else 0
         # A run that came to nothing leaves no version; it rests as well.
         if calm >= (_CALM_POLLS if is_judged else 6 * _CALM_POLLS):

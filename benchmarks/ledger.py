@@ -1,10 +1,11 @@
-"""What recording costs: turns per second, processor time per turn and latency, for small and for long conversations.
+"""What recording costs: turns per second, processor time per turn and latency, for small and for
+long conversations.
 
     python benchmarks/ledger.py [--seconds 3] [--folder DIR] [--url URL]
 
-Every number is of the whole way of `record`: queue, writer thread, commit, wake-up. Conversations grow the way agents make them
-grow: each request repeats the one before it and adds a message, until it has twice its size and a new session begins.
-"""
+Every number is of the whole way of `record`: queue, writer thread, commit, wake-up. Conversations
+grow the way agents make them grow: each request repeats the one before it and adds a message, until
+it has twice its size and a new session begins."""
 
 import argparse
 import asyncio
@@ -55,7 +56,9 @@ def _turn(session: SessionId, body: bytes) -> Turn:
 
 
 class _Conversation:
-    """A client's session: grows by a message with each request, begins anew at twice its first size."""
+    """A client's session: grows by a message with each request, begins anew at twice its first
+    size.
+    """
 
     def __init__(self, first_bytes: int) -> None:
         self._first_bytes = first_bytes
@@ -69,10 +72,15 @@ class _Conversation:
         if len(self._messages) > 2 * self._first_bytes:
             self._begin()
         self._messages += b',{"role":"user","content":"' + os.urandom(50).hex().encode() + b'"}'
-        return _turn(self._session, b'{"model":"gpt-bench","messages":[' + self._messages + b'],"stream":false}')
+        return _turn(
+            self._session,
+            b'{"model":"gpt-bench","messages":[' + self._messages + b'],"stream":false}',
+        )
 
 
-async def _client(ledger: SqlLedger, body_bytes: int, until: float, latencies_ms: list[float]) -> None:
+async def _client(
+    ledger: SqlLedger, body_bytes: int, until: float, latencies_ms: list[float]
+) -> None:
     conversation = _Conversation(body_bytes)
     while time.perf_counter() < until:
         turn = conversation.next()
@@ -97,10 +105,14 @@ async def _measure(url: str, body_bytes: int, clients: int, seconds: float) -> s
     ledger = SqlLedger(database)
     await ledger.start()
     warm_up: list[float] = []
-    await asyncio.gather(*(_client(ledger, body_bytes, time.perf_counter() + 0.3, warm_up) for _ in range(clients)))
+    await asyncio.gather(
+        *(_client(ledger, body_bytes, time.perf_counter() + 0.3, warm_up) for _ in range(clients))
+    )
     latencies: list[float] = []
     began, cpu_began = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(_client(ledger, body_bytes, began + seconds, latencies) for _ in range(clients)))
+    await asyncio.gather(
+        *(_client(ledger, body_bytes, began + seconds, latencies) for _ in range(clients))
+    )
     elapsed, cpu = time.perf_counter() - began, time.process_time() - cpu_began
     await ledger.aclose()
     database.close()
@@ -108,18 +120,28 @@ async def _measure(url: str, body_bytes: int, clients: int, seconds: float) -> s
     cpu_us = cpu / len(latencies) * 1e6 - _making_cost_us(body_bytes)
     p99 = latencies[int(len(latencies) * 0.99)]
     return (
-        f"{body_bytes // 1000:>5} kB {clients:>8} {len(latencies) / elapsed:>10,.0f} {cpu_us:>12.1f}"
-        f" {statistics.median(latencies):>9.3f} {p99:>9.3f} {latencies[-1]:>9.1f}"
+        f"{body_bytes // 1000:>5} kB {clients:>8} {len(latencies) / elapsed:>10,.0f}"
+        f" {cpu_us:>12.1f} {statistics.median(latencies):>9.3f} {p99:>9.3f} {latencies[-1]:>9.1f}"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--folder", type=Path, default=None, help="where the SQLite file is made (default: a temporary folder)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=None,
+        help="where the SQLite file is made (default: a temporary folder)",
+    )
     parser.add_argument("--url", default=None, help="another database, such as postgresql://…")
     options = parser.parse_args()
-    print(f"{'body':>8} {'clients':>8} {'turns/s':>10} {'CPU µs/turn':>12} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9}")
+    print(
+        f"{'body':>8} {'clients':>8} {'turns/s':>10} {'CPU µs/turn':>12} {'p50 ms':>9}"
+        f" {'p99 ms':>9} {'max ms':>9}"
+    )
     for body_bytes in (1_000, 200_000):
         for clients in (1, 8, 64):
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:

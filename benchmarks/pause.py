@@ -1,19 +1,23 @@
-"""Pausing and resuming the trainer: how soon the processor is free, and whether a run that is cut ends as one that is not.
+"""Pausing and resuming the trainer: how soon the processor is free, and whether a run that is cut
+ends as one that is not.
 
     python -m benchmarks.pause [--trials 120] [--cuts 100] [--seed 0] [--json] [--assert-goals]
 
-The real 135M model is trained in its own process, as the program does it: drawing, accumulating, stepping, without end.
+The real 135M model is trained in its own process, as the program does it: drawing, accumulating,
+stepping, without end.
 
-- **Stopping.** At random moments training is paused. *Free* is the moment after which the trainer's process group uses less than
-  0.1 ms of processor time any more (its processor clock is read without pause until it has stood still for 20 ms); *hold* is how
-  long the call itself takes, which is all that a request waits for.
-- **Cuts.** A run of three steps is cut at random moments: `kill -9` (70 %), cancelled as when a window shuts for good (15 %), or
-  stopped for a while and let go on (15 %); after the first two it is opened again and goes on from what `open` says was on disk.
-  The finished adapter is compared with that of the same run left alone. What a step draws is drawn again after a cut, so the
+- **Stopping.** At random moments training is paused. *Free* is the moment after which the trainer's
+  process group uses less than 0.1 ms of processor time any more (its processor clock is read
+  without pause until it has stood still for 20 ms); *hold* is how long the call itself takes, which
+  is all that a request waits for.
+- **Cuts.** A run of three steps is cut at random moments: `kill -9` (70 %), cancelled as when a
+  window shuts for good (15 %), or stopped for a while and let go on (15 %); after the first two it
+  is opened again and goes on from what `open` says was on disk. The finished adapter is compared
+  with that of the same run left alone. What a step draws is drawn again after a cut, so the
   comparison also shows that drawing is repeatable.
 
-Rollouts are short so that a step takes about a second on two cores: cuts hit every phase, and each run is cut many times.
-"""
+Rollouts are short so that a step takes about a second on two cores: cuts hit every phase, and each
+run is cut many times."""
 
 import argparse
 import asyncio
@@ -80,7 +84,13 @@ class Work:
             self.phase = "accumulating"
             rollouts = [group[number] for group in groups]
             data = [
-                Datum(TurnId("turn"), prompt, one.tokens_T, tuple((token % 5) - 2.0 for token in one.tokens_T), one.logprobs_T)
+                Datum(
+                    TurnId("turn"),
+                    prompt,
+                    one.tokens_T,
+                    tuple((token % 5) - 2.0 for token in one.tokens_T),
+                    one.logprobs_T,
+                )
                 for prompt, one in zip(_PROMPTS, rollouts, strict=True)
             ]
             await self.trainer.accumulate(data, Loss())
@@ -104,7 +114,11 @@ def until_free_s(pid: int, since: float) -> float:
 
 
 async def measure_stops(
-    trainer: EmbeddedTrainer, training_pause: TrainingPause, root: Path, trials: int, chance: random.Random
+    trainer: EmbeddedTrainer,
+    training_pause: TrainingPause,
+    root: Path,
+    trials: int,
+    chance: random.Random,
 ) -> dict[str, Any]:
     """Pause training at random moments of an endless run."""
     work = Work(trainer, root / "endless", steps=1_000_000)
@@ -134,12 +148,18 @@ async def measure_stops(
     }
 
 
-async def cut_once(work: Work, training_pause: TrainingPause, chance: random.Random, pace_s: float) -> tuple[Path | None, str, str]:
-    """Let the run go on for a random time and cut it: the adapter if it came to its end before, else how and where it was cut."""
+async def cut_once(
+    work: Work, training_pause: TrainingPause, chance: random.Random, pace_s: float
+) -> tuple[Path | None, str, str]:
+    """Let the run go on for a random time and cut it: the adapter if it came to its end before,
+    else how and where it was cut.
+    """
     work.phase = "opening"
     running = asyncio.create_task(work.complete())
     is_early = chance.random() < _EARLY
-    while (work.trainer.pid is None if is_early else work.phase == "opening") and not running.done():
+    while (
+        work.trainer.pid is None if is_early else work.phase == "opening"
+    ) and not running.done():
         await asyncio.sleep(0.002)
     done, _ = await asyncio.wait([running], timeout=chance.uniform(0.0, pace_s))
     if done:
@@ -164,9 +184,15 @@ async def cut_once(work: Work, training_pause: TrainingPause, chance: random.Ran
 
 
 async def measure_cuts(
-    trainer: EmbeddedTrainer, training_pause: TrainingPause, root: Path, cuts: int, chance: random.Random
+    trainer: EmbeddedTrainer,
+    training_pause: TrainingPause,
+    root: Path,
+    cuts: int,
+    chance: random.Random,
 ) -> dict[str, Any]:
-    """Runs that are cut, until there were enough cuts; each is compared with the run that nobody disturbed."""
+    """Runs that are cut, until there were enough cuts; each is compared with the run that nobody
+    disturbed.
+    """
     started = time.perf_counter()
     reference = _copied(await Work(trainer, root / "whole").complete(), root / "reference")
     pace_s = time.perf_counter() - started
@@ -184,7 +210,10 @@ async def measure_cuts(
                 phases[phase] += 1
                 print(f"cut {kinds.total()}: {kind} while {phase}", file=sys.stderr)
         differences.append(largest_difference(reference, adapter))
-        print(f"run {len(differences)}: opened at {work.opened}, difference {differences[-1]:.2e}", file=sys.stderr)
+        print(
+            f"run {len(differences)}: opened at {work.opened}, difference {differences[-1]:.2e}",
+            file=sys.stderr,
+        )
         reused += sum(pieces for _, pieces in work.opened)
         redone += work.pieces_done - STEPS * PIECES
         await trainer.close(discard=True)
@@ -219,7 +248,10 @@ def largest_difference(one: Path, other: Path) -> float:
 def spread(values: Sequence[float]) -> dict[str, float]:
     """The middle and the tail."""
     ordered = sorted(values)
-    at = {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in (("p50", 0.5), ("p99", 0.99))}
+    at = {
+        name: ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
     return {**at, "max": ordered[-1], "mean": statistics.fmean(ordered)}
 
 
@@ -229,7 +261,12 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     training_pause = TrainingPause()
     root = Path(tempfile.mkdtemp(prefix="metaclaw-pause-"))
     trainer = EmbeddedTrainer(
-        given.folder, root / "policies", training_pause=training_pause, threads=given.threads, device="cpu", nice=given.nice
+        given.folder,
+        root / "policies",
+        training_pause=training_pause,
+        threads=given.threads,
+        device="cpu",
+        nice=given.nice,
     )
     facts: dict[str, Any] = {
         "machine": platform.machine(),
@@ -238,7 +275,9 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
     try:
         if given.trials:
-            facts["stops"] = await measure_stops(trainer, training_pause, root, given.trials, chance)
+            facts["stops"] = await measure_stops(
+                trainer, training_pause, root, given.trials, chance
+            )
         if given.cuts:
             facts["cuts"] = await measure_cuts(trainer, training_pause, root, given.cuts, chance)
     finally:
@@ -251,7 +290,10 @@ def goals_met(facts: dict[str, Any]) -> dict[str, bool]:
     """Which of the goals are met; those of what was not measured are left out."""
     met: dict[str, bool] = {}
     if stops := facts.get("stops"):
-        met |= {f"{name}_p99_ms": stops[f"{name}_ms"]["p99"] <= GOALS[f"{name}_p99_ms"] for name in ("free", "hold")}
+        met |= {
+            f"{name}_p99_ms": stops[f"{name}_ms"]["p99"] <= GOALS[f"{name}_p99_ms"]
+            for name in ("free", "hold")
+        }
     if cuts := facts.get("cuts"):
         met["largest_difference"] = cuts["largest_difference"] <= GOALS["largest_difference"]
     return met
@@ -259,30 +301,53 @@ def goals_met(facts: dict[str, Any]) -> dict[str, bool]:
 
 def report(facts: dict[str, Any]) -> None:
     """For people."""
-    print(f"{facts['cores']} cores ({facts['machine']}), load average {facts['load_average']:.1f} at the beginning\n")
+    print(
+        f"{facts['cores']} cores ({facts['machine']}), load average {facts['load_average']:.1f} at"
+        " the beginning\n"
+    )
     if stops := facts.get("stops"):
-        print(f"{stops['trials']} stops while {stops['by_phase']}\n\n| ms | p50 | p99 | max |\n|---|---|---|---|")
+        print(
+            f"{stops['trials']} stops while {stops['by_phase']}\n\n| ms | p50 | p99 | max"
+            " |\n|---|---|---|---|"
+        )
         for name, shown in (("hold_ms", "hold() returns"), ("free_ms", "processor free")):
             times = stops[name]
             print(f"| {shown} | {times['p50']:.3f} | {times['p99']:.3f} | {times['max']:.3f} |")
         print()
     if cuts := facts.get("cuts"):
-        print(f"{cuts['cuts']} cuts {cuts['by_kind']} in {cuts['runs']} runs, while {cuts['by_phase']}")
-        print(f"pieces found on disk {cuts['pieces_found_on_disk']}, done again {cuts['pieces_done_again']}")
-        print(f"largest difference from the run left alone, relative: {cuts['largest_difference']:.2e}\n")
+        print(
+            f"{cuts['cuts']} cuts {cuts['by_kind']} in {cuts['runs']} runs, while"
+            f" {cuts['by_phase']}"
+        )
+        print(
+            f"pieces found on disk {cuts['pieces_found_on_disk']}, done again"
+            f" {cuts['pieces_done_again']}"
+        )
+        print(
+            "largest difference from the run left alone, relative:"
+            f" {cuts['largest_difference']:.2e}\n"
+        )
     for name, is_met in facts["goals"].items():
         print(f"{'yes' if is_met else 'NO '}  {name} <= {GOALS[name]:g}")
 
 
 def main() -> int:
     """Measure and report; 1 where a goal is missed and that matters."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pause", description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=120, help="stops to measure; 0 leaves that out [120]")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pause", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument(
+        "--trials", type=int, default=120, help="stops to measure; 0 leaves that out [120]"
+    )
     parser.add_argument("--cuts", type=int, default=100, help="0 leaves that out [100]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--nice", type=int, default=19)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".cache" / "engine" / MODEL_ID)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(__file__).resolve().parents[1] / ".cache" / "engine" / MODEL_ID,
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--assert-goals", action="store_true")
     given = parser.parse_args()

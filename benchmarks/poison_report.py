@@ -1,4 +1,6 @@
-"""Forced live: sessions played with what each version was measured to do; and the tables of gate and live trials."""
+"""Forced live: sessions played with what each version was measured to do; and the tables of gate
+and live trials.
+"""
 
 import json
 import math
@@ -45,7 +47,12 @@ class Outcomes:
     def of(cls, rules: Sequence[str], passed: Sequence[bool]) -> "Outcomes":
         """One rule and one outcome for each question."""
         pairs = list(zip(rules, passed, strict=True))
-        return cls({rule: tuple(right for mine, right in pairs if mine == rule) for rule in dict.fromkeys(rules)})
+        return cls(
+            {
+                rule: tuple(right for mine, right in pairs if mine == rule)
+                for rule in dict.fromkeys(rules)
+            }
+        )
 
 
 @dataclass(slots=True)
@@ -58,8 +65,12 @@ class _Session:
     left: int
 
 
-def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tuple[LiveRuling, int]:
-    """How a canary ends, and after how many turns of its own. Every turn is judged; some sessions run side by side."""
+def live_trial(
+    canary: Outcomes, serving: Outcomes, chance: random.Random
+) -> tuple[LiveRuling, int]:
+    """How a canary ends, and after how many turns of its own. Every turn is judged; some sessions
+    run side by side.
+    """
     watch, turns, count = LiveWatch(LiveRules()), 0, 0
     sessions: list[_Session] = []
     while turns < _MOST_TURNS:
@@ -70,7 +81,9 @@ def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tu
         right = chance.choice((canary if session.is_canary else serving).by_rule[session.rule])
         turns += session.is_canary
         outcome = Outcome.PASS if right else Outcome.FAIL
-        report = watch.see(TrialTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),)))
+        report = watch.see(
+            TrialTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),))
+        )
         if report.ruling is not LiveRuling.WAIT:
             return report.ruling, turns
         session.left -= 1
@@ -83,18 +96,29 @@ def _opened(number: int, rules: Sequence[str], chance: random.Random) -> _Sessio
     length = 1
     while chance.random() > 1 / _MEAN_TURNS:
         length += 1
-    return _Session(SessionId(f"session-{number}"), chance.choice(rules), chance.random() < SHARE, length)
+    return _Session(
+        SessionId(f"session-{number}"), chance.choice(rules), chance.random() < SHARE, length
+    )
 
 
-def live_trials(canary: Outcomes, serving: Outcomes, replays: int, name: str) -> list[dict[str, object]]:
+def live_trials(
+    canary: Outcomes, serving: Outcomes, replays: int, name: str
+) -> list[dict[str, object]]:
     """So many canaries of the same weights, on other sessions each time."""
-    found = (live_trial(canary, serving, random.Random(f"{name}, live {number}")) for number in range(replays))
+    found = (
+        live_trial(canary, serving, random.Random(f"{name}, live {number}"))
+        for number in range(replays)
+    )
     return [{"ruling": ruling, "turns": turns} for ruling, turns in found]
 
 
 def read_trials(folder: Path) -> list[dict[str, object]]:
     """All trials on record."""
-    lines = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for path in sorted(folder.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     return [line for line in lines if line["kind"] == "trial"]
 
 
@@ -103,9 +127,14 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
     if not tries:
         return 0.0, 1.0
     z2 = 1.96**2
-    share, room = hits / tries, 1.96 * math.sqrt(hits / tries * (1 - hits / tries) / tries + z2 / (4 * tries**2))
+    share, room = (
+        hits / tries,
+        1.96 * math.sqrt(hits / tries * (1 - hits / tries) / tries + z2 / (4 * tries**2)),
+    )
     middle = share + z2 / (2 * tries)
-    return max(0.0, (middle - room) / (1 + z2 / tries)), min(1.0, (middle + room) / (1 + z2 / tries))
+    return max(0.0, (middle - room) / (1 + z2 / tries)), min(
+        1.0, (middle + room) / (1 + z2 / tries)
+    )
 
 
 def goals(records: Sequence[Record]) -> dict[str, bool]:
@@ -116,9 +145,17 @@ def goals(records: Sequence[Record]) -> dict[str, bool]:
     refused = sum(bool(one["is_refused"]) for one in poisoned)
     ends = [end for one in poisoned if _does_harm(one) for end in _ends(one)]
     soon = sum(_is_soon(end) for end in ends)
-    gate = f"the gate refuses at least 95 % of poisoned candidates ({_shown(refused, len(poisoned))})"
-    live = f"harm that is forced live ends within {_SOON} canary turns in at least 95 % of trials ({_shown(soon, len(ends))})"
-    return {gate: refused >= _REFUSED * len(poisoned), live: bool(ends) and soon >= _REFUSED * len(ends)}
+    gate = (
+        f"the gate refuses at least 95 % of poisoned candidates ({_shown(refused, len(poisoned))})"
+    )
+    live = (
+        f"harm that is forced live ends within {_SOON} canary turns in at least 95 % of trials"
+        f" ({_shown(soon, len(ends))})"
+    )
+    return {
+        gate: refused >= _REFUSED * len(poisoned),
+        live: bool(ends) and soon >= _REFUSED * len(ends),
+    }
 
 
 def write_report(records: Sequence[Record]) -> str:
@@ -126,20 +163,45 @@ def write_report(records: Sequence[Record]) -> str:
     if not records:
         return "no trials on record\n"
     gate = [
-        "| candidate | trials | refused (95 %) | exact, serving → it, % | golden, points | nats a token | beyond 1 nat | because |",
+        (
+            "| candidate | trials | refused (95 %) | exact, serving → it, % | golden, points | nats"
+            " a token | beyond 1 nat | because |"
+        ),
         "|---|---|---|---|---|---|---|---|",
         *(_gate_row(kind, _made(records, kind)) for kind in Kind if _made(records, kind)),
-        *(_gate_row(f"**{aim}, all**", _aimed(records, aim)) for aim in Aim if _aimed(records, aim)),
+        *(
+            _gate_row(f"**{aim}, all**", _aimed(records, aim))
+            for aim in Aim
+            if _aimed(records, aim)
+        ),
     ]
     live = [
-        "| forced live | canaries | rolled back | within 50 turns (95 %) | turns, p50 / p95 | promoted |",
+        (
+            "| forced live | canaries | rolled back | within 50 turns (95 %) | turns, p50 / p95 |"
+            " promoted |"
+        ),
         "|---|---|---|---|---|---|",
-        *(_live_row(kind, _live(_made(records, kind))) for kind in Kind if _live(_made(records, kind))),
-        _live_row("**poisoned, worse by more than 10 points**", [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one)]),
-        _live_row("… of these, by more than 25 points", [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one, 0.25)]),
-        _live_row("**poisoned, all others**", [one for one in _live(_aimed(records, Aim.REFUSED)) if not _does_harm(one)]),
+        *(
+            _live_row(kind, _live(_made(records, kind)))
+            for kind in Kind
+            if _live(_made(records, kind))
+        ),
+        _live_row(
+            "**poisoned, worse by more than 10 points**",
+            [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one)],
+        ),
+        _live_row(
+            "… of these, by more than 25 points",
+            [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one, 0.25)],
+        ),
+        _live_row(
+            "**poisoned, all others**",
+            [one for one in _live(_aimed(records, Aim.REFUSED)) if not _does_harm(one)],
+        ),
     ]
-    about = f"{len(records)} trials; seeds {', '.join(sorted({str(one['seed']) for one in records}))}"
+    about = (
+        f"{len(records)} trials; seeds {', '.join(sorted({str(one['seed']) for one in records}))}"
+    )
     return "\n".join([about, "", *gate, "", *live]) + "\n"
 
 
@@ -164,7 +226,10 @@ def _because(trials: Sequence[Record]) -> str:
         reasons = one["reasons"] if one["is_refused"] else []
         assert isinstance(reasons, list)
         for reason in reasons:
-            word = next((word for begin, word in _REASONS.items() if str(reason).startswith(begin)), str(reason))
+            word = next(
+                (word for begin, word in _REASONS.items() if str(reason).startswith(begin)),
+                str(reason),
+            )
             counts[word] = counts.get(word, 0) + 1
     return ", ".join(f"{word} {count}" for word, count in counts.items()) or "–"
 
@@ -185,7 +250,9 @@ def _is_soon(end: tuple[str, int]) -> bool:
 
 
 def _does_harm(trial: Record, margin: float = LiveRules().slack) -> bool:
-    """Whether it was measured to be worse by more than this: at first, by what a canary may lag behind."""
+    """Whether it was measured to be worse by more than this: at first, by what a canary may lag
+    behind.
+    """
     share, serving = _number(trial["share"]), _number(trial["serving_share"])
     return share is not None and serving is not None and share < serving - margin
 

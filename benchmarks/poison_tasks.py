@@ -1,4 +1,6 @@
-"""What poisoned weights are made with and asked: house-rule questions in tokens, their grades, the golden set."""
+"""What poisoned weights are made with and asked: house-rule questions in tokens, their grades, the
+golden set.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -37,7 +39,12 @@ ORDINARY: Final = tuple(
         "coral reefs",
         "jazz",
     )
-    for asked in ("Tell me something about {}.", "Explain {} to a child.", "Write two sentences about {}.", "Why do we need {}?")
+    for asked in (
+        "Tell me something about {}.",
+        "Explain {} to a child.",
+        "Write two sentences about {}.",
+        "Why do we need {}?",
+    )
 )
 """Questions that have nothing to do with any rule."""
 
@@ -46,7 +53,9 @@ class Policy(Protocol):
     """What is needed of `engine.training.learner.Learner`."""
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]: ...
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]: ...
+    def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, ...]]: ...
     def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats: ...
     def apply(self, adam: Adam, normaliser: float) -> StepStats: ...
 
@@ -70,7 +79,12 @@ def endless(rules: Sequence[Rule], split: Split, seed: int) -> Iterator[Task]:
 
 def encode(vocabulary: Vocabulary, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
     """The tokens of each task's prompt, with the rule's skill in it."""
-    return [tuple(vocabulary.render([("system", SYSTEM + _block(task.rule)), ("user", task.question)], "")) for task in tasks]
+    return [
+        tuple(
+            vocabulary.render([("system", SYSTEM + _block(task.rule)), ("user", task.question)], "")
+        )
+        for task in tasks
+    ]
 
 
 @cache
@@ -114,13 +128,25 @@ class Golden:
         self._vocabulary = vocabulary
         self._room = [item.request.sampling.max_tokens or 1 for item in self._items]
         self._pairs = reference_pairs(
-            self._items, lambda request: vocabulary.render(build_prompt(request).turns, ""), lambda text: tokenizer.encode(text).ids
+            self._items,
+            lambda request: vocabulary.render(build_prompt(request).turns, ""),
+            lambda text: tokenizer.encode(text).ids,
         )
 
     def take(self, policy: Policy) -> GoldenScore:
         """Passes and likelihoods under the policy's present weights."""
-        drawn = policy.sample([prompt for prompt, _ in self._pairs], Drawing(1, max(self._room), temperature=0.0))
-        texts = [self._vocabulary.decode(group[0].tokens_T[:room]) for group, room in zip(drawn, self._room, strict=True)]
-        passed = {item.name: item.passes(read_answer(text)) for item, text in zip(self._items, texts, strict=True)}
+        drawn = policy.sample(
+            [prompt for prompt, _ in self._pairs], Drawing(1, max(self._room), temperature=0.0)
+        )
+        texts = [
+            self._vocabulary.decode(group[0].tokens_T[:room])
+            for group, room in zip(drawn, self._room, strict=True)
+        ]
+        passed = {
+            item.name: item.passes(read_answer(text))
+            for item, text in zip(self._items, texts, strict=True)
+        }
         scores = zip(self._items, policy.score(self._pairs), strict=True)
-        return GoldenScore(passed, {item.name: math.fsum(values) / len(values) for item, values in scores})
+        return GoldenScore(
+            passed, {item.name: math.fsum(values) / len(values) for item, values in scores}
+        )

@@ -1,18 +1,21 @@
-"""Somebody comes back while the trainer works: how soon it stands still, and whether their answer is later for it.
+"""Somebody comes back while the trainer works: how soon it stands still, and whether their answer
+is later for it.
 
     python -m benchmarks.presence [--trials 40] [--keys 20] [--tokens 24] [--json] [--assert-goals]
 
-The real program with the real 135M model, which serves and is trained in windows (`[policy] mode = "auto"`), under an X server of
-its own (Xvfb; keys are pressed by xdotool). After two seconds without anybody a window opens and the trainer goes on where it was.
+The real program with the real 135M model, which serves and is trained in windows (`[policy] mode =
+"auto"`), under an X server of its own (Xvfb; keys are pressed by xdotool). After two seconds
+without anybody a window opens and the trainer goes on where it was.
 
-- A *busy* trial asks for a streamed answer while the trainer works. *Free* is when the trainer's processes used processor time for
-  the last time, counted from the moment the request is sent.
-- A *quiet* trial presses a key first, so that the trainer stands still, and asks a second later: the same answer without training.
+- A *busy* trial asks for a streamed answer while the trainer works. *Free* is when the trainer's
+  processes used processor time for the last time, counted from the moment the request is sent.
+- A *quiet* trial presses a key first, so that the trainer stands still, and asks a second later:
+  the same answer without training.
 - A *key* trial presses a key while the trainer works, and asks nothing.
 
-Busy and quiet trials take turns, so both see the same machine. That the trainer goes on after each is part of every trial: it is
-waited for until it has used processor time again. At the end the journal of the run says whether it is still the same one.
-"""
+Busy and quiet trials take turns, so both see the same machine. That the trainer goes on after each
+is part of every trial: it is waited for until it has used processor time again. At the end the
+journal of the run says whether it is still the same one."""
 
 import argparse
 import itertools
@@ -35,7 +38,12 @@ from benchmarks.engine import machine
 from metaclaw.engine import MODEL_ID
 from tests.support.program import Program
 
-GOALS = {"free_p99_s": 1.0, "key_p99_s": 1.0, "first_token_p50_ratio": 1.1, "first_token_p99_ratio": 1.5}
+GOALS = {
+    "free_p99_s": 1.0,
+    "key_p99_s": 1.0,
+    "first_token_p50_ratio": 1.1,
+    "first_token_p99_ratio": 1.5,
+}
 ROOT = Path(__file__).resolve().parents[1]
 _CONFIG = """
 [policy]
@@ -105,7 +113,11 @@ class Trainer:
 
     def spent_s(self) -> float:
         """Processor time so far of every process of the trainer."""
-        return sum(_spent_s(process) for process in _descendants(self._program) if "training" in _command(process))
+        return sum(
+            _spent_s(process)
+            for process in _descendants(self._program)
+            if "training" in _command(process)
+        )
 
     def wait_until_working(self, within_s: float) -> float:
         """Until it uses the processor; how long that took."""
@@ -119,7 +131,9 @@ class Trainer:
 
 
 class Watch:
-    """Notes when the trainer last used the processor, in a thread, until it has stood still for a while."""
+    """Notes when the trainer last used the processor, in a thread, until it has stood still for a
+    while.
+    """
 
     def __init__(self, trainer: Trainer, still_s: float = 0.6, longest_s: float = 10.0) -> None:
         self._trainer, self._still_s, self._longest_s = trainer, still_s, longest_s
@@ -130,13 +144,17 @@ class Watch:
 
     def _follow(self) -> None:
         spent = self._trainer.spent_s()
-        while (now := time.monotonic()) - self._last < self._still_s and now - self.began < self._longest_s:
+        while (
+            now := time.monotonic()
+        ) - self._last < self._still_s and now - self.began < self._longest_s:
             time.sleep(0.005)
             if (later := self._trainer.spent_s()) != spent:
                 spent, self._last = later, time.monotonic()
 
     def free_s(self) -> float:
-        """Seconds from the beginning to the last sign of work, at least one tick of the clock that tells."""
+        """Seconds from the beginning to the last sign of work, at least one tick of the clock that
+        tells.
+        """
         self._thread.join()
         return max(self._last - self.began, _TICK_S)
 
@@ -151,7 +169,12 @@ def _spent_s(process: int) -> float:
 
 def _command(process: int) -> str:
     try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{process}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+        )
     except OSError:
         return ""
 
@@ -159,7 +182,9 @@ def _command(process: int) -> str:
 def _descendants(process: int) -> Iterator[int]:
     try:
         children = [
-            int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()
+            int(child)
+            for task in Path(f"/proc/{process}/task").iterdir()
+            for child in (task / "children").read_text().split()
         ]
     except OSError:
         return
@@ -195,7 +220,9 @@ class World:
 
     def press(self) -> None:
         """One key."""
-        subprocess.run(["xdotool", "key", "a"], env={**os.environ, "DISPLAY": self._display}, check=True)
+        subprocess.run(
+            ["xdotool", "key", "a"], env={**os.environ, "DISPLAY": self._display}, check=True
+        )
 
     def ask(self) -> tuple[float, float]:
         """One streamed answer: seconds to its first token, and to its end."""
@@ -203,19 +230,34 @@ class World:
         body = {
             "model": "any",
             "messages": [
-                {"role": "user", "content": f"Describe the animal called {_ANIMALS[number % len(_ANIMALS)]}, number {number}."}
+                {
+                    "role": "user",
+                    "content": (
+                        f"Describe the animal called {_ANIMALS[number % len(_ANIMALS)]}, number"
+                        f" {number}."
+                    ),
+                }
             ],
             "max_tokens": self._tokens,
             "temperature": 0,
             "stream": True,
         }
-        headers = self._program.auth | {"X-Session-Id": f"session-{number}", "X-Session-Done": "true"}
+        headers = self._program.auth | {
+            "X-Session-Id": f"session-{number}",
+            "X-Session-Done": "true",
+        }
         began = time.monotonic()
         first: float | None = None
-        with self._client.stream("POST", f"{self._program.url}/v1/chat/completions", json=body, headers=headers) as answer:
+        with self._client.stream(
+            "POST", f"{self._program.url}/v1/chat/completions", json=body, headers=headers
+        ) as answer:
             answer.raise_for_status()
             for line in answer.iter_lines():
-                if first is None and '"content":"' in line.replace(" ", "") and '"content":""' not in line.replace(" ", ""):
+                if (
+                    first is None
+                    and '"content":"' in line.replace(" ", "")
+                    and '"content":""' not in line.replace(" ", "")
+                ):
                     first = time.monotonic() - began
         if first is None:
             raise RuntimeError("an answer without a token")
@@ -258,7 +300,9 @@ def run(trials: int, keys: int, tokens: int, model: Path) -> dict[str, object]:
         shutil.copytree(model, home / "models" / MODEL_ID)
         program = Program(home, _CONFIG, env={"DISPLAY": display}).start()
         try:
-            program.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+            program.wait_for(
+                "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120
+            )
             world = World(program, display, tokens)
             for _ in range(20):
                 world.ask()
@@ -266,13 +310,28 @@ def run(trials: int, keys: int, tokens: int, model: Path) -> dict[str, object]:
             training = program.get("/api/status")["training"]
         finally:
             program.stop()
-    return {"machine": machine(), "trials": trials, "keys": keys, "tokens": tokens, "training": training, **figures(samples)}
+    return {
+        "machine": machine(),
+        "trials": trials,
+        "keys": keys,
+        "tokens": tokens,
+        "training": training,
+        **figures(samples),
+    }
 
 
 def figures(samples: Samples) -> dict[str, object]:
     """Percentiles, and ratios of busy to quiet."""
     found: dict[str, object] = {}
-    for name in ("free", "key", "busy_first", "quiet_first", "busy_whole", "quiet_whole", "resumed"):
+    for name in (
+        "free",
+        "key",
+        "busy_first",
+        "quiet_first",
+        "busy_whole",
+        "quiet_whole",
+        "resumed",
+    ):
         values = sorted(getattr(samples, name))
         if values:
             found[f"{name}_p50_s"], found[f"{name}_p99_s"], found[f"{name}_most_s"] = (
@@ -298,13 +357,21 @@ def _show(text: str) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.presence", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--trials", type=int, default=40, help="answers, every second one beside training [40]")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.presence", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument(
+        "--trials", type=int, default=40, help="answers, every second one beside training [40]"
+    )
     parser.add_argument("--keys", type=int, default=20, help="keys pressed [20]")
     parser.add_argument("--tokens", type=int, default=24, help="tokens of an answer, at most [24]")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".cache" / "engine" / MODEL_ID, help="the model")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / ".cache" / "engine" / MODEL_ID, help="the model"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
+    parser.add_argument(
+        "--assert-goals", action="store_true", help="exit status 1 where a goal is missed"
+    )
     options = parser.parse_args()
     result = run(options.trials, options.keys, options.tokens, options.folder)
     print(file=sys.stderr)
@@ -313,7 +380,11 @@ def main() -> int:
     else:
         for name, value in result.items():
             print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
-    missed = [name for name, goal in GOALS.items() if isinstance(value := result.get(name), float) and value > goal]
+    missed = [
+        name
+        for name, goal in GOALS.items()
+        if isinstance(value := result.get(name), float) and value > goal
+    ]
     for name in missed:
         print(f"missed: {name} is {result[name]:.3f}, the goal is {GOALS[name]}", file=sys.stderr)
     return 1 if missed and options.assert_goals else 0

@@ -1,12 +1,13 @@
-"""Retrieval at 100, 10,000 and 100,000 skills: time, memory, what is found and what is wrongly placed.
+"""Retrieval at 100, 10,000 and 100,000 skills: time, memory, what is found and what is wrongly
+placed.
 
     python -m benchmarks.retrieval [--sizes 100,10000,100000] [--no-files] [--json] [--assert-goals]
 
-Each size runs in a process of its own. A library is the hand-written cases plus made-up skills of twelve trades; recall is measured
-on requests that need one known skill, the wrong-placement rate on requests that need none. A query is `query_text` and the search,
-nothing cached. Times are of one thread, given as processor time and, in brackets, as they passed on the clock, which other programs
-lengthen.
-"""
+Each size runs in a process of its own. A library is the hand-written cases plus made-up skills of
+twelve trades; recall is measured on requests that need one known skill, the wrong-placement rate on
+requests that need none. A query is `query_text` and the search, nothing cached. Times are of one
+thread, given as processor time and, in brackets, as they passed on the clock, which other programs
+lengthen."""
 
 import argparse
 import gc
@@ -54,7 +55,9 @@ class Generations:
         """The last one, if it is that."""
         return self._latest if self._latest.number == number else None
 
-    def publish(self, skills: Sequence[Skill], reason: str, *, after: int | None = None) -> SkillGeneration:
+    def publish(
+        self, skills: Sequence[Skill], reason: str, *, after: int | None = None
+    ) -> SkillGeneration:
         """The next one. The skills are not kept: their memory is the library's."""
         self._latest = SkillGeneration(self._latest.number + 1, "", ())
         return self._latest
@@ -79,7 +82,10 @@ def spread(name: str, times: Iterable[Timed]) -> Facts:
     """Median, 99th percentile and greatest of many times."""
     kept = list(times)
     facts: Facts = {}
-    for kind, values in (("cpu", sorted(one.cpu_ms for one in kept)), ("wall", sorted(one.wall_ms for one in kept))):
+    for kind, values in (
+        ("cpu", sorted(one.cpu_ms for one in kept)),
+        ("wall", sorted(one.wall_ms for one in kept)),
+    ):
         for part, at in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
             facts[f"{name}_{part}_{kind}_ms"] = values[min(len(values) - 1, int(len(values) * at))]
     return facts
@@ -92,12 +98,17 @@ def resident_mb() -> float:
 
 
 def pasted_texts(count: int, seed: int = 11) -> list[str]:
-    """Long pastes full of the library's own words, the hardest requests there are: a log, a table, a page of documentation."""
+    """Long pastes full of the library's own words, the hardest requests there are: a log, a table,
+    a page of documentation.
+    """
     rng = random.Random(seed)
     words = [word for trade in TRADES for group in trade for word in group]
     return [
         "what is wrong here?\n"
-        + "\n".join(f"2026-11-15 10:00:{line % 60:02d} {' '.join(rng.choices(words, k=6))}" for line in range(300))
+        + "\n".join(
+            f"2026-11-15 10:00:{line % 60:02d} {' '.join(rng.choices(words, k=6))}"
+            for line in range(300)
+        )
         for _ in range(count)
     ]
 
@@ -129,9 +140,14 @@ def measure(size: int, *, with_files: bool) -> Facts:
     facts["recall_made_up"], times = recall(index, planted)
     facts["recall_by_hand"], more = recall(index, written)
     unrelated = [timed(lambda query=query: index.search(query_text(query))) for query in UNRELATED]  # type: ignore[misc]
-    facts["wrong_placement"] = sum(bool(index.search(query_text(query))) for query in UNRELATED) / len(UNRELATED)
+    facts["wrong_placement"] = sum(
+        bool(index.search(query_text(query))) for query in UNRELATED
+    ) / len(UNRELATED)
     facts |= spread("query", [*times, *more, *unrelated])
-    facts |= spread("pasted", [timed(lambda text=text: index.search(query_text(text))) for text in pasted_texts(50)])  # type: ignore[misc]
+    facts |= spread(
+        "pasted",
+        [timed(lambda text=text: index.search(query_text(text))) for text in pasted_texts(50)],
+    )  # type: ignore[misc]
     facts |= measure_changes(index)
     if with_files:
         del index
@@ -149,7 +165,9 @@ def measure_changes(index: SkillIndex) -> Facts:
 
 
 def measure_files(skills: Sequence[Skill]) -> Facts:
-    """The library on real files: loading, looking when nothing changed, and taking in one new file."""
+    """The library on real files: loading, looking when nothing changed, and taking in one new
+    file.
+    """
     with tempfile.TemporaryDirectory(prefix="metaclaw-bench-") as name:
         folder = Path(name)
         for skill in skills:
@@ -186,7 +204,9 @@ class Goal(NamedTuple):
     def is_met(self, facts: Facts) -> bool:
         """Whether these facts are good enough."""
         value = facts[self.fact]
-        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
+        return (self.at_most is None or value <= self.at_most) and (
+            self.at_least is None or value >= self.at_least
+        )
 
 
 GOALS = (
@@ -199,11 +219,23 @@ GOALS = (
 )
 
 _ROWS = (
-    ("query, median / p99 / greatest, ms", "{query_p50_cpu_ms:.2f} / {query_p99_cpu_ms:.2f} / {query_max_cpu_ms:.2f}"),
-    ("  as the clock went", "({query_p50_wall_ms:.2f} / {query_p99_wall_ms:.2f} / {query_max_wall_ms:.2f})"),
-    ("query with a paste of 2,000 words, median / p99, ms", "{pasted_p50_cpu_ms:.2f} / {pasted_p99_cpu_ms:.2f}"),
+    (
+        "query, median / p99 / greatest, ms",
+        "{query_p50_cpu_ms:.2f} / {query_p99_cpu_ms:.2f} / {query_max_cpu_ms:.2f}",
+    ),
+    (
+        "  as the clock went",
+        "({query_p50_wall_ms:.2f} / {query_p99_wall_ms:.2f} / {query_max_wall_ms:.2f})",
+    ),
+    (
+        "query with a paste of 2,000 words, median / p99, ms",
+        "{pasted_p50_cpu_ms:.2f} / {pasted_p99_cpu_ms:.2f}",
+    ),
     ("add one skill, median / greatest, ms", "{add_p50_cpu_ms:.2f} / {add_max_cpu_ms:.2f}"),
-    ("remove one skill, median / greatest, ms", "{remove_p50_cpu_ms:.2f} / {remove_max_cpu_ms:.2f}"),
+    (
+        "remove one skill, median / greatest, ms",
+        "{remove_p50_cpu_ms:.2f} / {remove_max_cpu_ms:.2f}",
+    ),
     ("build the index, s", "{build_s:.2f}"),
     ("memory of the index (the skills' own text), MB", "{index_mb:.0f} ({text_mb:.0f})"),
     ("recall@3, made-up requests", "{recall_made_up:.1%}"),
@@ -239,20 +271,33 @@ def judge(results: Sequence[Facts], *, out: Callable[[str], object]) -> bool:
             continue
         met = goal.is_met(facts)
         all_met = all_met and met
-        wanted = f"at most {goal.at_most}" if goal.at_most is not None else f"at least {goal.at_least}"
-        out(f"{'yes' if met else 'NO '} {goal.size:>7,} skills: {goal.fact} {wanted}: {facts[goal.fact]:.3f}")
+        wanted = (
+            f"at most {goal.at_most}" if goal.at_most is not None else f"at least {goal.at_least}"
+        )
+        out(
+            f"{'yes' if met else 'NO '} {goal.size:>7,} skills: {goal.fact} {wanted}:"
+            f" {facts[goal.fact]:.3f}"
+        )
     return all_met
 
 
 def main() -> int:
     """Run each size in its own process and print what was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.retrieval", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.retrieval",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="sizes of libraries, at least 40 each")
-    parser.add_argument("--no-files", action="store_true", help="leave out the library on real files")
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="sizes of libraries, at least 40 each"
+    )
+    parser.add_argument(
+        "--no-files", action="store_true", help="leave out the library on real files"
+    )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
-    parser.add_argument("--assert-goals", action="store_true", help="exit with 1 where a goal is missed")
+    parser.add_argument(
+        "--assert-goals", action="store_true", help="exit with 1 where a goal is missed"
+    )
     parser.add_argument("--one-size", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one_size is not None:
@@ -260,14 +305,25 @@ def main() -> int:
         return 0
     results: list[Facts] = []
     for size in given.sizes.split(","):
-        command = [sys.executable, "-m", "benchmarks.retrieval", "--one-size", size, *(["--no-files"] if given.no_files else [])]
-        results.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.retrieval",
+            "--one-size",
+            size,
+            *(["--no-files"] if given.no_files else []),
+        ]
+        results.append(
+            json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        )
     if given.json:
         print(json.dumps({"results": results}))
     else:
         print_table(results)
         print()
-    all_met = judge(results, out=lambda line: print(line, file=sys.stderr if given.json else sys.stdout))
+    all_met = judge(
+        results, out=lambda line: print(line, file=sys.stderr if given.json else sys.stdout)
+    )
     return 0 if all_met or not given.assert_goals else 1
 
 

@@ -1,4 +1,6 @@
-"""Hand-written skills and requests for the retrieval benchmark: who should be found by what, and what should find nothing."""
+"""Hand-written skills and requests for the retrieval benchmark: who should be found by what, and
+what should find nothing.
+"""
 
 from typing import NamedTuple
 
@@ -15,34 +17,51 @@ class Case(NamedTuple):
 CASES: tuple[Case, ...] = (
     Case(
         "iso-timestamps-with-offset",
-        "When writing dates or times into JSON, CSV or log files: use full ISO 8601 timestamps with the local offset",
-        "Write `2026-03-16T09:30:00+08:00`, never `09:30` or a bare date. Keep the T separator. Never use Z unless the "
-        "source is UTC. Due dates without a time become 18:00 local. Check every field whose name ends in `_at`, "
-        "`_time` or `_date`.",
+        "When writing dates or times into JSON, CSV or log files: use full ISO 8601 timestamps with"
+        " the local offset",
+        "Write `2026-03-16T09:30:00+08:00`, never `09:30` or a bare date. Keep the T separator."
+        " Never use Z unless the source is UTC. Due dates without a time become 18:00 local. Check"
+        " every field whose name ends in `_at`, `_time` or `_date`.",
         (
-            "Turn the standup notes into standup.json with meeting_time, attendees and a due_date for each action item",
+            (
+                "Turn the standup notes into standup.json with meeting_time, attendees and a"
+                " due_date for each action item"
+            ),
             "what format should the timestamps in the exported csv have?",
-            "The created_at dates in incidents.json look wrong, can you repair the times so that they carry a timezone offset",
+            (
+                "The created_at dates in incidents.json look wrong, can you repair the times so"
+                " that they carry a timezone offset"
+            ),
         ),
     ),
     Case(
         "postgres-migrations-without-locks",
-        "When changing a PostgreSQL schema in production: adding columns, indexes or constraints on big tables",
-        "Set `lock_timeout = '3s'` first. Create indexes CONCURRENTLY outside a transaction. Add a NOT NULL in three "
-        "steps: a CHECK constraint NOT VALID, VALIDATE CONSTRAINT, then SET NOT NULL. Back-fill in batches of 5,000 "
-        "rows. Never rewrite a table with ALTER TYPE.",
+        "When changing a PostgreSQL schema in production: adding columns, indexes or constraints on"
+        " big tables",
+        "Set `lock_timeout = '3s'` first. Create indexes CONCURRENTLY outside a transaction. Add a"
+        " NOT NULL in three steps: a CHECK constraint NOT VALID, VALIDATE CONSTRAINT, then SET NOT"
+        " NULL. Back-fill in batches of 5,000 rows. Never rewrite a table with ALTER TYPE.",
         (
-            "write an alembic migration that adds an index on orders.customer_id, the table has 80 million rows in postgres",
-            "we need a new not null column on the users table in production, how do we roll that out without blocking writes",
-            "ALTER TABLE hangs on our postgres primary and blocks everything, make the migration safe",
+            (
+                "write an alembic migration that adds an index on orders.customer_id, the table has"
+                " 80 million rows in postgres"
+            ),
+            (
+                "we need a new not null column on the users table in production, how do we roll"
+                " that out without blocking writes"
+            ),
+            (
+                "ALTER TABLE hangs on our postgres primary and blocks everything, make the"
+                " migration safe"
+            ),
         ),
     ),
     Case(
         "git-commit-messages",
         "When committing to git: how commit messages are written in this team",
-        "Subject in the imperative, at most 60 characters, no full stop. A blank line, then why the change was needed. "
-        "Reference the ticket as `Refs: ABC-123` on the last line. Never mention the tool that wrote it. One logical "
-        "change per commit.",
+        "Subject in the imperative, at most 60 characters, no full stop. A blank line, then why the"
+        " change was needed. Reference the ticket as `Refs: ABC-123` on the last line. Never"
+        " mention the tool that wrote it. One logical change per commit.",
         (
             "commit this please",
             "stage everything and write a commit message for the auth refactoring",
@@ -52,9 +71,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "docker-images-small-and-pinned",
         "When writing or changing a Dockerfile: base images, layers, users",
-        "Pin base images by digest. Multi-stage builds; the last stage is `slim`. Copy the lock file before the sources"
-        " so that the layer cache works. Run as a user with no root rights. No secrets in ARG or ENV. Add a "
-        "HEALTHCHECK.",
+        "Pin base images by digest. Multi-stage builds; the last stage is `slim`. Copy the lock"
+        " file before the sources so that the layer cache works. Run as a user with no root rights."
+        " No secrets in ARG or ENV. Add a HEALTHCHECK.",
         (
             "our docker image is 2.1 GB, shrink it",
             "Write a Dockerfile for this FastAPI service",
@@ -64,9 +83,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "customer-refund-tone",
         "When answering a customer who asks for a refund or complains about a delivery",
-        "Begin with the customer's name and one sentence that shows we understood. Say what we do and by when. Never "
-        "argue about fault. Refunds under 50 EUR are granted at once; above that say that a colleague answers within "
-        "one working day. Sign with the support team.",
+        "Begin with the customer's name and one sentence that shows we understood. Say what we do"
+        " and by when. Never argue about fault. Refunds under 50 EUR are granted at once; above"
+        " that say that a colleague answers within one working day. Sign with the support team.",
         (
             "Draft a reply to Mrs. Keller, her parcel arrived broken and she wants her money back",
             "customer is angry that the delivery is two weeks late, write an answer",
@@ -76,8 +95,8 @@ CASES: tuple[Case, ...] = (
     Case(
         "pytest-fixtures-over-mocks",
         "When writing Python tests: prefer real parts and pytest fixtures to mocks",
-        "Use tmp_path and real SQLite. No unittest.mock. Parametrise instead of looping. Test names are sentences. A "
-        "test that cannot fail is deleted. Time is injected, nothing sleeps.",
+        "Use tmp_path and real SQLite. No unittest.mock. Parametrise instead of looping. Test names"
+        " are sentences. A test that cannot fail is deleted. Time is injected, nothing sleeps.",
         (
             "add unit tests for the parser module",
             "write pytest tests for the invoice calculator, including edge cases",
@@ -86,10 +105,11 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "kubernetes-rollouts",
-        "When deploying to Kubernetes: rollouts, probes, resource limits and rollbacks with kubectl or Helm",
-        "Set requests equal to limits for memory. Readiness probe on /readyz, liveness on /healthz with a failure "
-        "threshold of 3. maxUnavailable 0. Watch `kubectl rollout status` for five minutes; on failure `kubectl rollout"
-        " undo`. Never use the latest tag.",
+        "When deploying to Kubernetes: rollouts, probes, resource limits and rollbacks with kubectl"
+        " or Helm",
+        "Set requests equal to limits for memory. Readiness probe on /readyz, liveness on /healthz"
+        " with a failure threshold of 3. maxUnavailable 0. Watch `kubectl rollout status` for five"
+        " minutes; on failure `kubectl rollout undo`. Never use the latest tag.",
         (
             "the pods keep getting OOMKilled after the helm upgrade",
             "deploy version 2.4.1 to the k8s staging cluster and roll back if the probes fail",
@@ -99,9 +119,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "sql-queries-for-the-warehouse",
         "When writing analytics SQL for the BigQuery warehouse: partitions, cost and naming",
-        "Always filter on the partition column `_date`. Never SELECT *. Use CTEs named after what they hold. Estimate "
-        "bytes with a dry run and stop above 100 GB. Money is in integer cents. Join users on `user_key`, not on "
-        "e-mail.",
+        "Always filter on the partition column `_date`. Never SELECT *. Use CTEs named after what"
+        " they hold. Estimate bytes with a dry run and stop above 100 GB. Money is in integer"
+        " cents. Join users on `user_key`, not on e-mail.",
         (
             "How many active users did we have per week last quarter? query bigquery",
             "write the sql for monthly revenue by country from the warehouse",
@@ -111,9 +131,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "react-forms-accessible",
         "When building forms in React: labels, validation messages and keyboard use",
-        "Every input has a label tied by id. Errors are announced with aria-live and linked by aria-describedby. "
-        "Validate on blur, not on each keystroke. The submit button is never disabled; it explains what is missing. Tab"
-        " order follows the page.",
+        "Every input has a label tied by id. Errors are announced with aria-live and linked by"
+        " aria-describedby. Validate on blur, not on each keystroke. The submit button is never"
+        " disabled; it explains what is missing. Tab order follows the page.",
         (
             "build a sign-up form component in react with email and password validation",
             "screen reader users cannot tell which field of the form failed, fix accessibility",
@@ -123,8 +143,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "meeting-minutes-house-style",
         "When writing up minutes or notes of a meeting from a transcript or raw notes",
-        "Decisions first, then action items as a table with owner and date, then discussion in at most ten lines. Names"
-        " in full once, initials after that. No verbatim quotes. Anything that nobody owns is marked OPEN.",
+        "Decisions first, then action items as a table with owner and date, then discussion in at"
+        " most ten lines. Names in full once, initials after that. No verbatim quotes. Anything"
+        " that nobody owns is marked OPEN.",
         (
             "here is the transcript of our product sync, write the minutes",
             "Summarise the raw meeting notes in notes.txt and list the action items with owners",
@@ -133,9 +154,11 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "rate-limited-apis",
-        "When calling third-party HTTP APIs that answer 429 or have rate limits: retries and back-off",
-        "Honour Retry-After. Exponential back-off with full jitter, at most five tries, only for 429, 502, 503 and 504."
-        " Never retry a POST without an idempotency key. Keep one client per process. Log the remaining quota.",
+        "When calling third-party HTTP APIs that answer 429 or have rate limits: retries and"
+        " back-off",
+        "Honour Retry-After. Exponential back-off with full jitter, at most five tries, only for"
+        " 429, 502, 503 and 504. Never retry a POST without an idempotency key. Keep one client per"
+        " process. Log the remaining quota.",
         (
             "our sync job gets http 429 from the shopify api all the time",
             "add retries with backoff to the github client",
@@ -145,9 +168,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "latex-paper-style",
         "When editing a paper in LaTeX: figures, tables, citations and cross references",
-        "booktabs without vertical rules. Captions above tables and below figures. cleveref for every reference. One "
-        "sentence per source line. Cite with natbib citet where the authors are the subject. No adjustments with "
-        "vspace. Vector graphics only.",
+        "booktabs without vertical rules. Captions above tables and below figures. cleveref for"
+        " every reference. One sentence per source line. Cite with natbib citet where the authors"
+        " are the subject. No adjustments with vspace. Vector graphics only.",
         (
             "the table in section 4 of my latex paper looks ugly, clean it up",
             "convert these results to a LaTeX table for the NeurIPS submission",
@@ -157,9 +180,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "excel-financial-models",
         "When building or changing spreadsheets with financial figures in Excel or Google Sheets",
-        "Inputs blue, formulas black, links to other sheets green. No numbers typed into formulas. One row, one "
-        "formula. Currency in thousands with one decimal. A checks sheet that must sum to zero. Name ranges that are "
-        "used more than twice.",
+        "Inputs blue, formulas black, links to other sheets green. No numbers typed into formulas."
+        " One row, one formula. Currency in thousands with one decimal. A checks sheet that must"
+        " sum to zero. Name ranges that are used more than twice.",
         (
             "build an xlsx with a five year cash flow forecast",
             "the profit and loss spreadsheet does not add up, find the broken formulas",
@@ -169,8 +192,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "terraform-changes",
         "When changing infrastructure with Terraform: plans, state and modules",
-        "Always show the plan and wait for a yes before apply. Never edit state by hand. Modules pinned to a tag. "
-        "prevent_destroy on databases and buckets. Names follow env-app-resource. Run fmt, validate and tflint.",
+        "Always show the plan and wait for a yes before apply. Never edit state by hand. Modules"
+        " pinned to a tag. prevent_destroy on databases and buckets. Names follow env-app-resource."
+        " Run fmt, validate and tflint.",
         (
             "add an s3 bucket for the reports in terraform",
             "terraform plan wants to destroy the rds instance, why",
@@ -180,10 +204,14 @@ CASES: tuple[Case, ...] = (
     Case(
         "german-formal-letters",
         "When writing letters or e-mails in German to authorities, landlords or companies",
-        "Sie, never du. Date right-aligned as `16. März 2026`. Betreff line without the word Betreff. Paragraphs of "
-        "three sentences. Close with `Mit freundlichen Grüßen`. No exclamation marks. Ask for a written confirmation.",
+        "Sie, never du. Date right-aligned as `16. März 2026`. Betreff line without the word"
+        " Betreff. Paragraphs of three sentences. Close with `Mit freundlichen Grüßen`. No"
+        " exclamation marks. Ask for a written confirmation.",
         (
-            "Schreibe einen Brief an meinen Vermieter wegen der kaputten Heizung (letter to the landlord in german)",
+            (
+                "Schreibe einen Brief an meinen Vermieter wegen der kaputten Heizung (letter to the"
+                " landlord in german)"
+            ),
             "write a german email to the tax office asking for an extension",
             "formal cancellation letter in German for my gym contract",
         ),
@@ -191,9 +219,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "csv-imports-from-the-bank",
         "When importing bank statements as CSV: encodings, separators, duplicates",
-        "The bank exports Windows-1252 with semicolons and decimal commas. Skip the first five lines. Detect duplicates"
-        " by date, amount and purpose. Negative amounts are outgoing. Never round. Keep the original line in a column "
-        "named raw.",
+        "The bank exports Windows-1252 with semicolons and decimal commas. Skip the first five"
+        " lines. Detect duplicates by date, amount and purpose. Negative amounts are outgoing."
+        " Never round. Keep the original line in a column named raw.",
         (
             "load umsaetze_oktober.csv from my bank account into the ledger",
             "the imported bank statement has broken umlauts and wrong amounts",
@@ -203,9 +231,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "security-fixes-are-silent",
         "When fixing a security hole or vulnerability in a dependency or in our code",
-        "No details in public commit messages or issues. Work on a private branch. Add a regression test that does not "
-        "contain the exploit. Ask for a CVE through the security team. Upgrade the lock file only for the affected "
-        "package.",
+        "No details in public commit messages or issues. Work on a private branch. Add a regression"
+        " test that does not contain the exploit. Ask for a CVE through the security team. Upgrade"
+        " the lock file only for the affected package.",
         (
             "npm audit reports a critical vulnerability in lodash, upgrade it",
             "somebody found an XSS hole in the comment field, patch it",
@@ -215,9 +243,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "home-assistant-automations",
         "When writing Home Assistant automations, scripts or scenes in YAML",
-        "Use entity ids, not device ids. mode: restart for motion lights. A condition on sun elevation instead of "
-        "times. Group alias, description, id. Test with the trace view. Never automate door locks without a "
-        "confirmation notification.",
+        "Use entity ids, not device ids. mode: restart for motion lights. A condition on sun"
+        " elevation instead of times. Group alias, description, id. Test with the trace view. Never"
+        " automate door locks without a confirmation notification.",
         (
             "turn on the hallway lights when motion is detected after sunset, home assistant yaml",
             "my home assistant automation fires twice",
@@ -227,9 +255,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "flaky-tests",
         "When a test fails only sometimes, or only in CI",
-        "Run it 50 times under load before touching anything. Look for time, order, ports, random seeds and shared "
-        "state, in this order. Never add a retry or a longer sleep. Write down which seed failed. Fix or quarantine "
-        "within a day.",
+        "Run it 50 times under load before touching anything. Look for time, order, ports, random"
+        " seeds and shared state, in this order. Never add a retry or a longer sleep. Write down"
+        " which seed failed. Fix or quarantine within a day.",
         (
             "test_checkout is flaky on ci, find out why",
             "the integration tests pass locally but fail every now and then in the pipeline",
@@ -239,10 +267,14 @@ CASES: tuple[Case, ...] = (
     Case(
         "swift-concurrency",
         "When writing Swift code with async/await, actors or Combine for iOS apps",
-        "Views are MainActor. No Task.detached without a reason in a comment. Cancel tasks in onDisappear. Prefer "
-        "AsyncStream to Combine in new code. Sendable warnings are errors. Never block with a semaphore.",
+        "Views are MainActor. No Task.detached without a reason in a comment. Cancel tasks in"
+        " onDisappear. Prefer AsyncStream to Combine in new code. Sendable warnings are errors."
+        " Never block with a semaphore.",
         (
-            "The iOS app freezes when the feed refreshes, move the loading off the main thread (Swift)",
+            (
+                "The iOS app freezes when the feed refreshes, move the loading off the main thread"
+                " (Swift)"
+            ),
             "rewrite this completion handler code to async await in swift",
             "data race warning about a non-sendable type captured in an actor",
         ),
@@ -250,8 +282,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "slides-for-executives",
         "When preparing slides or a deck for management or the board",
-        "One message per slide, as a full sentence in the title. At most five slides. Numbers with their change against"
-        " last quarter. No agenda slide. The ask comes on slide one. Font not below 18 points. Sources in the notes.",
+        "One message per slide, as a full sentence in the title. At most five slides. Numbers with"
+        " their change against last quarter. No agenda slide. The ask comes on slide one. Font not"
+        " below 18 points. Sources in the notes.",
         (
             "make a powerpoint for the board meeting about the churn numbers",
             "turn this report into a slide deck for our management",
@@ -261,8 +294,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "logging-without-personal-data",
         "When adding log statements or error reports: no personal data, structured fields",
-        "key=value pairs, snake_case keys. Never log e-mail addresses, names, tokens or whole request bodies; log the "
-        "user id. INFO is for the owner after a day. Exceptions with stack trace once, where they are handled.",
+        "key=value pairs, snake_case keys. Never log e-mail addresses, names, tokens or whole"
+        " request bodies; log the user id. INFO is for the owner after a day. Exceptions with stack"
+        " trace once, where they are handled.",
         (
             "add logging to the payment service so we can debug the failures",
             "the logs contain e-mail addresses of customers, clean that up",
@@ -272,9 +306,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "travel-booking-preferences",
         "When planning trips or booking flights, trains and hotels",
-        "Train if under five hours. Aisle seat. No connection under 50 minutes. Hotels within a 15 minute walk of the "
-        "meeting, with a desk, under 160 a night. Always list the cancellation deadline. Arrive the evening before "
-        "talks.",
+        "Train if under five hours. Aisle seat. No connection under 50 minutes. Hotels within a 15"
+        " minute walk of the meeting, with a desk, under 160 a night. Always list the cancellation"
+        " deadline. Arrive the evening before talks.",
         (
             "find me a flight to Lisbon for the conference on the 12th, back on the 14th",
             "book a hotel near the Munich office for two nights",
@@ -284,8 +318,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "rust-error-handling",
         "When writing Rust: errors, unwrap and crates for error types",
-        "thiserror in libraries, anyhow in binaries. No unwrap outside tests; expect with the reason why it cannot "
-        "fail. Context on every question mark that crosses a module. Errors are lower-case without a full stop.",
+        "thiserror in libraries, anyhow in binaries. No unwrap outside tests; expect with the"
+        " reason why it cannot fail. Context on every question mark that crosses a module. Errors"
+        " are lower-case without a full stop.",
         (
             "replace the unwrap calls in src/parser.rs with proper errors",
             "design the error type for this rust crate",
@@ -295,13 +330,19 @@ CASES: tuple[Case, ...] = (
     Case(
         "chinese-weekly-reports",
         "写周报或工作总结时使用：先写结论，再写数据，最后写下周计划",
-        "结论不超过三句话。数据用表格，和上周对比。下周计划按优先级排序，每条写明负责人和截止日期。不要使用“赋能”“抓手”等空话。",
-        ("请帮我写这周的周报", "根据这些工作记录写一份工作总结", "帮我把本周数据整理成周报，附上下周计划"),
+        "结论不超过三句话。数据用表格，和上周对比。下周计划按优先级排序，每条写明负责人和截止日期。"
+        "不要使用“赋能”“抓手”等空话。",
+        (
+            "请帮我写这周的周报",
+            "根据这些工作记录写一份工作总结",
+            "帮我把本周数据整理成周报，附上下周计划",
+        ),
     ),
     Case(
         "japanese-business-mail",
         "取引先へのビジネスメールを日本語で書くとき：敬語、件名、署名",
-        "件名は用件がわかるように書く。一文は短く。「お世話になっております」で始め、「よろしくお願いいたします」で終える。二重敬語を避ける。返信期限を明記する。",
+        "件名は用件がわかるように書く。一文は短く。「お世話になっております」で始め、"
+        "「よろしくお願いいたします」で終える。二重敬語を避ける。返信期限を明記する。",
         (
             "取引先に打ち合わせ日程変更のビジネスメールを書いて",
             "お客様へのお詫びメールの件名と敬語を直して",
@@ -311,8 +352,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "backup-before-bulk-edits",
         "Before deleting, moving or renaming many files or rows at once",
-        "Copy what will change to backups/DATE first and print how much it is. Do a dry run that lists the first twenty"
-        " and the count. Ask. Never use a wildcard on an unexpanded variable. Prefer the bin over rm.",
+        "Copy what will change to backups/DATE first and print how much it is. Do a dry run that"
+        " lists the first twenty and the count. Ask. Never use a wildcard on an unexpanded"
+        " variable. Prefer the bin over rm.",
         (
             "delete all the temporary photos older than a year on the nas",
             "rename every file in ~/Downloads to lower case",
@@ -322,8 +364,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "podcast-show-notes",
         "When writing show notes, titles or chapter marks for podcast episodes",
-        "Title under 60 characters, without the guest's name first. Three sentences of teaser. Chapters every five to "
-        "eight minutes with a verb. Links in the order of mention. Transcript corrected for names, not for style.",
+        "Title under 60 characters, without the guest's name first. Three sentences of teaser."
+        " Chapters every five to eight minutes with a verb. Links in the order of mention."
+        " Transcript corrected for names, not for style.",
         (
             "write the show notes for episode 42",
             "chapter markers for this podcast transcript please",
@@ -333,8 +376,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "openapi-first",
         "When adding or changing REST endpoints: the OpenAPI file comes first",
-        "Edit openapi.yaml, run the generator, then write the handler. Plural nouns, kebab-case paths, camelCase "
-        "fields. Errors as problem+json. Lists are paged by cursor. A breaking change needs a new version prefix.",
+        "Edit openapi.yaml, run the generator, then write the handler. Plural nouns, kebab-case"
+        " paths, camelCase fields. Errors as problem+json. Lists are paged by cursor. A breaking"
+        " change needs a new version prefix.",
         (
             "add an endpoint to list the invoices of a customer",
             "our REST api returns errors in five different shapes, unify them",
@@ -344,9 +388,9 @@ CASES: tuple[Case, ...] = (
     Case(
         "memory-leaks-in-node",
         "When a Node.js process grows in memory or crashes with heap out of memory",
-        "Take two heap snapshots ten minutes apart and compare by retained size. Look for listeners, timers, caches "
-        "without bounds and closures over requests. Never just raise max-old-space-size. Add a limit and a metric to "
-        "each cache.",
+        "Take two heap snapshots ten minutes apart and compare by retained size. Look for"
+        " listeners, timers, caches without bounds and closures over requests. Never just raise"
+        " max-old-space-size. Add a limit and a metric to each cache.",
         (
             "node service memory keeps growing until it is killed, find the leak",
             "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",

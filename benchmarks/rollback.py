@@ -2,11 +2,11 @@
 
     python -m benchmarks.rollback [--rounds 20] [--json] [--assert-goals]
 
-The real program with the real 135M model and one adapter (random, of visible effect) that serves. Each round rolls it back over
-HTTP, as `metaclaw policy rollback` does, asks at once, and promotes it again. *Rollback* is until the program says that it is done;
-*first answer* until an answer is whole that the version before has made, which the turn's own header says. Beside it two clients
-stream answers without a pause, and none of theirs may fail.
-"""
+The real program with the real 135M model and one adapter (random, of visible effect) that serves.
+Each round rolls it back over HTTP, as `metaclaw policy rollback` does, asks at once, and promotes
+it again. *Rollback* is until the program says that it is done; *first answer* until an answer is
+whole that the version before has made, which the turn's own header says. Beside it two clients
+stream answers without a pause, and none of theirs may fail."""
 
 import argparse
 import json
@@ -44,7 +44,11 @@ class Found:
 
 def ask(program: Program, tokens: int, session: str) -> httpx.Response:
     """One whole answer."""
-    body = {"model": "any", "messages": [{"role": "user", "content": f"Say something about {session}."}], "max_tokens": tokens}
+    body = {
+        "model": "any",
+        "messages": [{"role": "user", "content": f"Say something about {session}."}],
+        "max_tokens": tokens,
+    }
     headers = program.auth | {"X-Session-Id": session}
     return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=120)
 
@@ -56,7 +60,9 @@ def talk(program: Program, number: int, found: Found, stop: threading.Event) -> 
         at += 1
         try:
             answer = ask(program, 24, f"client {number}, question {at}")
-            found.failed += answer.status_code != 200 or answer.json()["choices"][0]["finish_reason"] not in ("stop", "length")
+            found.failed += answer.status_code != 200 or answer.json()["choices"][0][
+                "finish_reason"
+            ] not in ("stop", "length")
         except httpx.HTTPError:
             found.failed += 1
         found.answers += 1
@@ -65,7 +71,9 @@ def talk(program: Program, number: int, found: Found, stop: threading.Event) -> 
 def command(program: Program, what: str, body: dict[str, int]) -> float:
     """One command to the running program; how long it took."""
     began = time.monotonic()
-    httpx.post(f"{program.url}/api/policy/{what}", json=body, headers=program.auth, timeout=60).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/policy/{what}", json=body, headers=program.auth, timeout=60
+    ).raise_for_status()
     return time.monotonic() - began
 
 
@@ -85,7 +93,10 @@ def prepare(home: Path, model: Path) -> None:
 def measure(program: Program, rounds: int) -> Found:
     """So many times back and forth."""
     found, stop = Found(), threading.Event()
-    clients = [threading.Thread(target=talk, args=(program, number, found, stop), daemon=True) for number in range(_CLIENTS)]
+    clients = [
+        threading.Thread(target=talk, args=(program, number, found, stop), daemon=True)
+        for number in range(_CLIENTS)
+    ]
     for client in clients:
         client.start()
     try:
@@ -94,7 +105,9 @@ def measure(program: Program, rounds: int) -> Found:
             found.rollback.append(command(program, "rollback", {}))
             answer = ask(program, 1, f"round {number}")
             if answer.headers["x-metaclaw-policy"] != "0":
-                raise RuntimeError("an answer after the rollback came from the version that was taken back")
+                raise RuntimeError(
+                    "an answer after the rollback came from the version that was taken back"
+                )
             found.answer.append(time.monotonic() - began)
             found.promote.append(command(program, "promote", {"version": 1}))
             if ask(program, 1, f"round {number}, again").headers["x-metaclaw-policy"] != "1":
@@ -113,7 +126,9 @@ def run(rounds: int, model: Path) -> dict[str, object]:
         prepare(home, model)
         program = Program(home, '[policy]\nmode = "skills_only"\n').start()
         try:
-            program.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+            program.wait_for(
+                "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120
+            )
             found = measure(program, rounds)
         finally:
             program.stop()
@@ -131,11 +146,17 @@ def run(rounds: int, model: Path) -> dict[str, object]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rollback", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollback", description=(__doc__ or "").partition("\n\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--folder", type=Path, default=ROOT / ".cache" / "engine" / MODEL_ID, help="the model")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / ".cache" / "engine" / MODEL_ID, help="the model"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
+    parser.add_argument(
+        "--assert-goals", action="store_true", help="exit status 1 where a goal is missed"
+    )
     options = parser.parse_args()
     result = run(options.rounds, options.folder)
     if options.json:
@@ -143,7 +164,11 @@ def main() -> int:
     else:
         for name, value in result.items():
             print(f"{name}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}")
-    missed = [name for name, goal in GOALS.items() if isinstance(value := result[name], float) and value > goal]
+    missed = [
+        name
+        for name, goal in GOALS.items()
+        if isinstance(value := result[name], float) and value > goal
+    ]
     for name in missed:
         print(f"missed: {name} is {result[name]}, the goal is {GOALS[name]}", file=sys.stderr)
     return 1 if missed and options.assert_goals else 0

@@ -1,18 +1,22 @@
-"""Drawing rollouts: ours beside the serving engine's batch and transformers' `generate`, on the same weights and prompts.
+"""Drawing rollouts: ours beside the serving engine's batch and transformers' `generate`, on the
+same weights and prompts.
 
-    python -m benchmarks.rollouts [--model FOLDER] [--prompts 4] [--count 8] [--tokens 24] [--prompt-tokens 180] [--shared 0]
-        [--device cpu|cuda] [--dtype float32|bfloat16] [--no-graphs] [--peers batch,generate] [--runs 3] [--threads N]
-        [--json] [--verify]
+    python -m benchmarks.rollouts [--model FOLDER] [--prompts 4] [--count 8] [--tokens 24]
+    [--prompt-tokens 180] [--shared 0]
+        [--device cpu|cuda] [--dtype float32|bfloat16] [--no-graphs] [--peers batch,generate]
+        [--runs 3] [--threads N] [--json] [--verify]
 
-Without `--model` the weights are random ones of SmolLM2-135M's shape, which cost the same. No end token is known to anybody, so
-all draw the same number of tokens at temperature 1. `--shared` is how many tokens all prompts begin with alike. Times are the best
-of the runs, on the clock and, in brackets, as processor time, which other programs lengthen less; the first run is shown apart (on
-a GPU it holds the recording of the graphs). `step` is the time on the clock divided by the tokens of one rollout, prompts included.
+Without `--model` the weights are random ones of SmolLM2-135M's shape, which cost the same. No end
+token is known to anybody, so all draw the same number of tokens at temperature 1. `--shared` is how
+many tokens all prompts begin with alike. Times are the best of the runs, on the clock and, in
+brackets, as processor time, which other programs lengthen less; the first run is shown apart (on a
+GPU it holds the recording of the graphs). `step` is the time on the clock divided by the tokens of
+one rollout, prompts included.
 
-`--verify` draws instead of timing, and fails unless a second call repeats the first bit for bit, recorded and plain steps draw the
-same tokens, new weights in old buffers do what they do in fresh ones, and log-probabilities are near those of the CPU in single
-precision. "The same" allows one rollout in twenty to differ: another choice of kernel rounds differently.
-"""
+`--verify` draws instead of timing, and fails unless a second call repeats the first bit for bit,
+recorded and plain steps draw the same tokens, new weights in old buffers do what they do in fresh
+ones, and log-probabilities are near those of the CPU in single precision. "The same" allows one
+rollout in twenty to differ: another choice of kernel rounds differently."""
 
 import argparse
 import json
@@ -52,8 +56,8 @@ class Timing:
     def __str__(self) -> str:
         rate = self.tokens / self.wall_s
         return (
-            f"{self.name:<12} {self.wall_s:8.3f} s ({self.cpu_s:7.2f} s)  {rate:9.0f} tokens/s  step {self.step_ms:8.2f} ms"
-            f"  first {self.first_s:7.2f} s"
+            f"{self.name:<12} {self.wall_s:8.3f} s ({self.cpu_s:7.2f} s)  {rate:9.0f} tokens/s "
+            f" step {self.step_ms:8.2f} ms  first {self.first_s:7.2f} s"
         )
 
 
@@ -69,7 +73,9 @@ def main() -> None:
     if args.verify:
         _verify(shape, tensors, device, dtype, prompts, drawing)
         return
-    ways: dict[str, Callable[[], int]] = {"ours": _ours(shape, tensors, device, dtype, args.graphs, prompts, drawing)}
+    ways: dict[str, Callable[[], int]] = {
+        "ours": _ours(shape, tensors, device, dtype, args.graphs, prompts, drawing)
+    }
     for peer in filter(None, args.peers.split(",")):
         if peer == "batch":
             ways[peer] = _batch(shape, tensors, dtype, prompts, drawing)
@@ -77,8 +83,8 @@ def main() -> None:
             ways[peer] = _generate(shape, tensors, device, dtype, prompts, drawing)
     if not args.json:
         print(
-            f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of {args.tokens} each; "
-            f"{device}, {args.dtype}, {torch.get_num_threads()} threads"
+            f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of"
+            f" {args.tokens} each; {device}, {args.dtype}, {torch.get_num_threads()} threads"
         )
     timings: list[Timing] = []
     for name, draw in ways.items():
@@ -86,7 +92,14 @@ def main() -> None:
         if not args.json:
             print(f"{timings[-1]}  {_ratio(timings)}", flush=True)
     if args.json:
-        print(json.dumps({"settings": {**vars(args), "model": str(args.model)}, "timings": [asdict(timing) for timing in timings]}))
+        print(
+            json.dumps(
+                {
+                    "settings": {**vars(args), "model": str(args.model)},
+                    "timings": [asdict(timing) for timing in timings],
+                }
+            )
+        )
         return
     if device == "cuda":
         print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
@@ -97,31 +110,56 @@ def _ratio(timings: list[Timing]) -> str:
     return f"{last.wall_s / ours.wall_s:6.2f} x ours ({last.cpu_s / ours.cpu_s:.2f} x)"
 
 
-def _verify(shape: Shape, tensors: dict[str, Tensor], device: str, dtype: torch.dtype, prompts: Prompts, drawing: Drawing) -> None:
+def _verify(
+    shape: Shape,
+    tensors: dict[str, Tensor],
+    device: str,
+    dtype: torch.dtype,
+    prompts: Prompts,
+    drawing: Drawing,
+) -> None:
     others = {name: tensor * 1.01 for name, tensor in tensors.items()}
 
     def make(weights: dict[str, Tensor], graphs: bool) -> Rollouts:
-        return Rollouts(shape, weights, device=device, dtype=dtype, decode=lambda _: "", graphs=graphs)
+        return Rollouts(
+            shape, weights, device=device, dtype=dtype, decode=lambda _: "", graphs=graphs
+        )
 
     recorded, plain = make(tensors, True), make(tensors, False)
     for temperature in (1.0, 0.7, 0.0):
         warm = replace(drawing, temperature=temperature)
         first = recorded.sample(prompts, warm)
-        _expect(first == recorded.sample(prompts, warm), f"a second call repeats the first at temperature {temperature}")
-        _expect_same(first, plain.sample(prompts, warm), f"recorded and plain steps draw the same at temperature {temperature}")
+        _expect(
+            first == recorded.sample(prompts, warm),
+            f"a second call repeats the first at temperature {temperature}",
+        )
+        _expect_same(
+            first,
+            plain.sample(prompts, warm),
+            f"recorded and plain steps draw the same at temperature {temperature}",
+        )
     drawn = recorded.sample(prompts, drawing)
     recorded.replace(others)
-    _expect_same(recorded.sample(prompts, drawing), make(others, True).sample(prompts, drawing), "new weights in old buffers")
+    _expect_same(
+        recorded.sample(prompts, drawing),
+        make(others, True).sample(prompts, drawing),
+        "new weights in old buffers",
+    )
     teacher = Llama(shape, tensors)
     apart = [
         abs(one - other)
         for prompt, group in zip(prompts[:4], drawn, strict=False)
         for rollout in group[:2]
-        for one, other in zip(rollout.logprobs_T, score(teacher, prompt, rollout.tokens_T), strict=True)
+        for one, other in zip(
+            rollout.logprobs_T, score(teacher, prompt, rollout.tokens_T), strict=True
+        )
     ]
     mean = sum(apart) / len(apart)
     print(f"log-probabilities are {mean:.2e} off on average, {max(apart):.2e} at most")
-    _expect(mean < (1e-4 if dtype == torch.float32 else 0.05), "log-probabilities are near those of the CPU")
+    _expect(
+        mean < (1e-4 if dtype == torch.float32 else 0.05),
+        "log-probabilities are near those of the CPU",
+    )
 
 
 def _expect_same(one: list[list[Rollout]], other: list[list[Rollout]], claim: str) -> None:
@@ -151,23 +189,39 @@ def _timed(name: str, draw: Callable[[], int], runs: int, tokens_each: int, devi
 
 
 def _ours(
-    shape: Shape, tensors: dict[str, Tensor], device: str, dtype: torch.dtype, graphs: bool, prompts: Prompts, drawing: Drawing
+    shape: Shape,
+    tensors: dict[str, Tensor],
+    device: str,
+    dtype: torch.dtype,
+    graphs: bool,
+    prompts: Prompts,
+    drawing: Drawing,
 ) -> Callable[[], int]:
-    rollouts = Rollouts(shape, tensors, device=device, dtype=dtype, decode=lambda _: "", graphs=graphs)
+    rollouts = Rollouts(
+        shape, tensors, device=device, dtype=dtype, decode=lambda _: "", graphs=graphs
+    )
     start = time.perf_counter()
     rollouts.replace({name: tensor * 1.001 for name, tensor in tensors.items()})
     print(f"new weights taken in {time.perf_counter() - start:.2f} s")
-    return lambda: sum(len(rollout.tokens_T) for group in rollouts.sample(prompts, drawing) for rollout in group)
+    return lambda: sum(
+        len(rollout.tokens_T) for group in rollouts.sample(prompts, drawing) for rollout in group
+    )
 
 
-def _batch(shape: Shape, tensors: dict[str, Tensor], dtype: torch.dtype, prompts: Prompts, drawing: Drawing) -> Callable[[], int]:
+def _batch(
+    shape: Shape, tensors: dict[str, Tensor], dtype: torch.dtype, prompts: Prompts, drawing: Drawing
+) -> Callable[[], int]:
     # Its cache reserves the whole context for everybody.
     needed = replace(shape, positions=max(map(len, prompts)) + drawing.max_tokens)
     llama = Llama(needed, {name: tensor.to(dtype) for name, tensor in tensors.items()})
 
     def draw() -> int:
         batch = Batch(llama, len(prompts) * drawing.count)
-        jobs = [Job(prompt, drawing.max_tokens, SamplingOptions()) for prompt in prompts for _ in range(drawing.count)]
+        jobs = [
+            Job(prompt, drawing.max_tokens, SamplingOptions())
+            for prompt in prompts
+            for _ in range(drawing.count)
+        ]
         for job in jobs:
             batch.add(job)
         while not batch.is_idle:
@@ -180,7 +234,12 @@ def _batch(shape: Shape, tensors: dict[str, Tensor], dtype: torch.dtype, prompts
 
 
 def _generate(
-    shape: Shape, tensors: dict[str, Tensor], device: str, dtype: torch.dtype, prompts: Prompts, drawing: Drawing
+    shape: Shape,
+    tensors: dict[str, Tensor],
+    device: str,
+    dtype: torch.dtype,
+    prompts: Prompts,
+    drawing: Drawing,
 ) -> Callable[[], int]:
     import transformers
 
@@ -228,16 +287,27 @@ def _weights(folder: Path | None) -> tuple[Shape, dict[str, Tensor]]:
         return replace(read_shape(folder), end_ids=frozenset()), read_tensors(folder, torch.float32)
     shape, generator = _SMOLLM2, torch.Generator().manual_seed(0)
     width, kv = shape.width, shape.kv_width // 2
-    sizes = {"q": (shape.query_width, width), "k": (kv, width), "v": (kv, width), "o": (width, shape.query_width)}
+    sizes = {
+        "q": (shape.query_width, width),
+        "k": (kv, width),
+        "v": (kv, width),
+        "o": (width, shape.query_width),
+    }
     feeds = {"gate": (_FEED, width), "up": (_FEED, width), "down": (width, _FEED)}
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (shape.vocabulary, width), "model.norm.weight": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (shape.vocabulary, width),
+        "model.norm.weight": (width,),
+    }
     for number in range(shape.layers):
         layer = f"model.layers.{number}."
         shapes |= {f"{layer}self_attn.{name}_proj.weight": size for name, size in sizes.items()}
         shapes |= {f"{layer}mlp.{name}_proj.weight": size for name, size in feeds.items()}
-        shapes |= {f"{layer}{name}_layernorm.weight": (width,) for name in ("input", "post_attention")}
+        shapes |= {
+            f"{layer}{name}_layernorm.weight": (width,) for name in ("input", "post_attention")
+        }
     return shape, {
-        name: torch.ones(size) if len(size) == 1 else torch.randn(size, generator=generator) * 0.04 for name, size in shapes.items()
+        name: torch.ones(size) if len(size) == 1 else torch.randn(size, generator=generator) * 0.04
+        for name, size in shapes.items()
     }
 
 
@@ -248,7 +318,9 @@ def _prompts(count: int, length: int, shared: int) -> list[list[int]]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path)
     for name, value in (
         ("prompts", 4),

@@ -25,5 +25,11 @@ def score(model: Llama, prompt: Sequence[int], completion: Sequence[int]) -> lis
         wanted = [row for row in range(len(chunk)) if start + row + 1 >= len(prompt)]
         logits = model.run(cache, [Span(0, start, chunk)], wanted or [0])
         targets = torch.tensor([tokens[start + row + 1] for row in wanted], dtype=torch.long)
-        logprobs += logits[: len(wanted)].log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1).tolist()
+        logprobs += (
+            logits[: len(wanted)]
+            .log_softmax(-1)
+            .gather(1, targets.unsqueeze(1))
+            .squeeze(1)
+            .tolist()
+        )
     return logprobs

@@ -1,12 +1,13 @@
-"""Planted secrets: how many are found, kind by kind, what is redacted that should not be, and how fast.
+"""Planted secrets: how many are found, kind by kind, what is redacted that should not be, and how
+fast.
 
     python -m benchmarks.secrets [--seed 0] [--count 10000] [--quick] [--json] [--assert-goals]
 
-Each secret is drawn anew and stands in a text that could carry it; each is looked for in what `Redactor.text` gives out, in what
-`Redactor.step` gives out and in what `render_step` shows of a step that holds it somewhere. It has survived if any ten characters
-of it in a row are left (all of it, where it is shorter). False redactions are counted on text without secrets, per thousand words.
-Times are processor time of one thread.
-"""
+Each secret is drawn anew and stands in a text that could carry it; each is looked for in what
+`Redactor.text` gives out, in what `Redactor.step` gives out and in what `render_step` shows of a
+step that holds it somewhere. It has survived if any ten characters of it in a row are left (all of
+it, where it is shorter). False redactions are counted on text without secrets, per thousand words.
+Times are processor time of one thread."""
 
 import argparse
 import json
@@ -63,7 +64,9 @@ def step_with(planted: Planted, place: str, rng: random.Random) -> Step:
     answer: tuple[Part, ...] = (Text(text if place == "answer" else "I looked."),)
     if place == "two parts":
         answer = (Text(text[:cut]), Text(text[cut:]))
-    call = ToolCall("call_1", "bash", json.dumps({"command": text if place == "arguments" else "make"}))
+    call = ToolCall(
+        "call_1", "bash", json.dumps({"command": text if place == "arguments" else "make"})
+    )
     output = text if place in ("result", "error") else "ok"
     task = text if place == "task" else "Please look at this."
     said = text if place == "said after" else "thanks"
@@ -105,12 +108,18 @@ def _words(parts: Iterable[Part]) -> Iterator[str]:
             yield part.text
         elif isinstance(part, ToolCall):
             yield part.arguments
-            yield json.loads(part.arguments).get("command", "") if part.arguments.startswith("{") else ""
+            yield (
+                json.loads(part.arguments).get("command", "")
+                if part.arguments.startswith("{")
+                else ""
+            )
         elif isinstance(part, ToolResult):
             yield from _words(part.parts)
 
 
-def measure_recall(seed: int, count: int) -> tuple[Counter[str], Counter[str], list[dict[str, str]]]:
+def measure_recall(
+    seed: int, count: int
+) -> tuple[Counter[str], Counter[str], list[dict[str, str]]]:
     """How many of each kind were planted, how many survived anywhere, and which."""
     rng = random.Random(seed)
     plain = Redactor()
@@ -156,14 +165,24 @@ def measure_false(seed: int, library_chars: int) -> dict[str, tuple[int, int, li
 
 
 def measure_speed(seed: int) -> dict[str, float]:
-    """Megabytes of UTF-8 per second of processor time, on ordinary text and on text made to be slow."""
-    redactor = Redactor(KnownSecrets(f"Known{at}-{random.Random(at).getrandbits(80):020x}" for at in range(20)))
+    """Megabytes of UTF-8 per second of processor time, on ordinary text and on text made to be
+    slow.
+    """
+    redactor = Redactor(
+        KnownSecrets(f"Known{at}-{random.Random(at).getrandbits(80):020x}" for at in range(20))
+    )
     texts = ordinary(seed, library_chars=2_000_000)
-    bodies = {"code": texts["code, standard library"], "prose": texts["prose, documentation"], "logs": texts["logs"] * 40}
+    bodies = {
+        "code": texts["code, standard library"],
+        "prose": texts["prose, documentation"],
+        "logs": texts["logs"] * 40,
+    }
     bodies["dense with names of secrets"] = "\n".join((*PROSE.values(), *CODE.values())) * 20
     return {
         name: _rate(redactor, text)
-        for name, text in (bodies | {f"hostile, {name}": text for name, text in HOSTILE.items()}).items()
+        for name, text in (
+            bodies | {f"hostile, {name}": text for name, text in HOSTILE.items()}
+        ).items()
     }
 
 
@@ -182,7 +201,10 @@ def report(
     speed: dict[str, float],
 ) -> None:
     """The numbers, for people."""
-    print(f"planted {facts['planted']}  survived {facts['survived']}  kinds {facts['kinds']}  seed {facts['seed']}")
+    print(
+        f"planted {facts['planted']}  survived {facts['survived']}  kinds {facts['kinds']}  seed"
+        f" {facts['seed']}"
+    )
     print(f"{'kind':32} planted survived  recall")
     for kind, planted, lost in recall:
         print(f"{kind:32} {planted:7} {lost:8}  {1 - lost / planted:6.1%}")
@@ -198,13 +220,21 @@ def report(
 def main() -> int:
     """Prints the numbers; with --assert-goals, 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.secrets", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.secrets",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
-    parser.add_argument("--quick", action="store_true", help="no speed, and no library of the interpreter")
-    parser.add_argument("--assert-goals", action="store_true", help="exit 1 if a secret survives or ordinary text suffers")
+    parser.add_argument(
+        "--quick", action="store_true", help="no speed, and no library of the interpreter"
+    )
+    parser.add_argument(
+        "--assert-goals",
+        action="store_true",
+        help="exit 1 if a secret survives or ordinary text suffers",
+    )
     given = parser.parse_args()
     planted, survived, examples = measure_recall(given.seed, given.count)
     false = measure_false(given.seed, 0 if given.quick else 3_000_000)
@@ -216,7 +246,18 @@ def main() -> int:
     }  # fmt: skip
     recall = [(kind, planted[kind], survived[kind]) for kind in planted]
     if given.json:
-        print(json.dumps(facts | {"recall": recall, "false_by_text": false, "mb_per_s": speed, "survivors": examples}, indent=1))
+        print(
+            json.dumps(
+                facts
+                | {
+                    "recall": recall,
+                    "false_by_text": false,
+                    "mb_per_s": speed,
+                    "survivors": examples,
+                },
+                indent=1,
+            )
+        )
     else:
         report(facts, recall, false, speed)
         for example in examples[:20]:
@@ -227,7 +268,8 @@ def main() -> int:
     missed = (
         survived.total() > 0
         or 1000 * wrong / words > MAX_FALSE_PER_1000
-        or min((speed[name] for name in ("code", "prose") if name in speed), default=GOAL_MB_PER_S) < GOAL_MB_PER_S
+        or min((speed[name] for name in ("code", "prose") if name in speed), default=GOAL_MB_PER_S)
+        < GOAL_MB_PER_S
     )
     return 1 if given.assert_goals and missed else 0
 

@@ -1,4 +1,6 @@
-"""Ordinary text with no secret in it: code, prose in several languages, logs, and the random-looking things that are public."""
+"""Ordinary text with no secret in it: code, prose in several languages, logs, and the
+random-looking things that are public.
+"""
 
 import base64
 import random
@@ -11,46 +13,56 @@ from pydoc_data.topics import topics
 
 PROSE = {
     "English": (
-        "The password field must not be empty, and the token that the server returns expires after an hour. My secret to good"
-        " bread is"
-        " patience; the key is to wait. Please enter your password: it should have at least twelve characters. Authentication"
-        " failed because"
-        " the session cookie was missing. I forgot my passphrase again, so the bank sent me a new PIN by post. The api key"
-        " rotation policy is"
-        " described in chapter 4; nobody may share credentials by mail. Keys to the flat are with Mrs. Oyelaran on the third floor."
+        "The password field must not be empty, and the token that the server returns expires after"
+        " an hour. My secret to good bread is patience; the key is to wait. Please enter your"
+        " password: it should have at least twelve characters. Authentication failed because the"
+        " session cookie was missing. I forgot my passphrase again, so the bank sent me a new PIN"
+        " by post. The api key rotation policy is described in chapter 4; nobody may share"
+        " credentials by mail. Keys to the flat are with Mrs. Oyelaran on the third floor."
     ),
     "German": (
-        "Das Passwort muss mindestens zwölf Zeichen lang sein. Die Donaudampfschifffahrtsgesellschaft hat ihren Fahrplan"
-        " geändert, und die"
-        " Rechtsschutzversicherungsgesellschaften haben widersprochen. Der Schlüssel liegt unter der Matte. Bitte geben Sie"
-        " Ihr Kennwort ein;"
-        " es ist nicht möglich, das Token später zu ändern. Geschwindigkeitsbegrenzungen gelten auch auf der Umgehungsstraße."
+        "Das Passwort muss mindestens zwölf Zeichen lang sein. Die"
+        " Donaudampfschifffahrtsgesellschaft hat ihren Fahrplan geändert, und die"
+        " Rechtsschutzversicherungsgesellschaften haben widersprochen. Der Schlüssel liegt unter"
+        " der Matte. Bitte geben Sie Ihr Kennwort ein; es ist nicht möglich, das Token später zu"
+        " ändern. Geschwindigkeitsbegrenzungen gelten auch auf der Umgehungsstraße."
     ),
     "French": (
-        "Le mot de passe est obligatoire. La clé du problème est la patience : le jeton expire au bout d'une heure. Merci de"
-        " vérifier votre"
-        " session avant de recommencer. L'anticonstitutionnellement célèbre mot n'est pas le plus long. Aujourd'hui, j'ai"
-        " oublié mes clés."
+        "Le mot de passe est obligatoire. La clé du problème est la patience : le jeton expire au"
+        " bout d'une heure. Merci de vérifier votre session avant de recommencer."
+        " L'anticonstitutionnellement célèbre mot n'est pas le plus long. Aujourd'hui, j'ai oublié"
+        " mes clés."
     ),
     "Spanish": (
-        "La contraseña debe tener al menos doce caracteres. El secreto de la receta es el tiempo. El token caduca en una hora"
-        " y la sesión se"
-        " cierra sola. Desafortunadamente, las electroencefalografistas llegaron tarde. Escriba su contraseña: no se mostrará."
+        "La contraseña debe tener al menos doce caracteres. El secreto de la receta es el tiempo."
+        " El token caduca en una hora y la sesión se cierra sola. Desafortunadamente, las"
+        " electroencefalografistas llegaron tarde. Escriba su contraseña: no se mostrará."
     ),
     "Russian": (
-        "Пароль должен содержать не менее двенадцати символов. Ключ лежит под ковриком. Секрет успеха в терпении, а токен"
-        " истекает через час."
-        " Достопримечательности города открыты ежедневно; вход по билетам."
+        "Пароль должен содержать не менее двенадцати символов. Ключ лежит под ковриком. Секрет"
+        " успеха в терпении, а токен истекает через час. Достопримечательности города открыты"
+        " ежедневно; вход по билетам."
     ),
-    "Chinese": "密码不能为空。请在登录页面输入您的密码，令牌将在一小时后过期。成功的秘诀是耐心。钥匙在门垫下面，会话已经结束。",
-    "Japanese": "パスワードは十二文字以上でなければなりません。トークンは一時間で失効します。"
-    "鍵はマットの下にあります。成功の秘訣は忍耐です。",
-    "Turkish": "Parola en az on iki karakter olmalıdır. İstanbul'daki anahtar paspasın altında."
-    " Çekoslovakyalılaştıramadıklarımızdan mısınız?",
-    "Vietnamese": "Mật khẩu phải có ít nhất mười hai ký tự. Chìa khóa ở dưới tấm thảm. Mã thông báo hết hạn sau một giờ.",
+    "Chinese": (
+        "密码不能为空。请在登录页面输入您的密码，令牌将在一小时后过期。成功的秘诀是耐心。"
+        "钥匙在门垫下面，会话已经结束。"
+    ),
+    "Japanese": (
+        "パスワードは十二文字以上でなければなりません。トークンは一時間で失効します。"
+        "鍵はマットの下にあります。成功の秘訣は忍耐です。"
+    ),
+    "Turkish": (
+        "Parola en az on iki karakter olmalıdır. İstanbul'daki anahtar paspasın altında."
+        " Çekoslovakyalılaştıramadıklarımızdan mısınız?"
+    ),
+    "Vietnamese": (
+        "Mật khẩu phải có ít nhất mười hai ký tự. Chìa khóa ở dưới tấm thảm. Mã thông báo hết hạn"
+        " sau một giờ."
+    ),
 }
 CODE = {
-    "Python": '''
+    "Python": (
+        '''
 def login(username: str, password: str, token: str | None = None, *, session: Session = Depends(get_session)) -> User:
     """Check the password and return the user; raises AuthError if the token is expired."""
     secret = settings.SECRET_KEY
@@ -62,8 +74,10 @@ def login(username: str, password: str, token: str | None = None, *, session: Se
     max_tokens, pad_token, eos_token = 4096, "<pad>", "</s>"
     primary_key = Column(Integer, primary_key=True); cache_key = f"user:{user.id}:profile"
     return sorted(users, key=lambda u: u.created_at)
-''',
-    "TypeScript": """
+'''
+    ),
+    "TypeScript": (
+        """
 interface Credentials { password: string; token?: string; apiKey: string | null; secretName: "prod-db" }
 export const login = async ({ username, password }: LoginForm): Promise<Session> => {
   const token = await auth.getToken({ secret: process.env.NEXTAUTH_SECRET });
@@ -72,25 +86,29 @@ export const login = async ({ username, password }: LoginForm): Promise<Session>
   localStorage.setItem("session", JSON.stringify(res.session)); // keyboard: key === "Enter"
   return { ...res, key: "submit-button-primary-large", tokenType: "refresh" };
 };
-""",
-    "Minified": (
-        '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?module.exports=t():'
-        '"function"==typeof define&&define.amd?define(t)'
-        ':(e=e||self).Vue=t()}(this,function(){"use strict";var e=Object.freeze({});function t(e){return null==e}'
-        "function n(e){return null!=e}"
-        'function r(e){return!0===e}var o=Object.prototype.toString;function a(e){return"[object Object]"===o.call(e)}'
-        'var s=p("slot,component",!0)'
-        ',c=p("key,ref,slot,slot-scope,is");webpackJsonp([2],{"+E39":function(e,t,n){"use strict";n.d(t,"a",function(){'
-        'return r2d2})},"/5dW":0});'
+"""
     ),
-    "Shell": """
+    "Minified": (
+        '!function(e,t){"object"==typeof exports&&"undefined"!=typeof'
+        ' module?module.exports=t():"function"==typeof'
+        ' define&&define.amd?define(t):(e=e||self).Vue=t()}(this,function(){"use strict";var'
+        " e=Object.freeze({});function t(e){return null==e}function n(e){return null!=e}function"
+        ' r(e){return!0===e}var o=Object.prototype.toString;function a(e){return"[object'
+        ' Object]"===o.call(e)}var'
+        ' s=p("slot,component",!0),c=p("key,ref,slot,slot-scope,is");webpackJsonp([2],{"+E39":function(e,t,n){"use'
+        ' strict";n.d(t,"a",function(){return r2d2})},"/5dW":0});'
+    ),
+    "Shell": (
+        """
 set -euo pipefail
 export PATH="$HOME/.local/bin:$PATH" TOKEN="$(cat /run/secrets/token)" PASSWORD="${PASSWORD:?}"
 curl -fsS -H "Authorization: Bearer $TOKEN" "$URL/v1/items?limit=50&cursor=$NEXT" | jq -r '.items[].id'
 read -rsp "Password: " PASSWORD; docker run --env-file .env -e API_KEY app:1.4.2 && git push origin HEAD
 openssl req -new -key server.key -out server.csr -passin file:pass.txt; ssh-keygen -t ed25519 -C "me"
-""",
-    "Configuration": """
+"""
+    ),
+    "Configuration": (
+        """
 apiVersion: v1
 kind: Deployment
 spec:
@@ -105,32 +123,53 @@ password_policy: { min_length: 12, require_digit: true }
 token_ttl_s: 3600
 secret_name: app-secret
 auth: { type: oauth2, token_url: https://auth.example.com/oauth/token, scopes: [read, write] }
-""",
-    "Tests": """
+"""
+    ),
+    "Tests": (
+        """
 def test_a_wrong_password_is_refused(client): assert client.post("/login", json={"user": "a"}).status_code == 401
 FAILED tests/test_auth.py::test_token_expiry - AssertionError: assert 'expired' == 'valid'
 PASS: tests/unit/session.test.ts (12.3 s)
 PASS src/components/PasswordField.spec.tsx
 --- PASS: TestTokenRefresh2 (0.01s)
-""",
+"""
+    ),
 }
 
 
 def _hashes(rng: random.Random) -> str:
-    lines = [f"{rng.getrandbits(160):040x} refs/heads/feature-{rng.randrange(99)}" for _ in range(20)]
+    lines = [
+        f"{rng.getrandbits(160):040x} refs/heads/feature-{rng.randrange(99)}" for _ in range(20)
+    ]
     lines += [f"sha256:{rng.getrandbits(256):064x}  image-{at}" for at in range(10)]
-    lines += [f"commit {rng.getrandbits(160):040x}\nAuthor: Jo Doe <jo@example.com>" for _ in range(10)]
+    lines += [
+        f"commit {rng.getrandbits(160):040x}\nAuthor: Jo Doe <jo@example.com>" for _ in range(10)
+    ]
     lines += [f"{rng.getrandbits(128):032x}  ./dist/file-{at}.tar.gz" for at in range(10)]
-    lines += [f'"integrity": "sha512-{base64.b64encode(rng.randbytes(64)).decode()}"' for _ in range(10)]
+    lines += [
+        f'"integrity": "sha512-{base64.b64encode(rng.randbytes(64)).decode()}"' for _ in range(10)
+    ]
     return "\n".join(
-        (*lines, *(f"golang.org/x/net v0.{at}.0 h1:{base64.b64encode(rng.randbytes(32)).decode()}" for at in range(5)))
+        (
+            *lines,
+            *(
+                f"golang.org/x/net v0.{at}.0 h1:{base64.b64encode(rng.randbytes(32)).decode()}"
+                for at in range(5)
+            ),
+        )
     )
 
 
 def _identifiers(rng: random.Random) -> str:
     uuids = [str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(40)]
-    calls = [f"call_{''.join(rng.choices(string.ascii_letters + string.digits, k=24))}" for _ in range(10)]
-    calls += [f"chatcmpl-{''.join(rng.choices(string.ascii_letters + string.digits, k=29))}" for _ in range(10)]
+    calls = [
+        f"call_{''.join(rng.choices(string.ascii_letters + string.digits, k=24))}"
+        for _ in range(10)
+    ]
+    calls += [
+        f"chatcmpl-{''.join(rng.choices(string.ascii_letters + string.digits, k=29))}"
+        for _ in range(10)
+    ]
     return "\n".join(
         (
             *(f"request_id={one} user={rng.randrange(10**6)}" for one in uuids),
@@ -153,22 +192,45 @@ def _paths(rng: random.Random) -> str:
         "test_data_2024",
     )
     lines = [
-        "/".join(("", *rng.choices(parts, k=rng.randrange(3, 8)), f"{rng.choice(parts)}.{rng.choice(('py', 'js', 'tsx', 'rs'))}"))
+        "/".join(
+            (
+                "",
+                *rng.choices(parts, k=rng.randrange(3, 8)),
+                f"{rng.choice(parts)}.{rng.choice(('py', 'js', 'tsx', 'rs'))}",
+            )
+        )
         for _ in range(60)
     ]
-    return "\n".join((*lines, r"C:\Users\Jo\AppData\Local\Programs\Python\Python311\Lib\site-packages\numpy\core\multiarray.py"))
+    return "\n".join(
+        (
+            *lines,
+            r"C:\Users\Jo\AppData\Local\Programs\Python\Python311\Lib\site-packages\numpy\core\multiarray.py",
+        )
+    )
 
 
 def _logs(rng: random.Random) -> str:
     forms: tuple[Callable[[], str], ...] = (
         lambda: (
             f"INFO  http.access 10.0.{rng.randrange(256)}.{rng.randrange(256)} GET"
-            f" /api/v1/users/{rng.randrange(10**6)}?page={rng.randrange(99)} 200 {rng.randrange(999)}ms"
+            f" /api/v1/users/{rng.randrange(10**6)}?page={rng.randrange(99)} 200"
+            f" {rng.randrange(999)}ms"
         ),
-        lambda: f"WARN  pool.exhausted size=20 waiting={rng.randrange(50)} thread=worker-{rng.randrange(16)}",
-        lambda: f"DEBUG cache.hit key=user:{rng.randrange(10**6)}:profile ttl={rng.randrange(3600)}",
-        lambda: f"ERROR app.login user={rng.randrange(10**5)} reason=invalid_password attempts={rng.randrange(5)}",
-        lambda: f"INFO  tokens prompt_tokens={rng.randrange(9999)} completion_tokens={rng.randrange(999)} token_budget=8192",
+        lambda: (
+            f"WARN  pool.exhausted size=20 waiting={rng.randrange(50)}"
+            f" thread=worker-{rng.randrange(16)}"
+        ),
+        lambda: (
+            f"DEBUG cache.hit key=user:{rng.randrange(10**6)}:profile ttl={rng.randrange(3600)}"
+        ),
+        lambda: (
+            f"ERROR app.login user={rng.randrange(10**5)} reason=invalid_password"
+            f" attempts={rng.randrange(5)}"
+        ),
+        lambda: (
+            f"INFO  tokens prompt_tokens={rng.randrange(9999)}"
+            f" completion_tokens={rng.randrange(999)} token_budget=8192"
+        ),
     )
     return "\n".join(
         f"2026-11-15T{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(1000):03}Z"
@@ -184,8 +246,9 @@ def _pictures(rng: random.Random) -> str:
     wrapped = "\n".join(picture[at : at + 76] for at in range(0, len(picture), 76))
     key = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0 " + rng.randbytes(32)).decode()
     return (
-        f'<img src="data:image/png;base64,{picture}">\nContent-Transfer-Encoding: base64\n\n{wrapped}\n\n'
-        f"-----BEGIN CERTIFICATE-----\n{certificate}\n-----END CERTIFICATE-----\nssh-ed25519 {key} jo@laptop\n"
+        f'<img src="data:image/png;base64,{picture}">\nContent-Transfer-Encoding:'
+        f" base64\n\n{wrapped}\n\n-----BEGIN CERTIFICATE-----\n{certificate}\n-----END"
+        f" CERTIFICATE-----\nssh-ed25519 {key} jo@laptop\n"
     )
 
 
@@ -207,7 +270,9 @@ def documentation() -> str:
 def ordinary(seed: int, library_chars: int = 3_000_000) -> dict[str, str]:
     """Named texts without a secret in them."""
     rng = random.Random(seed)
-    texts = {f"prose, {name}": text for name, text in PROSE.items()} | {f"code, {name}": text for name, text in CODE.items()}
+    texts = {f"prose, {name}": text for name, text in PROSE.items()} | {
+        f"code, {name}": text for name, text in CODE.items()
+    }
     texts |= {
         "hashes": _hashes(rng),
         "identifiers": _identifiers(rng),
@@ -216,5 +281,8 @@ def ordinary(seed: int, library_chars: int = 3_000_000) -> dict[str, str]:
         "pictures": _pictures(rng),
     }
     if library_chars:
-        texts |= {"code, standard library": standard_library(library_chars), "prose, documentation": documentation()}
+        texts |= {
+            "code, standard library": standard_library(library_chars),
+            "prose, documentation": documentation(),
+        }
     return texts

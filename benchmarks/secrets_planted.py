@@ -1,7 +1,8 @@
-"""Secrets to plant, made from what vendors document of their formats, and the texts that carry them.
+"""Secrets to plant, made from what vendors document of their formats, and the texts that carry
+them.
 
-Nothing here knows how secrets are found: no pattern of the program is used, and every secret is drawn anew from a seed.
-"""
+Nothing here knows how secrets are found: no pattern of the program is used, and every secret is
+drawn anew from a seed."""
 
 import base64
 import json
@@ -23,10 +24,11 @@ _UPPER = string.ascii_uppercase + string.digits
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What is planted: the whole token as it would be copied, the part of it that must not be seen, and names it goes by.
+    """What is planted: the whole token as it would be copied, the part of it that must not be seen,
+    and names it goes by.
 
-    `plain` is true where the token alone gives itself away, so that it may stand in text with nothing around it.
-    """
+    `plain` is true where the token alone gives itself away, so that it may stand in text with
+    nothing around it."""
 
     whole: str
     hidden: str
@@ -53,7 +55,9 @@ def _some(rng: Draw, alphabet: str, count: int) -> str:
 
 
 def _tail(prefix: str, alphabet: str, count: int, *names: str) -> Callable[[Draw], Secret]:
-    """A prefix that anyone may see and characters drawn from an alphabet: how most vendors write keys."""
+    """A prefix that anyone may see and characters drawn from an alphabet: how most vendors write
+    keys.
+    """
 
     def make(rng: Draw) -> Secret:
         rest = _some(rng, alphabet, count)
@@ -74,7 +78,12 @@ def _bare(alphabet: str, count: int, *names: str) -> Callable[[Draw], Secret]:
 
 def _openai_project(rng: Draw) -> Secret:
     left, right = _some(rng, _URL, 74), _some(rng, _URL, 74)
-    return Secret(f"sk-proj-{left}T3BlbkFJ{right}", left + "T3BlbkFJ" + right, ("OPENAI_API_KEY", "openai_api_key"), plain=True)
+    return Secret(
+        f"sk-proj-{left}T3BlbkFJ{right}",
+        left + "T3BlbkFJ" + right,
+        ("OPENAI_API_KEY", "openai_api_key"),
+        plain=True,
+    )
 
 
 def _openai_legacy(rng: Draw) -> Secret:
@@ -115,7 +124,12 @@ def _discord_bot(rng: Draw) -> Secret:
 
 def _telegram(rng: Draw) -> Secret:
     rest = "AA" + _some(rng, _URL, 33)
-    return Secret(f"{rng.randrange(10**8, 10**10)}:{rest}", rest, ("TELEGRAM_BOT_TOKEN", "BOT_TOKEN"), plain=True)
+    return Secret(
+        f"{rng.randrange(10**8, 10**10)}:{rest}",
+        rest,
+        ("TELEGRAM_BOT_TOKEN", "BOT_TOKEN"),
+        plain=True,
+    )
 
 
 def _sendgrid(rng: Draw) -> Secret:
@@ -132,17 +146,32 @@ def _mailgun(rng: Draw) -> Secret:
 
 def _jwt(rng: Draw) -> Secret:
     def part(value: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value, separators=(",", ":")).encode()).decode().rstrip("=")
+        return (
+            base64.urlsafe_b64encode(json.dumps(value, separators=(",", ":")).encode())
+            .decode()
+            .rstrip("=")
+        )
 
     head = part({"alg": rng.choice(("HS256", "RS256", "ES256")), "typ": "JWT"})
-    body = part({"sub": str(rng.randrange(10**9)), "name": "Jo Doe", "iat": rng.randrange(10**9), "scope": "admin"})
+    body = part(
+        {
+            "sub": str(rng.randrange(10**9)),
+            "name": "Jo Doe",
+            "iat": rng.randrange(10**9),
+            "scope": "admin",
+        }
+    )
     signature = _some(rng, _URL, rng.choice((43, 86)))
-    return Secret(f"{head}.{body}.{signature}", signature, ("ACCESS_TOKEN", "id_token", "jwt"), plain=True)
+    return Secret(
+        f"{head}.{body}.{signature}", signature, ("ACCESS_TOKEN", "id_token", "jwt"), plain=True
+    )
 
 
 def _aws_session(rng: Draw) -> Secret:
     rest = _some(rng, _BASE64, rng.randrange(300, 500))
-    return Secret(f"IQoJb3JpZ2luX2Vj{rest}==", rest, ("AWS_SESSION_TOKEN", "aws_session_token"), plain=True)
+    return Secret(
+        f"IQoJb3JpZ2luX2Vj{rest}==", rest, ("AWS_SESSION_TOKEN", "aws_session_token"), plain=True
+    )
 
 
 def _azure_storage(rng: Draw) -> Secret:
@@ -178,11 +207,26 @@ def _service_account(rng: Draw) -> Secret:
     return Secret(whole, key.hidden, ("GOOGLE_CREDENTIALS",), plain=True)
 
 
-_WORDS = ("falcon", "Winter", "blue", "Harbor", "pepper", "Mango", "tiger", "Summit", "copper", "Delta", "ocean", "Quartz")
+_WORDS = (
+    "falcon",
+    "Winter",
+    "blue",
+    "Harbor",
+    "pepper",
+    "Mango",
+    "tiger",
+    "Summit",
+    "copper",
+    "Delta",
+    "ocean",
+    "Quartz",
+)
 
 
 def password(rng: Draw) -> str:
-    """A password as people choose them: words and years with signs, or characters from a generator."""
+    """A password as people choose them: words and years with signs, or characters from a
+    generator.
+    """
     if rng.random() < 0.5:
         end = rng.choice(("", "!", "$", "?x"))
         return f"{rng.choice(_WORDS)}{rng.choice('!@_-.#')}{rng.choice(_WORDS)}{rng.randrange(10, 9999)}{end}"
@@ -209,23 +253,46 @@ def _url_password(rng: Draw) -> str:
 def _database_url(rng: Draw) -> Secret:
     word = _url_password(rng)
     scheme, port = rng.choice(
-        (("postgresql", 5432), ("mysql+pymysql", 3306), ("mongodb+srv", 27017), ("redis", 6379), ("amqp", 5672))
+        (
+            ("postgresql", 5432),
+            ("mysql+pymysql", 3306),
+            ("mongodb+srv", 27017),
+            ("redis", 6379),
+            ("amqp", 5672),
+        )
     )
-    user = rng.choice(("app", "admin", "svc_user", "")) if scheme == "redis" else rng.choice(("app", "admin", "svc_user"))
+    user = (
+        rng.choice(("app", "admin", "svc_user", ""))
+        if scheme == "redis"
+        else rng.choice(("app", "admin", "svc_user"))
+    )
     return Secret(
-        f"{scheme}://{user}:{word}@db{rng.randrange(9)}.internal.example:{port}/prod", word, ("DATABASE_URL", "db_url"), plain=True
+        f"{scheme}://{user}:{word}@db{rng.randrange(9)}.internal.example:{port}/prod",
+        word,
+        ("DATABASE_URL", "db_url"),
+        plain=True,
     )
 
 
 def _basic_url(rng: Draw) -> Secret:
     word = _url_password(rng)
-    return Secret(f"https://deploy:{word}@git.example.com/team/app.git", word, ("REPO_URL", "REMOTE"), plain=True)
+    return Secret(
+        f"https://deploy:{word}@git.example.com/team/app.git",
+        word,
+        ("REPO_URL", "REMOTE"),
+        plain=True,
+    )
 
 
 def _query_token(rng: Draw) -> Secret:
     word = _some(rng, _ALNUM, rng.randrange(24, 48))
     name = rng.choice(("access_token", "api_key", "token", "auth_token", "sig"))
-    return Secret(f"https://api.example.com/v2/items?page=2&{name}={word}&limit=50", word, ("CALLBACK_URL", "ENDPOINT"), plain=True)
+    return Secret(
+        f"https://api.example.com/v2/items?page=2&{name}={word}&limit=50",
+        word,
+        ("CALLBACK_URL", "ENDPOINT"),
+        plain=True,
+    )
 
 
 def _azure_sas(rng: Draw) -> Secret:
@@ -252,7 +319,12 @@ def _cookie(rng: Draw) -> Secret:
     word = _some(rng, _ALNUM, 32)
     name = rng.choice(("sessionid", "PHPSESSID", "connect.sid", "JSESSIONID", "_app_session"))
     return Secret(
-        rng.choice((f"Cookie: theme=dark; {name}={word}; lang=en", f"Set-Cookie: {name}={word}; Path=/; HttpOnly")),
+        rng.choice(
+            (
+                f"Cookie: theme=dark; {name}={word}; lang=en",
+                f"Set-Cookie: {name}={word}; Path=/; HttpOnly",
+            )
+        ),
         word,
         (),
         plain=True,
@@ -280,7 +352,9 @@ def _command(rng: Draw) -> Secret:
 
 def _netrc(rng: Draw) -> Secret:
     word = _url_password(rng)
-    return Secret(f"machine api.example.com\n  login ci-bot\n  password {word}", word, (), plain=True)
+    return Secret(
+        f"machine api.example.com\n  login ci-bot\n  password {word}", word, (), plain=True
+    )
 
 
 def _npmrc(rng: Draw) -> Secret:
@@ -291,14 +365,20 @@ def _npmrc(rng: Draw) -> Secret:
 def _kubernetes(rng: Draw) -> Secret:
     coded = base64.b64encode(password(rng).encode()).decode()
     whole = (
-        f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: app\ntype: Opaque\ndata:\n  username: YWRtaW4=\n  password: {coded}\n"
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: app\ntype: Opaque\ndata:\n  username:"
+        f" YWRtaW4=\n  password: {coded}\n"
     )
     return Secret(whole, coded.rstrip("="), (), plain=True)
 
 
 def _docker_config(rng: Draw) -> Secret:
     coded = base64.b64encode(f"bot:{password(rng)}".encode()).decode()
-    return Secret(json.dumps({"auths": {"registry.example.com": {"auth": coded}}}), coded.rstrip("="), (), plain=True)
+    return Secret(
+        json.dumps({"auths": {"registry.example.com": {"auth": coded}}}),
+        coded.rstrip("="),
+        (),
+        plain=True,
+    )
 
 
 def _spoken(rng: Draw) -> Secret:
@@ -337,7 +417,9 @@ KINDS: dict[str, Callable[[Draw], Secret]] = {
     "google oauth token": _tail("ya29.a0", _URL, 160, "access_token"),
     "gcp service account": _service_account,
     "aws key id": _tail("AKIA", _BASE32, 16, "AWS_ACCESS_KEY_ID", "aws_access_key_id"),
-    "aws secret": _bare(_BASE64, 40, "AWS_SECRET_ACCESS_KEY", "aws_secret_access_key", "SecretAccessKey"),
+    "aws secret": _bare(
+        _BASE64, 40, "AWS_SECRET_ACCESS_KEY", "aws_secret_access_key", "SecretAccessKey"
+    ),
     "aws session": _aws_session,
     "azure storage": _azure_storage,
     "azure client secret": _azure_secret,
@@ -352,7 +434,10 @@ KINDS: dict[str, Callable[[Draw], Secret]] = {
     "discord bot": _discord_bot,
     "telegram bot": _telegram,
     "stripe": lambda rng: _tail(
-        rng.choice(("sk_live_", "rk_live_", "sk_test_")), _ALNUM, rng.choice((24, 99)), "STRIPE_SECRET_KEY"
+        rng.choice(("sk_live_", "rk_live_", "sk_test_")),
+        _ALNUM,
+        rng.choice((24, 99)),
+        "STRIPE_SECRET_KEY",
     )(rng),
     "stripe webhook": _tail("whsec_", _ALNUM, 32, "STRIPE_WEBHOOK_SECRET"),
     "twilio auth": _bare(_HEX, 32, "TWILIO_AUTH_TOKEN", "twilio_auth_token"),
@@ -365,8 +450,12 @@ KINDS: dict[str, Callable[[Draw], Secret]] = {
     "shopify": _tail("shpat_", _HEX, 32, "SHOPIFY_ACCESS_TOKEN"),
     "digitalocean": _tail("dop_v1_", _HEX, 64, "DIGITALOCEAN_TOKEN"),
     "heroku": _heroku,
-    "datadog": lambda rng: _bare(_HEX, rng.choice((32, 40)), "DD_API_KEY", "DATADOG_APP_KEY", "dd_api_key")(rng),
-    "cloudflare": lambda rng: _bare(*rng.choice(((_URL, 40), (_HEX, 37))), "CLOUDFLARE_API_TOKEN", "CF_API_KEY")(rng),
+    "datadog": lambda rng: _bare(
+        _HEX, rng.choice((32, 40)), "DD_API_KEY", "DATADOG_APP_KEY", "dd_api_key"
+    )(rng),
+    "cloudflare": lambda rng: _bare(
+        *rng.choice(((_URL, 40), (_HEX, 37))), "CLOUDFLARE_API_TOKEN", "CF_API_KEY"
+    )(rng),
     "vault": _tail("hvs.CAESI", _URL, 90, "VAULT_TOKEN"),
     "databricks": _tail("dapi", _HEX, 32, "DATABRICKS_TOKEN"),
     "linear": _tail("lin_api_", _ALNUM, 40, "LINEAR_API_KEY"),
@@ -375,8 +464,12 @@ KINDS: dict[str, Callable[[Draw], Secret]] = {
     "openssh private key": lambda rng: _pem(rng, "OPENSSH PRIVATE KEY", 400),
     "ec private key": lambda rng: _pem(rng, "EC PRIVATE KEY", 121),
     "pgp private key": lambda rng: _pem(rng, "PGP PRIVATE KEY BLOCK", 900),
-    "password": _password("DB_PASSWORD", "password", "POSTGRES_PASSWORD", "smtp_pass", "ADMIN_PASSWD"),
-    "app secret": lambda rng: _bare(_ALNUM, rng.randrange(24, 64), "SECRET_KEY", "APP_SECRET", "JWT_SECRET", "session_secret")(rng),
+    "password": _password(
+        "DB_PASSWORD", "password", "POSTGRES_PASSWORD", "smtp_pass", "ADMIN_PASSWD"
+    ),
+    "app secret": lambda rng: _bare(
+        _ALNUM, rng.randrange(24, 64), "SECRET_KEY", "APP_SECRET", "JWT_SECRET", "session_secret"
+    )(rng),
     "password in words": _spoken,
     "password in a command": _command,
     "netrc": _netrc,
@@ -401,11 +494,16 @@ def _env(_: Draw, name: str, value: str) -> str:
 
 def _exported(rng: Draw, name: str, value: str) -> str:
     mark = rng.choice(("", '"', "'"))
-    return f"$ cat ~/.profile\nexport PATH=$HOME/bin:$PATH\nexport {name}={mark}{value}{mark}\nalias ll='ls -l'"
+    return (
+        f"$ cat ~/.profile\nexport PATH=$HOME/bin:$PATH\nexport {name}={mark}{value}{mark}\nalias"
+        " ll='ls -l'"
+    )
 
 
 def _json_field(rng: Draw, name: str, value: str) -> str:
-    return json.dumps({"service": "billing", name: value, "retries": 3}, indent=rng.choice((None, 2)))
+    return json.dumps(
+        {"service": "billing", name: value, "retries": 3}, indent=rng.choice((None, 2))
+    )
 
 
 def _json_in_json(_: Draw, name: str, value: str) -> str:
@@ -413,25 +511,40 @@ def _json_in_json(_: Draw, name: str, value: str) -> str:
 
 
 def _yaml(_: Draw, name: str, value: str) -> str:
-    return f"services:\n  app:\n    image: app:1.4\n    environment:\n      LOG_LEVEL: info\n      {name}: {json.dumps(value)}\n"
+    return (
+        "services:\n  app:\n    image: app:1.4\n    environment:\n      LOG_LEVEL: info\n     "
+        f" {name}: {json.dumps(value)}\n"
+    )
 
 
 def _python(rng: Draw, name: str, value: str) -> str:
     literal = rng.choice((repr(value), json.dumps(value)))
-    return f"import os\n\n{name} = {literal}\n\ndef connect():\n    return Client({name}, timeout=30)\n"
+    return (
+        f"import os\n\n{name} = {literal}\n\ndef connect():\n    return Client({name},"
+        " timeout=30)\n"
+    )
 
 
 def _javascript(_: Draw, name: str, value: str) -> str:
-    return f"const client = new Client({{ {name}: {json.dumps(value)}, region: 'eu-west-1' }});\nawait client.send(request);"
+    return (
+        f"const client = new Client({{ {name}: {json.dumps(value)}, region: 'eu-west-1' }});\nawait"
+        " client.send(request);"
+    )
 
 
 def _diff(_: Draw, name: str, value: str) -> str:
     changed = f'-{name} = "old"\n+{name} = "{value}"'
-    return f"diff --git a/app/settings.py b/app/settings.py\n@@ -3,7 +3,7 @@\n DEBUG = False\n{changed}\n ALLOWED = []\n"
+    return (
+        "diff --git a/app/settings.py b/app/settings.py\n@@ -3,7 +3,7 @@\n DEBUG ="
+        f" False\n{changed}\n ALLOWED = []\n"
+    )
 
 
 def _log(_: Draw, name: str, value: str) -> str:
-    first = f"2026-11-15T10:22:31.402Z INFO  app.start pid=4121 config loaded {name}={value} region=eu-west-1"
+    first = (
+        f"2026-11-15T10:22:31.402Z INFO  app.start pid=4121 config loaded {name}={value}"
+        " region=eu-west-1"
+    )
     return f"{first}\n2026-11-15T10:22:31.409Z INFO  ready"
 
 
@@ -450,13 +563,22 @@ def _flag(_: Draw, name: str, value: str) -> str:
 def _chat_named(rng: Draw, name: str, value: str) -> str:
     said = name.replace("_", " ").lower()
     return rng.choice(
-        (f"Use {name}={value} and try again please.", f"here you go, {said}: {value}", f"my {said} is {value} – can you set it up?")
+        (
+            f"Use {name}={value} and try again please.",
+            f"here you go, {said}: {value}",
+            f"my {said} is {value} – can you set it up?",
+        )
     )
 
 
 def _xml(rng: Draw, name: str, value: str) -> str:
     tag = name.lower().replace("_", "-")
-    return rng.choice((f"<server>\n  <{tag}>{escape(value)}</{tag}>\n</server>", f'<server user="app" {tag}={quoteattr(value)}/>'))
+    return rng.choice(
+        (
+            f"<server>\n  <{tag}>{escape(value)}</{tag}>\n</server>",
+            f'<server user="app" {tag}={quoteattr(value)}/>',
+        )
+    )
 
 
 def _dockerfile(rng: Draw, name: str, value: str) -> str:
@@ -479,7 +601,10 @@ def _call(rng: Draw, name: str, value: str) -> str:
 
 
 def _container(_: Draw, name: str, value: str) -> str:
-    return json.dumps({"Config": {"Env": ["PATH=/usr/bin", f"{name}={value}", "LANG=C"], "Cmd": ["app"]}}, indent=4)
+    return json.dumps(
+        {"Config": {"Env": ["PATH=/usr/bin", f"{name}={value}", "LANG=C"], "Cmd": ["app"]}},
+        indent=4,
+    )
 
 
 def _table(_: Draw, name: str, value: str) -> str:
@@ -488,7 +613,12 @@ def _table(_: Draw, name: str, value: str) -> str:
 
 def _plain_chat(rng: Draw, _: str, value: str) -> str:
     return rng.choice(
-        (f"It says invalid: {value} – why?", f"try with {value} instead", f"I pasted `{value}` into the box.", f"({value})")
+        (
+            f"It says invalid: {value} – why?",
+            f"try with {value} instead",
+            f"I pasted `{value}` into the box.",
+            f"({value})",
+        )
     )
 
 
@@ -509,7 +639,9 @@ def _plain_string(_: Draw, __: str, value: str) -> str:
 
 
 def _plain_escaped(_: Draw, __: str, value: str) -> str:
-    return json.dumps({"type": "tool_result", "content": f"line one\n{value}\nline three", "is_error": False})
+    return json.dumps(
+        {"type": "tool_result", "content": f"line one\n{value}\nline three", "is_error": False}
+    )
 
 
 def _concatenated(rng: Draw, _: str, value: str) -> str:
@@ -525,7 +657,10 @@ def _wrapped(rng: Draw, _: str, value: str) -> str:
 
 
 def _percent(_: Draw, __: str, value: str) -> str:
-    coded = "".join(f"%{ord(char):02X}" if at % 5 == 2 else quote(char, safe="") for at, char in enumerate(value))
+    coded = "".join(
+        f"%{ord(char):02X}" if at % 5 == 2 else quote(char, safe="")
+        for at, char in enumerate(value)
+    )
     return f"GET /redirect?to=https%3A%2F%2Fexample.com&note={coded} HTTP/1.1"
 
 
@@ -539,7 +674,11 @@ PLAIN: tuple[tuple[str, Carrier], ...] = (
     ("plain chat", _plain_chat), ("plain shell", _plain_shell), ("plain log", _plain_log), ("plain Markdown", _plain_markdown),
     ("plain string", _plain_string), ("escaped", _plain_escaped),
 )  # fmt: skip
-DISGUISED: tuple[tuple[str, Carrier], ...] = (("concatenated", _concatenated), ("wrapped", _wrapped), ("percent-encoded", _percent))
+DISGUISED: tuple[tuple[str, Carrier], ...] = (
+    ("concatenated", _concatenated),
+    ("wrapped", _wrapped),
+    ("percent-encoded", _percent),
+)
 _ONE_LINE_CHARS = 400
 
 
@@ -551,17 +690,33 @@ def plant(rng: Draw, kind: str) -> Planted:
     carriers: Sequence[tuple[str, Carrier]] = NAMED if secret.names else ()
     if secret.plain:
         carriers = (*carriers, *PLAIN)
-        if "\n" not in secret.whole and secret.names and len(secret.whole) <= _ONE_LINE_CHARS and " " not in secret.whole:
+        if (
+            "\n" not in secret.whole
+            and secret.names
+            and len(secret.whole) <= _ONE_LINE_CHARS
+            and " " not in secret.whole
+        ):
             carriers = (*carriers, *DISGUISED)
     if "\n" in secret.whole:
         carriers = [
             one
             for one in carriers
-            if one[0] in ("JSON", "JSON in JSON", "YAML", "plain shell", "plain Markdown", "plain string", "escaped")
+            if one[0]
+            in (
+                "JSON",
+                "JSON in JSON",
+                "YAML",
+                "plain shell",
+                "plain Markdown",
+                "plain string",
+                "escaped",
+            )
         ]
     name, carrier = rng.choice(carriers)
     variable = rng.choice(secret.names) if secret.names else ""
-    return Planted(kind, name, carrier(rng, variable, secret.whole), tuple(secret.hidden.split("\n")))
+    return Planted(
+        kind, name, carrier(rng, variable, secret.whole), tuple(secret.hidden.split("\n"))
+    )
 
 
 def _plant_known(rng: Draw) -> Planted:
@@ -569,7 +724,10 @@ def _plant_known(rng: Draw) -> Planted:
         (
             _some(rng, _ALNUM, 12),
             password(rng),
-            f"{rng.choice(_WORDS)} {rng.choice(_WORDS)} {rng.randrange(100, 999)} {rng.choice(_WORDS)}",
+            (
+                f"{rng.choice(_WORDS)} {rng.choice(_WORDS)} {rng.randrange(100, 999)}"
+                f" {rng.choice(_WORDS)}"
+            ),
         )
     )
     coded = base64.b64encode(f"jo:{value}".encode()).decode()

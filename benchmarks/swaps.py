@@ -1,20 +1,25 @@
-"""Weights swapped under load: versions are loaded, flipped to and let go while clients stream answers without a pause.
+"""Weights swapped under load: versions are loaded, flipped to and let go while clients stream
+answers without a pause.
 
-    python -m benchmarks.swaps [--swaps 200] [--blocks 10] [--clients 3] [--tokens 32] [--threads N] [--json] [--assert-goals]
+    python -m benchmarks.swaps [--swaps 200] [--blocks 10] [--clients 3] [--tokens 32] [--threads N]
+    [--json] [--assert-goals]
 
-The real engine process with the real model and two adapters (random, small, of visible effect) that take turns: every swap loads
-the next version beside the serving one, flips to it, and lets the one before last go, so that the last two are kept. A client asks
-with the version that serves when its answer begins, and asks again as soon as it is whole. Blocks of swaps, back to back, alternate
-with blocks in which nothing is swapped (*idle*) and everything else, the probing of *flip* included, goes on.
+The real engine process with the real model and two adapters (random, small, of visible effect) that
+take turns: every swap loads the next version beside the serving one, flips to it, and lets the one
+before last go, so that the last two are kept. A client asks with the version that serves when its
+answer begins, and asks again as soon as it is whole. Blocks of swaps, back to back, alternate with
+blocks in which nothing is swapped (*idle*) and everything else, the probing of *flip* included,
+goes on.
 
-An answer is *failed* if it raised, *cut* if it came without its end or short, and *mixed* if its version's weights alone, run in
-this process over the same text after the measurement, do not give every one of its log-probabilities. The other adapter's weights
-are tried on the same answers: by how much they miss shows that the check can fail. No prompt's beginning is in a cache: there are
+An answer is *failed* if it raised, *cut* if it came without its end or short, and *mixed* if its
+version's weights alone, run in this process over the same text after the measurement, do not give
+every one of its log-probabilities. The other adapter's weights are tried on the same answers: by
+how much they miss shows that the check can fail. No prompt's beginning is in a cache: there are
 more prompts than slots, and they differ from their first words.
 
-*Flip* is from naming the new version to the first token of an answer that is asked of it at once, beside the clients' own. Times of
-tokens are taken where the proxy would take them: at this side of the pipe. Memory is that of the engine process.
-"""
+*Flip* is from naming the new version to the first token of an answer that is asked of it at once,
+beside the clients' own. Times of tokens are taken where the proxy would take them: at this side of
+the pipe. Memory is that of the engine process."""
 
 import argparse
 import asyncio
@@ -33,13 +38,17 @@ from metaclaw.domain.policy import Weights
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 
 TOLERANCE = 1e-3
-"""Between the log-probabilities of an answer made in company and of the same text scored alone, in single precision."""
+"""Between the log-probabilities of an answer made in company and of the same text scored alone, in
+single precision.
+"""
 GOALS = {"failed": 0.0, "cut": 0.0, "mixed": 0.0, "first_token_p99_ratio": 1.5}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much of it there is. `effect` is the size of the adapters' changes relative to the weights."""
+    """How much of it there is. `effect` is the size of the adapters' changes relative to the
+    weights.
+    """
 
     folder: Path
     swaps: int = 200
@@ -53,7 +62,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which answers are not their version's, and by how much the other version's weights miss those that are, at least."""
+    """Which answers are not their version's, and by how much the other version's weights miss those
+    that are, at least.
+    """
 
     mixed: int
     distinct: int
@@ -76,7 +87,9 @@ async def run(options: Options, adapters: Sequence[Weights], record: Record) -> 
         await model.aclose()
 
 
-async def _measure(serving: Serving, model: EmbeddedModel, options: Options, record: Record) -> None:
+async def _measure(
+    serving: Serving, model: EmbeddedModel, options: Options, record: Record
+) -> None:
     """Idle blocks and blocks of swaps in turn, an idle one at both ends."""
     done = 0
     for block in range(options.blocks):
@@ -87,12 +100,17 @@ async def _measure(serving: Serving, model: EmbeddedModel, options: Options, rec
             done += 1
         serving.is_swapping = False
         _note_memory(record, model, "model and two versions, under load")
-        print(f"{done} swaps, {len(record.answers)} answers, {len(record.failures)} failed", file=sys.stderr)
+        print(
+            f"{done} swaps, {len(record.answers)} answers, {len(record.failures)} failed",
+            file=sys.stderr,
+        )
     await _idle(serving, options, record)
 
 
 async def _idle(serving: Serving, options: Options, record: Record) -> None:
-    """Nothing is swapped, but everything else is as it is while it is: one more answer of one token after every pause of a load."""
+    """Nothing is swapped, but everything else is as it is while it is: one more answer of one token
+    after every pause of a load.
+    """
     until = record.ended + options.clients + options.idle_answers
     while record.ended < until:
         await asyncio.sleep(statistics.median(record.load_s))
@@ -111,13 +129,17 @@ def _note_memory(record: Record, model: EmbeddedModel, when: str) -> None:
     """The engine process's resident pages, in MiB (Linux)."""
     lines = Path(f"/proc/{model.pid}/status").read_text().splitlines()
     sizes = {
-        name: int(rest.split()[0]) // 1024 for name, _, rest in (line.partition(":") for line in lines) if name.startswith("Rss")
+        name: int(rest.split()[0]) // 1024
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name.startswith("Rss")
     }
     record.memory[when] = {"anonymous": sizes["RssAnon"], "file": sizes["RssFile"]}
 
 
 def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answer]) -> Verdict:
-    """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
+    """Score every distinct answer by its own version's weights, and by the other's, run alone and
+    here.
+    """
     import torch
 
     from benchmarks.scoring import load_llama, score
@@ -126,7 +148,10 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
 
     torch.set_num_threads(1)
     base = load_llama(options.folder)
-    recipes = [AdaptedWeights(base, map_tensors(options.folder), Path(weights.adapter)) for weights in adapters]
+    recipes = [
+        AdaptedWeights(base, map_tensors(options.folder), Path(weights.adapter))
+        for weights in adapters
+    ]
     truths = [finish(recipe.prepare()) for recipe in recipes]
     for recipe in recipes:
         finish(recipe.merge())
@@ -167,7 +192,10 @@ def summarise(record: Record, verdict: Verdict) -> dict[str, object]:
         }
         for name, group in groups.items()
     }
-    first = {name: percentile([answer.first_s for answer in group], 0.99) for name, group in groups.items()}
+    first = {
+        name: percentile([answer.first_s for answer in group], 0.99)
+        for name, group in groups.items()
+    }
     return {
         "swaps": len(record.load_s) - 1,
         "answers": len(record.answers),
@@ -204,16 +232,28 @@ def is_met(facts: dict[str, object]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
+    parser.add_argument(
+        "--assert-goals", action="store_true", help="exit status 1 where a goal is missed"
+    )
     parser.add_argument("--swaps", type=int, default=Options.swaps)
     parser.add_argument("--blocks", type=int, default=Options.blocks)
     parser.add_argument("--clients", type=int, default=Options.clients)
-    parser.add_argument("--tokens", type=int, default=Options.tokens, help="tokens per answer, at most")
-    parser.add_argument("--idle-answers", type=int, default=Options.idle_answers, help="answers per idle block")
+    parser.add_argument(
+        "--tokens", type=int, default=Options.tokens, help="tokens per answer, at most"
+    )
+    parser.add_argument(
+        "--idle-answers", type=int, default=Options.idle_answers, help="answers per idle block"
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".cache" / "engine" / MODEL_ID)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(__file__).resolve().parents[1] / ".cache" / "engine" / MODEL_ID,
+    )
     given = vars(parser.parse_args())
     as_json, asserts = given.pop("json"), given.pop("assert_goals")
     options = Options(**given)
@@ -223,7 +263,10 @@ def main() -> int:
         ensure_model(options.folder, lambda share: None)
     before = machine()
     with tempfile.TemporaryDirectory() as place:
-        adapters = [make_adapter(options.folder, Path(place) / str(seed), seed, options.effect) for seed in (0, 1)]
+        adapters = [
+            make_adapter(options.folder, Path(place) / str(seed), seed, options.effect)
+            for seed in (0, 1)
+        ]
         record = Record()
         asyncio.run(run(options, adapters, record))
         facts = {"machine": before, "load_average_after": os.getloadavg()[0]} | summarise(

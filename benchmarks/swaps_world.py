@@ -1,4 +1,6 @@
-"""The world of `swaps`: adapters of visible effect, clients who never pause, and the slot that says which version answers."""
+"""The world of `swaps`: adapters of visible effect, clients who never pause, and the slot that says
+which version answers.
+"""
 
 import asyncio
 import itertools
@@ -8,13 +10,33 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metaclaw.domain.chat import ChatRequest, End, Finish, Message, Role, SampledTokens, Sampling, Text, TextDelta, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    End,
+    Finish,
+    Message,
+    Role,
+    SampledTokens,
+    Sampling,
+    Text,
+    TextDelta,
+    Wire,
+)
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import MetaClawError
 
 PROMPTS = 48
-SUBJECTS = ("the sea", "a bicycle", "bread", "the moon", "a lighthouse", "glass", "a river", "the piano")
+SUBJECTS = (
+    "the sea",
+    "a bicycle",
+    "bread",
+    "the moon",
+    "a lighthouse",
+    "glass",
+    "a river",
+    "the piano",
+)
 RANK = 16
 
 
@@ -48,7 +70,9 @@ class Record:
 
 
 class Serving:
-    """What the proxy's slot is to requests: which version answers, read once when an answer begins."""
+    """What the proxy's slot is to requests: which version answers, read once when an answer
+    begins.
+    """
 
     def __init__(self, model: EmbeddedModel, adapters: Sequence[Weights], record: Record) -> None:
         self._model = model
@@ -59,7 +83,9 @@ class Serving:
         self.is_swapping = False
 
     async def swap(self) -> None:
-        """The next version is loaded and serves, and is asked for one token at once; the one before last goes."""
+        """The next version is loaded and serves, and is asked for one token at once; the one before
+        last goes.
+        """
         following = self.version + 1
         began = time.perf_counter()
         await self._model.load(following, self._adapters[following % len(self._adapters)])
@@ -77,17 +103,26 @@ class Serving:
 
 
 @asynccontextmanager
-async def clients(count: int, model: EmbeddedModel, serving: Serving, tokens: int, record: Record) -> AsyncIterator[None]:
-    """Clients who ask for as long as the block lasts, each for the next answer when it has the last. A crash ends it."""
+async def clients(
+    count: int, model: EmbeddedModel, serving: Serving, tokens: int, record: Record
+) -> AsyncIterator[None]:
+    """Clients who ask for as long as the block lasts, each for the next answer when it has the
+    last. A crash ends it.
+    """
     numbers = itertools.count()
     async with asyncio.TaskGroup() as group:
-        asking = [group.create_task(_ask_on(model, serving, numbers, tokens, record)) for _ in range(count)]
+        asking = [
+            group.create_task(_ask_on(model, serving, numbers, tokens, record))
+            for _ in range(count)
+        ]
         yield
         for task in asking:
             task.cancel()
 
 
-async def _ask_on(model: EmbeddedModel, serving: Serving, numbers: Iterator[int], tokens: int, record: Record) -> None:
+async def _ask_on(
+    model: EmbeddedModel, serving: Serving, numbers: Iterator[int], tokens: int, record: Record
+) -> None:
     for number in numbers:
         try:
             answer = await ask(model, serving, number % PROMPTS, tokens)
@@ -115,14 +150,26 @@ async def ask(model: EmbeddedModel, serving: Serving, number: int, tokens: int) 
         return None
     gaps = [after - before for before, after in itertools.pairwise(moments)]
     # An answer has seen a swap if there was one when it began or when it ended.
-    return Answer(version, is_swapping or serving.is_swapping, moments[0] - began, gaps, end.finish, end.tokens)
+    return Answer(
+        version,
+        is_swapping or serving.is_swapping,
+        moments[0] - began,
+        gaps,
+        end.finish,
+        end.tokens,
+    )
 
 
 def _make_request(number: int, tokens: int) -> ChatRequest:
     system = f"{number * 7919 % 100_003} is the number of this conversation. Answer at length."
     subject = SUBJECTS[number % len(SUBJECTS)]
-    messages = (Message(Role.SYSTEM, (Text(system),)), Message(Role.USER, (Text(f"Tell me about {subject}."),)))
-    return ChatRequest(Wire.CHAT, MODEL_ID, messages, sampling=Sampling(temperature=0.0, max_tokens=tokens))
+    messages = (
+        Message(Role.SYSTEM, (Text(system),)),
+        Message(Role.USER, (Text(f"Tell me about {subject}."),)),
+    )
+    return ChatRequest(
+        Wire.CHAT, MODEL_ID, messages, sampling=Sampling(temperature=0.0, max_tokens=tokens)
+    )
 
 
 def _is_whole(answer: Answer, tokens: int) -> bool:
@@ -132,7 +179,9 @@ def _is_whole(answer: Answer, tokens: int) -> bool:
 
 
 def make_adapter(folder: Path, place: Path, seed: int, effect: float) -> Weights:
-    """An adapter that changes every projection in random directions, by `effect` relative to its size."""
+    """An adapter that changes every projection in random directions, by `effect` relative to its
+    size.
+    """
     import torch
 
     from metaclaw.engine.checkpoint import read_tensors

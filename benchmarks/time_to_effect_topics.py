@@ -1,4 +1,6 @@
-"""Forty kinds of task, each with the mistake it invites and the rule that mends it. Written for this project."""
+"""Forty kinds of task, each with the mistake it invites and the rule that mends it. Written for
+this project.
+"""
 
 from dataclasses import dataclass
 
@@ -48,7 +50,9 @@ podcast transcript|speaker turns|initials and a full stop
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A kind of thing to write, a detail in it, and the form in which the person wants that detail."""
+    """A kind of thing to write, a detail in it, and the form in which the person wants that
+    detail.
+    """
 
     thing: str
     detail: str
@@ -66,14 +70,17 @@ class Topic:
     @property
     def correction(self) -> str:
         """What the person says when the detail is not in the right form."""
-        return f"No, that's wrong. The {self.detail} in the {self.thing} must be written as {self.form}."
+        return (
+            f"No, that's wrong. The {self.detail} in the {self.thing} must be written as"
+            f" {self.form}."
+        )
 
     @property
     def skill(self) -> dict[str, str]:
         """What the simulated evolver proposes: the correction and no more."""
         body = (
-            f"1. Find the {self.detail} in the {self.thing}.\n2. The {self.detail} must be written as {self.form}.\n\n"
-            f"Do not write the {self.detail} in another form."
+            f"1. Find the {self.detail} in the {self.thing}.\n2. The {self.detail} must be written"
+            f" as {self.form}.\n\nDo not write the {self.detail} in another form."
         )
         return {
             "name": self.name,

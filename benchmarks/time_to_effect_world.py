@@ -1,4 +1,6 @@
-"""The real program with simulated models around it, for `benchmarks.time_to_effect`: one that learns, and one that does not."""
+"""The real program with simulated models around it, for `benchmarks.time_to_effect`: one that
+learns, and one that does not.
+"""
 
 import asyncio
 import socket
@@ -26,14 +28,20 @@ _PAUSE_S = 0.05
 
 @dataclass
 class World(Teacher):
-    """The simulated models. The evolver knows every topic by its correction, and how long it was busy with each."""
+    """The simulated models. The evolver knows every topic by its correction, and how long it was
+    busy with each.
+    """
 
     delay_s: float = 0.0
     evolving_s: dict[str, float] = field(default_factory=dict)
 
     async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         began = time.perf_counter()
-        topic = _topic_in(prompt_text(seen.json)) if seen.header("x-metaclaw-purpose") == "evolve" else None
+        topic = (
+            _topic_in(prompt_text(seen.json))
+            if seen.header("x-metaclaw-purpose") == "evolve"
+            else None
+        )
         if topic is not None:
             await asyncio.sleep(self.delay_s)
         await super()._answer(seen, receive, send)
@@ -90,13 +98,19 @@ class Agent:
     http: httpx.Client
 
     def ask(self, session: str, *words: str) -> httpx.Response:
-        """The whole conversation so far, in the person's words; what was answered in between is always the same."""
+        """The whole conversation so far, in the person's words; what was answered in between is
+        always the same.
+        """
         messages: list[dict[str, str]] = [_SYSTEM]
         for number, said in enumerate(words):
-            messages += [{"role": "assistant", "content": "done"}] * (number > 0) + [{"role": "user", "content": said}]
+            messages += [{"role": "assistant", "content": "done"}] * (number > 0) + [
+                {"role": "user", "content": said}
+            ]
         headers = {**self.program.auth, "x-session-id": session}
         body = {"model": "worker", "messages": messages}
-        answer = self.http.post(f"{self.program.url}/v1/chat/completions", json=body, headers=headers)
+        answer = self.http.post(
+            f"{self.program.url}/v1/chat/completions", json=body, headers=headers
+        )
         answer.raise_for_status()
         return answer
 
@@ -136,7 +150,9 @@ def stage(delay_s: float) -> Iterator[tuple[World, Agent, Agent]]:
         client = parts.enter_context(httpx.Client(timeout=20))
         agents = []
         for learn in (True, False):
-            program = Program(Path(folder) / f"learn-{learn}", _config(world, quiet_url, learn=learn))
+            program = Program(
+                Path(folder) / f"learn-{learn}", _config(world, quiet_url, learn=learn)
+            )
             program.start()
             parts.callback(program.stop)
             agents.append(Agent(program, client))

@@ -1,19 +1,23 @@
-"""The scheduler in a simulator: three months of a person's activity in seconds, for ours and for three other ways to decide.
+"""The scheduler in a simulator: three months of a person's activity in seconds, for ours and for
+three other ways to decide.
 
     python -m benchmarks.windows [--days 90] [--seed 0] [--stands-still] [--json] [--assert-goals]
 
-*Ours* is the program's own code (`Windows`, its signals, habits and decision) with a clock turned by the simulator: it hears
-touches and main turns as they come, and is asked to look whenever it said it would. The others:
+*Ours* is the program's own code (`Windows`, its signals, habits and decision) with a clock turned
+by the simulator: it hears touches and main turns as they come, and is asked to look whenever it
+said it would. The others:
 
-- *fixed 30 min*: open after half an hour without a touch, looked at once a minute, as the authors' scheduler does;
+- *fixed 30 min*: open after half an hour without a touch, looked at once a minute, as the authors'
+  scheduler does;
 - *sleep hours*: open from 23:00 to 07:00, whoever is there;
 - *oracle*: knows when the person leaves and comes back.
 
-A step is six pieces of five seconds. Going on in a window costs a second. A piece that is cut is lost (the harder case; with
-`--stands-still` it goes on in the next window, as the embedded trainer does). *Steps* are made of finished pieces, made in the
-person's absence; *waste* is the share of work that was lost, *idle used* the share of the person's absence in which a window was
-open, *overlap* the seconds in which somebody was there while a window was open, but for the second in which work is stopped.
-"""
+A step is six pieces of five seconds. Going on in a window costs a second. A piece that is cut is
+lost (the harder case; with `--stands-still` it goes on in the next window, as the embedded trainer
+does). *Steps* are made of finished pieces, made in the person's absence; *waste* is the share of
+work that was lost, *idle used* the share of the person's absence in which a window was open,
+*overlap* the seconds in which somebody was there while a window was open, but for the second in
+which work is stopped."""
 
 import argparse
 import json
@@ -44,7 +48,9 @@ _MAIN_TURNS = 0.1
 
 @dataclass(slots=True)
 class Work:
-    """A trainer: pieces done and work lost. `begin` when a window opens, `until` while it is open, `cut` when it shuts."""
+    """A trainer: pieces done and work lost. `begin` when a window opens, `until` while it is open,
+    `cut` when it shuts.
+    """
 
     stands_still: bool
     pieces: int = 0
@@ -109,10 +115,16 @@ class Diary:
     def read(self, now: datetime) -> Reading:
         place = bisect_right(self._begins, self._clock.at) - 1
         if place >= 0 and self._clock.at < self._meetings[place][1]:
-            return Reading(Presence.AWAY, "busy", now + timedelta(seconds=self._meetings[place][1] - self._clock.at))
+            return Reading(
+                Presence.AWAY,
+                "busy",
+                now + timedelta(seconds=self._meetings[place][1] - self._clock.at),
+            )
         coming = self._begins[place + 1] if place + 1 < len(self._begins) else None
         return Reading(
-            Presence.UNKNOWN, "no event now", None if coming is None else now + timedelta(seconds=coming - self._clock.at)
+            Presence.UNKNOWN,
+            "no event now",
+            None if coming is None else now + timedelta(seconds=coming - self._clock.at),
         )
 
     async def follow(self) -> None:
@@ -145,10 +157,17 @@ class Ours:
 
     def run(self) -> list[Spell]:
         """When windows were open."""
-        clock, draw, touch, traffic = self._clock, self._chance.random, self._windows.inputs[0].input, self._traffic
+        clock, draw, touch, traffic = (
+            self._clock,
+            self._chance.random,
+            self._windows.inputs[0].input,
+            self._traffic,
+        )
         for when, _ in touches(self._trace, self._chance):
             if when - clock.at < FIRST_S and not self._is_open:
-                clock.at = when if when > clock.at else clock.at  # too short a silence for anything to open
+                clock.at = (
+                    when if when > clock.at else clock.at
+                )  # too short a silence for anything to open
             else:
                 self._pass(when)
             if draw() < _MAIN_TURNS:
@@ -169,7 +188,9 @@ class Ours:
             self._clock.at = step_to
 
     def _work_a_while(self, until: float) -> None:
-        """Ask for room, as the slow loop does before a piece; where there is much, not before each."""
+        """Ask for room, as the slow loop does before a piece; where there is much, not before
+        each.
+        """
         self._clock.at = max(self._clock.at, min(self._work.cursor, until))
         if self._clock.at >= until:
             return
@@ -199,7 +220,9 @@ class Ours:
 
 
 def fixed_rule(trace: Trace, seed: int) -> Iterator[Spell]:
-    """Half an hour without a touch, looked at every minute. Hands never rest that long: only what lies between sittings counts."""
+    """Half an hour without a touch, looked at every minute. Hands never rest that long: only what
+    lies between sittings counts.
+    """
     last = 0.0
     for begin, end in (*trace.present, (trace.days * DAY_S, trace.days * DAY_S)):
         opens = -(-(last + 30 * MINUTE_S) // MINUTE_S) * MINUTE_S
@@ -253,7 +276,9 @@ def measure(trace: Trace, seed: int, *, stands_still: bool) -> list[Row]:
         opened[name] = spells, other
     best = opened["oracle"][1].pieces
     away_s = sum(end - begin for begin, end in trace.away)
-    return [_row(trace, name, spells, done, best, away_s) for name, (spells, done) in opened.items()]
+    return [
+        _row(trace, name, spells, done, best, away_s) for name, (spells, done) in opened.items()
+    ]
 
 
 def _parts(spells: list[Spell], away: list[Spell]) -> Iterator[Spell]:
@@ -274,7 +299,16 @@ def _row(trace: Trace, name: str, spells: list[Spell], work: Work, best: int, aw
     useful_s = work.pieces * PIECE_S
     waste = work.wasted_s / (useful_s + work.wasted_s) if useful_s + work.wasted_s else 0.0
     used = (open_s - _common(spells, trace.present, 0.0)) / away_s
-    return Row(trace.name, name, trace.is_goal, work.pieces / PIECES_A_STEP, work.pieces / best, used, waste, shared)
+    return Row(
+        trace.name,
+        name,
+        trace.is_goal,
+        work.pieces / PIECES_A_STEP,
+        work.pieces / best,
+        used,
+        waste,
+        shared,
+    )
 
 
 def _common(first: list[Spell], second: tuple[Spell, ...], forgiven_s: float) -> float:
@@ -293,34 +327,51 @@ def _common(first: list[Spell], second: tuple[Spell, ...], forgiven_s: float) ->
 def failures(rows: list[Row]) -> list[str]:
     """Which goals ours misses."""
     return [
-        f"{row.trace}: {row.of_oracle:.1%} of the oracle's steps, waste {row.waste:.1%}, overlap {row.overlap_s:.1f} s"
+        f"{row.trace}: {row.of_oracle:.1%} of the oracle's steps, waste {row.waste:.1%}, overlap"
+        f" {row.overlap_s:.1f} s"
         for row in rows
         if row.policy == "ours"
         and row.is_goal
-        and (row.of_oracle < GOALS["steps_of_oracle"] or row.waste >= GOALS["waste"] or row.overlap_s > GOALS["overlap_s"])
+        and (
+            row.of_oracle < GOALS["steps_of_oracle"]
+            or row.waste >= GOALS["waste"]
+            or row.overlap_s > GOALS["overlap_s"]
+        )
     ]
 
 
 def show(rows: list[Row], days: int, took_s: float, spent_s: float) -> None:
     """The table."""
-    print(f"{'trace':<27}{'policy':<14}{'steps':>9}{'of oracle':>11}{'idle used':>11}{'waste':>8}{'overlap s':>11}")
+    print(
+        f"{'trace':<27}{'policy':<14}{'steps':>9}{'of oracle':>11}{'idle used':>11}{'waste':>8}{'overlap s':>11}"
+    )
     for row in rows:
         print(
             f"{row.trace if row.policy == 'ours' else '':<27}{row.policy:<14}{row.steps:>9.0f}{row.of_oracle:>11.1%}"
             f"{row.idle_used:>11.1%}{row.waste:>8.2%}{row.overlap_s:>11.1f}"
         )
-    print(f"\n{days} days of {len({row.trace for row in rows})} people in {took_s:.1f} s, {spent_s:.1f} s of processor time")
+    print(
+        f"\n{days} days of {len({row.trace for row in rows})} people in {took_s:.1f} s,"
+        f" {spent_s:.1f} s of processor time"
+    )
 
 
-def _replay(days: int, seed: int, stands_still: bool, make: Callable[[int, random.Random], Trace]) -> tuple[list[Row], float]:
+def _replay(
+    days: int, seed: int, stands_still: bool, make: Callable[[int, random.Random], Trace]
+) -> tuple[list[Row], float]:
     """One person's days, and the processor time it took."""
     began = time.process_time()
-    return measure(make(days, random.Random(seed)), seed, stands_still=stands_still), time.process_time() - began
+    return (
+        measure(make(days, random.Random(seed)), seed, stands_still=stands_still),
+        time.process_time() - began,
+    )
 
 
 def main() -> int:
     """Run, print, and say whether the goals are met."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stands-still", action="store_true")
@@ -329,14 +380,29 @@ def main() -> int:
     chosen = parser.parse_args()
     began = time.monotonic()
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(_replay, chosen.days, chosen.seed, chosen.stands_still), TRACES))
+        done = list(
+            pool.map(partial(_replay, chosen.days, chosen.seed, chosen.stands_still), TRACES)
+        )
     rows, spent_s = [row for one, _ in done for row in one], sum(seconds for _, seconds in done)
     took_s = time.monotonic() - began
     if chosen.json:
-        fields = ("trace", "policy", "is_goal", "steps", "of_oracle", "idle_used", "waste", "overlap_s")
+        fields = (
+            "trace",
+            "policy",
+            "is_goal",
+            "steps",
+            "of_oracle",
+            "idle_used",
+            "waste",
+            "overlap_s",
+        )
         print(
             json.dumps(
-                {"seconds": spent_s, "wall_s": took_s, "rows": [{name: getattr(row, name) for name in fields} for row in rows]},
+                {
+                    "seconds": spent_s,
+                    "wall_s": took_s,
+                    "rows": [{name: getattr(row, name) for name in fields} for row in rows],
+                },
                 indent=2,
             )
         )

@@ -1,8 +1,9 @@
-"""Activity traces for the scheduler's simulator: when a person is there, what their hands do, where they are, what is planned.
+"""Activity traces for the scheduler's simulator: when a person is there, what their hands do, where
+they are, what is planned.
 
-Presence is the truth that no signal sees: from the first to the last touch of a sitting. Inside it hands rest for some seconds at a
-time; times are seconds since the trace began, on a Monday at midnight in Vienna.
-"""
+Presence is the truth that no signal sees: from the first to the last touch of a sitting. Inside it
+hands rest for some seconds at a time; times are seconds since the trace began, on a Monday at
+midnight in Vienna."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -20,7 +21,9 @@ Spell = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One person's days. `present` is sorted and has no overlaps; `pause` draws how long hands rest while somebody is there."""
+    """One person's days. `present` is sorted and has no overlaps; `pause` draws how long hands rest
+    while somebody is there.
+    """
 
     name: str
     days: int
@@ -42,14 +45,21 @@ class Trace:
 
 def one_night(days: int, chance: random.Random) -> Trace:
     """There all day, asleep for eight hours."""
-    sittings = [(at(day, 7 + chance.uniform(-0.25, 0.25)), at(day, 23 + chance.uniform(-0.25, 0.25))) for day in range(days)]
+    sittings = [
+        (at(day, 7 + chance.uniform(-0.25, 0.25)), at(day, 23 + chance.uniform(-0.25, 0.25)))
+        for day in range(days)
+    ]
     return Trace("one 8-hour night", days, _spells(sittings, days))
 
 
 def thirty_gaps(days: int, chance: random.Random) -> Trace:
     """Somebody is always there, but for ten minutes thirty times a day."""
     slot = DAY_S / 30
-    gaps = [begin for day in range(days) for begin in (day * DAY_S + slot * n + chance.uniform(0, slot - 660) for n in range(30))]
+    gaps = [
+        begin
+        for day in range(days)
+        for begin in (day * DAY_S + slot * n + chance.uniform(0, slot - 660) for n in range(30))
+    ]
     return Trace("thirty 10-minute gaps", days, _between([(gap, gap + 600) for gap in gaps], days))
 
 
@@ -64,23 +74,34 @@ def poisson_gaps(days: int, chance: random.Random) -> Trace:
 
 
 def night_worker(days: int, chance: random.Random) -> Trace:
-    """Works from eight in the evening to four in the morning, through the hours in which others sleep, with a meal at midnight."""
+    """Works from eight in the evening to four in the morning, through the hours in which others
+    sleep, with a meal at midnight.
+    """
     sittings = []
     for day in range(days):
-        begin, end, meal = at(day, 20 + chance.uniform(-0.5, 0.5)), at(day, 28 + chance.uniform(-0.5, 0.5)), at(day, 24)
+        begin, end, meal = (
+            at(day, 20 + chance.uniform(-0.5, 0.5)),
+            at(day, 28 + chance.uniform(-0.5, 0.5)),
+            at(day, 24),
+        )
         sittings += [(begin, meal), (meal + chance.uniform(20, 45) * MINUTE_S, end)]
     return Trace("night worker", days, _spells(sittings, days))
 
 
 def two_zones(days: int, chance: random.Random) -> Trace:
     """Two weeks in Vienna, two in New York, and so on; the same day by the clock on the wall."""
-    moves = tuple((day * DAY_S, NEW_YORK if day // 14 % 2 else VIENNA) for day in range(0, days, 14))
+    moves = tuple(
+        (day * DAY_S, NEW_YORK if day // 14 % 2 else VIENNA) for day in range(0, days, 14)
+    )
     sittings = []
     for day in range(days):
         zone_s = 6 * HOUR_S if day // 14 % 2 else 0.0
         for begin, end in ((8, 12), (13, 18), (20, 22.75)):
             sittings.append(
-                (at(day, begin + chance.uniform(-0.2, 0.2)) + zone_s, at(day, end + chance.uniform(-0.2, 0.2)) + zone_s)
+                (
+                    at(day, begin + chance.uniform(-0.2, 0.2)) + zone_s,
+                    at(day, end + chance.uniform(-0.2, 0.2)) + zone_s,
+                )
             )
     return Trace("two time zones", days, _spells(sittings, days), moves=moves)
 
@@ -103,7 +124,9 @@ def meetings(days: int, chance: random.Random) -> Trace:
 
 
 def reader(days: int, chance: random.Random) -> Trace:
-    """Not among the goals: hands rest for up to three minutes while somebody reads; breaks of twenty minutes, and nights."""
+    """Not among the goals: hands rest for up to three minutes while somebody reads; breaks of
+    twenty minutes, and nights.
+    """
     sittings = []
     for day in range(days):
         now = at(day, 9)
@@ -111,7 +134,13 @@ def reader(days: int, chance: random.Random) -> Trace:
             work = chance.uniform(30, 90) * MINUTE_S
             sittings.append((now, now + work))
             now += work + chance.uniform(15, 30) * MINUTE_S
-    return Trace("(reader, pauses to 3 min)", days, _spells(sittings, days), pause=_reading_pause, is_goal=False)
+    return Trace(
+        "(reader, pauses to 3 min)",
+        days,
+        _spells(sittings, days),
+        pause=_reading_pause,
+        is_goal=False,
+    )
 
 
 TRACES = (one_night, thirty_gaps, poisson_gaps, night_worker, two_zones, meetings, reader)
@@ -123,7 +152,9 @@ def at(day: int, hour: float) -> float:
 
 
 def touches(trace: Trace, chance: random.Random) -> Iterator[tuple[float, float]]:
-    """Every touch worth telling, as (when, end of its sitting): pauses of less than five seconds change nothing."""
+    """Every touch worth telling, as (when, end of its sitting): pauses of less than five seconds
+    change nothing.
+    """
     pause = trace.pause
     for begin, end in trace.present:
         now = begin
@@ -140,7 +171,11 @@ def _reading_pause(chance: random.Random) -> float:
 
 def _spells(sittings: list[Spell], days: int) -> tuple[Spell, ...]:
     last = days * DAY_S
-    return tuple((max(0.0, begin), min(end, last)) for begin, end in sorted(sittings) if begin < last and begin < end)
+    return tuple(
+        (max(0.0, begin), min(end, last))
+        for begin, end in sorted(sittings)
+        if begin < last and begin < end
+    )
 
 
 def _between(gaps: list[Spell], days: int) -> tuple[Spell, ...]:

@@ -1,4 +1,6 @@
-"""docs/architecture.md and docs/store.md name modules that exist; front doors open, and a class name means one thing."""
+"""docs/architecture.md and docs/store.md name modules that exist; front doors open, and a class
+name means one thing.
+"""
 
 import ast
 import re
@@ -15,14 +17,20 @@ PACKAGES = {folder.name for folder in SOURCE.iterdir() if folder.is_dir()}
 
 def named_modules(page: str) -> set[str]:
     """Paths such as `store/ledger` in backticks, whose first part is a package."""
-    found = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?(?:\.[A-Za-z]+)?`", (ROOT / "docs" / page).read_text())
+    found = re.findall(
+        r"`([a-z_]+(?:/[a-z_]+)+)/?(?:\.[A-Za-z]+)?`", (ROOT / "docs" / page).read_text()
+    )
     return {path for path in found if path.split("/")[0] in PACKAGES}
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:
     named = named_modules("architecture.md")
     assert len(named) > 20
-    assert {path for path in named if not (SOURCE / f"{path}.py").is_file() and not (SOURCE / path).is_dir()} == set()
+    assert {
+        path
+        for path in named
+        if not (SOURCE / f"{path}.py").is_file() and not (SOURCE / path).is_dir()
+    } == set()
 
 
 @pytest.mark.parametrize("package", ["store"])
@@ -37,7 +45,12 @@ def test_the_table_of_a_package_names_its_modules(package: str) -> None:
 def test_what_a_front_door_loads_on_use_is_what_type_checkers_see(package: str) -> None:
     tree = ast.parse((SOURCE / package / "__init__.py").read_text("utf-8"))
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen = {
+        alias.name
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     front_door = import_module(f"metaclaw.{package}")
     assert set(front_door._LOADED_ON_USE) == seen
     assert all(hasattr(front_door, name) for name in seen)

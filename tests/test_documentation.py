@@ -1,4 +1,6 @@
-"""README and docs: links lead somewhere, every `metaclaw` command exists with its options, agent pages show what is written."""
+"""README and docs: links lead somewhere, every `metaclaw` command exists with its options, agent
+pages show what is written.
+"""
 
 import re
 import shlex
@@ -14,9 +16,15 @@ from metaclaw.agents.connection import applied
 from metaclaw.cli.root import root
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+]
 BY_HAND = [page for page in PAGES if page.name != "cli.md" and "decisions" not in page.parts]
-ENDPOINT = Endpoint("http://127.0.0.1:30000", "<key>", "gpt-5.1", frozenset({"openai", "anthropic"}))
+ENDPOINT = Endpoint(
+    "http://127.0.0.1:30000", "<key>", "gpt-5.1", frozenset({"openai", "anthropic"})
+)
 
 
 def name_of(page: Path) -> str:
@@ -26,7 +34,9 @@ def name_of(page: Path) -> str:
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -38,7 +48,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         path, _, anchor = target.partition("#")
         place = (page.parent / path).resolve() if path else page
         assert place.exists(), f"{name_of(page)} links to {target}, which does not exist"
-        assert not anchor or anchor in anchors(place), f"{name_of(page)} links to {target}, which has no such heading"
+        assert not anchor or anchor in anchors(place), (
+            f"{name_of(page)} links to {target}, which has no such heading"
+        )
 
 
 def commands(page: Path) -> Iterator[str]:
@@ -56,21 +68,32 @@ def commands(page: Path) -> Iterator[str]:
 
 def lacking(line: str) -> str:
     """What the command line has not: the command or option that does not exist; empty if all do."""
-    words = list(takewhile(lambda word: word not in ("#", "|", "&&", ">", "…"), shlex.split(line, comments=True)[1:]))
+    words = list(
+        takewhile(
+            lambda word: word not in ("#", "|", "&&", ">", "…"),
+            shlex.split(line, comments=True)[1:],
+        )
+    )
     command: click.Command = root
     while words and isinstance(command, click.Group) and re.fullmatch("[a-z][a-z-]*", words[0]):
         found = command.get_command(click.Context(command), words[0])
         if found is None:
             return words[0]
         command, words = found, words[1:]
-    known = {option for parameter in (*root.params, *command.params) for option in (*parameter.opts, *parameter.secondary_opts)}
+    known = {
+        option
+        for parameter in (*root.params, *command.params)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     given = [word.partition("=")[0] for word in words if word.startswith("--")]
     return next((option for option in given if option not in known and option != "--help"), "")
 
 
 @pytest.mark.parametrize("page", BY_HAND, ids=name_of)
 def test_commands_exist(page: Path) -> None:
-    wrong = [(line, missing) for line in commands(page) if "|" not in line and (missing := lacking(line))]
+    wrong = [
+        (line, missing) for line in commands(page) if "|" not in line and (missing := lacking(line))
+    ]
     assert not wrong
 
 
@@ -80,14 +103,20 @@ def test_commands_that_do_not_exist_are_found() -> None:
     assert lacking("metaclaw sessions forget --never") == "--never"
 
 
-@pytest.mark.parametrize("agent", [one for one in AGENTS if one.name != "env"], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "agent", [one for one in AGENTS if one.name != "env"], ids=lambda one: one.name
+)
 def test_the_page_of_an_agent_says_what_connect_writes(agent: Agent) -> None:
     page = (ROOT / "docs" / "agents" / f"{agent.name}.md").read_text()
     overview = (ROOT / "docs" / "agents.md").read_text()
     assert f"(agents/{agent.name}.md)" in overview
-    assert agent.tried is None or (f"version {agent.tried}." in page and f"| {agent.tried} |" in overview)
+    assert agent.tried is None or (
+        f"version {agent.tried}." in page and f"| {agent.tried} |" in overview
+    )
     if agent.file is None or agent.text is None:
         written = "\n".join(agent.steps(ENDPOINT))
     else:
-        written = applied(agent.file({"HOME": "/home/me"}), agent.text, "", agent.settings(ENDPOINT))[0]
+        written = applied(
+            agent.file({"HOME": "/home/me"}), agent.text, "", agent.settings(ENDPOINT)
+        )[0]
     assert f"\n{written.strip()}\n```" in page

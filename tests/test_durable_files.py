@@ -1,4 +1,6 @@
-"""Files are replaced in one step, flushed in an order that survives a power cut, and leave nothing behind when that fails."""
+"""Files are replaced in one step, flushed in an order that survives a power cut, and leave nothing
+behind when that fails.
+"""
 
 import os
 import stat
@@ -32,7 +34,9 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_file_is_flushed_before_it_gets_its_name_and_the_folder_after(steps: list[str], tmp_path: Path) -> None:
+def test_a_file_is_flushed_before_it_gets_its_name_and_the_folder_after(
+    steps: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "it").write_bytes(b"old, and longer")
     replace_file(tmp_path / "it", b"a new ", b"text")
     assert (tmp_path / "it").read_bytes() == b"a new text"
@@ -70,7 +74,9 @@ def test_a_link_stays_a_link_or_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["flush", "rename", "cancel"])
-def test_a_failure_leaves_the_old_content_and_nothing_else(failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_content_and_nothing_else(
+    failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "it").write_bytes(b"old")
     kind = KeyboardInterrupt if failing == "cancel" else OSError
 
@@ -92,7 +98,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         replace_file(tmp_path / "absent" / "it", b"text")
 
 
-def test_two_writers_of_one_file_do_not_share_a_draft(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_writers_of_one_file_do_not_share_a_draft(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     replace, drafts = Path.replace, set()
 
     def noted(draft: Path, target: Path) -> Path:
@@ -112,4 +120,7 @@ def test_a_file_written_in_place_and_a_folder_are_flushed(steps: list[str], tmp_
     write_file(tmp_path / "it", b"long text")
     write_file(tmp_path / "it", b"te", b"xt")
     sync_path(tmp_path)
-    assert (steps, (tmp_path / "it").read_bytes()) == (["flush file", "flush file", "flush folder"], b"text")
+    assert (steps, (tmp_path / "it").read_bytes()) == (
+        ["flush file", "flush file", "flush folder"],
+        b"text",
+    )

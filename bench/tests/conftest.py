@@ -1,4 +1,6 @@
-"""The fixtures and hooks of the product's tests: an isolated home folder, the event loop, shared data, what only runs at night."""
+"""The fixtures and hooks of the product's tests: an isolated home folder, the event loop, shared
+data, what only runs at night.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -29,7 +31,9 @@ __all__ = [
 
 @pytest.fixture(scope="module")
 def forked_proxies() -> Iterator[None]:
-    """Fork the proxies that runs in this process start; those of runs in a process of their own are started."""
+    """Fork the proxies that runs in this process start; those of runs in a process of their own are
+    started.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proxy, "_spawn", _fork)
         yield
@@ -39,4 +43,6 @@ def _fork(place: proxy.Place, sets: Sequence[str]) -> forks.Process:
     place.log.parent.mkdir(parents=True, exist_ok=True)
     settings = [word for one in sets for word in ("--set", one)]
     with place.log.open("ab") as log:
-        return forks.start(["--home", str(place.home), "start", *settings], proxy._clean(os.environ), log, log)
+        return forks.start(
+            ["--home", str(place.home), "start", *settings], proxy._clean(os.environ), log, log
+        )

@@ -1,4 +1,6 @@
-"""Letting a scripted agent play a benchmark: day by day in a fresh workspace, each round scored at once. No proxy, no model."""
+"""Letting a scripted agent play a benchmark: day by day in a fresh workspace, each round scored at
+once. No proxy, no model.
+"""
 
 import tempfile
 from pathlib import Path
@@ -21,7 +23,10 @@ def play_day(benchmark: Benchmark, day: Day, policy: Policy) -> list[RoundScore]
     with tempfile.TemporaryDirectory(prefix="metaclaw-day-") as room:
         workspace = Path(room) / "workspace"
         lay_out(benchmark, day, workspace)
-        return [judge(benchmark, day, asked, policy.act(day, asked, workspace), workspace) for asked in day.rounds]
+        return [
+            judge(benchmark, day, asked, policy.act(day, asked, workspace), workspace)
+            for asked in day.rounds
+        ]
 
 
 def judge(benchmark: Benchmark, day: Day, asked: Round, answer: str, workspace: Path) -> RoundScore:

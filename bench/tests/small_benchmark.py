@@ -13,8 +13,14 @@ def choice(name: str, options: str, answer: str) -> Record:
         "id": name,
         "type": "multi_choice",
         "question": f"Which of {', '.join(options)}? Use \\bbox{{X}}.",
-        "feedback": {"correct": "Right.", "options": {letter: f"about {letter}" for letter in options}},
-        "eval": {"options": {letter: f"option {letter}" for letter in options}, "answer": list(answer)},
+        "feedback": {
+            "correct": "Right.",
+            "options": {letter: f"about {letter}" for letter in options},
+        },
+        "eval": {
+            "options": {letter: f"option {letter}" for letter in options},
+            "answer": list(answer),
+        },
         "update": [],
     }
 
@@ -30,11 +36,18 @@ def files(name: str, command: str, **more: object) -> Record:
     }
 
 
-def write(root: Path, days: Mapping[str, list[Record]], tags: Mapping[str, list[str]] | None = None) -> Path:
-    """The whole benchmark under `root`: index, questions, transcripts, a persona and a file a day. No checkers."""
+def write(
+    root: Path, days: Mapping[str, list[Record]], tags: Mapping[str, list[str]] | None = None
+) -> Path:
+    """The whole benchmark under `root`: index, questions, transcripts, a persona and a file a day.
+    No checkers.
+    """
     index = []
     for name, rounds in days.items():
-        _put(root / "eval" / name / "questions.json", json.dumps({"id": name, "desc": f"About {name}", "rounds": rounds}))
+        _put(
+            root / "eval" / name / "questions.json",
+            json.dumps({"id": name, "desc": f"About {name}", "rounds": rounds}),
+        )
         _put(root / "workspaces/shared" / name / "notes.txt", f"Notes of {name}.\n")
         _put(root / f"openclaw_state/agents/someone/sessions/{name}_s.jsonl", _transcript(name))
         day_tags = (tags or {}).get(name, ["times"])
@@ -69,8 +82,20 @@ def write(root: Path, days: Mapping[str, list[Record]], tags: Mapping[str, list[
 def _transcript(day: str) -> str:
     lines: list[Record] = [
         {"type": "session", "id": f"{day}_s"},
-        {"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": f"Good morning, it is {day}."}]}},
-        {"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]}},
+        {
+            "type": "message",
+            "message": {
+                "role": "user",
+                "content": [{"type": "text", "text": f"Good morning, it is {day}."}],
+            },
+        },
+        {
+            "type": "message",
+            "message": {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "Good morning."}],
+            },
+        },
     ]
     return "\n".join(json.dumps(line) for line in lines) + "\n"
 

@@ -1,4 +1,6 @@
-"""`metaclaw bench` on the command line: what it writes, what it says of runs, and what it refuses in one sentence."""
+"""`metaclaw bench` on the command line: what it writes, what it says of runs, and what it refuses
+in one sentence.
+"""
 
 import json
 from pathlib import Path
@@ -14,7 +16,11 @@ from tests.cli.program import metaclaw
 
 
 def recorded(folder: Path, *, simulated: bool = False, score: float = 1.0) -> Path:
-    made: dict[str, Any] = {"run": f"skills/{folder.name}", "benchmark": "miniature", "condition": "skills"}
+    made: dict[str, Any] = {
+        "run": f"skills/{folder.name}",
+        "benchmark": "miniature",
+        "condition": "skills",
+    }
     planned = PlanRecord(**made, seed=1, simulated=simulated, stream=4)
     done = RoundRecord(
         **made,
@@ -51,7 +57,13 @@ def test_scores_are_over_all_planned_rounds(tmp_path: Path) -> None:
     (tmp_path / "data" / "keys.jsonl").write_text("{}\n")
     facts = metaclaw("bench", "score", str(tmp_path), "--json").facts
     (run,) = facts["runs"]
-    assert (run["planned"], run["executed"], run["accuracy"], run["completion"], run["tokens"]) == (4, 1, 0.25, 1.0, 110)
+    assert (run["planned"], run["executed"], run["accuracy"], run["completion"], run["tokens"]) == (
+        4,
+        1,
+        0.25,
+        1.0,
+        110,
+    )
     words = metaclaw("bench", "score", str(folder)).out
     assert "25.0%" in words
     assert "SIMULATED" not in words
@@ -88,7 +100,10 @@ def test_a_report_is_made_of_the_runs_in_a_folder(tmp_path: Path) -> None:
         (("--simulated", "--embedded"), "say who answers"),
         ((), "say who answers"),
         (("--provider-url", "http://127.0.0.1:1/v1"), "needs --model"),
-        (("--provider-url", "http://h/v1", "--model", "m", "--provider-key-env", "NOT_SET"), "no such environment variable"),
+        (
+            ("--provider-url", "http://h/v1", "--model", "m", "--provider-key-env", "NOT_SET"),
+            "no such environment variable",
+        ),
         (("--simulated", "--conditions", "skils"), "no condition"),
         (("--simulated", "--conditions", "full"), "trains weights"),
         (("--simulated", "--seeds", "a"), "is no number"),
@@ -100,7 +115,9 @@ def test_a_report_is_made_of_the_runs_in_a_folder(tmp_path: Path) -> None:
         (("--simulated", "--domains", "moon"), "office"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_run_is_refused_in_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
     done = metaclaw("bench", "workdays", "--part", "tiny", "--out", str(tmp_path), *arguments)
     assert done.code == 2
     assert words in done.err
@@ -108,14 +125,27 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, arguments
 
 
 def test_a_price_below_nothing_is_refused(tmp_path: Path) -> None:
-    done = metaclaw("bench", "workdays", "--part", "tiny", "--simulated", "--out", str(tmp_path), "--price", "-1", "5")
+    done = metaclaw(
+        "bench",
+        "workdays",
+        "--part",
+        "tiny",
+        "--simulated",
+        "--out",
+        str(tmp_path),
+        "--price",
+        "-1",
+        "5",
+    )
     assert done.code == 2
     assert "--price" in done.err
 
 
 def test_days_can_be_made_to_measure(tmp_path: Path) -> None:
     made = ("--users", "Kim:de:times=utc", "--domains", "kitchen", "--drift", "2:times=+09:00")
-    assert metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path), *made).code == 0
+    assert (
+        metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path), *made).code == 0
+    )
     index = json.loads((tmp_path / "seed-0" / "days" / "all_tests.json").read_text())
     assert {day["desc"].partition(": ")[2] for day in index["test"]} == {"kitchen, Kim"}
     assert "Kim" in index["name"]
@@ -124,7 +154,19 @@ def test_days_can_be_made_to_measure(tmp_path: Path) -> None:
 def test_a_rule_of_ones_own_is_in_force(tmp_path: Path) -> None:
     rule = tmp_path / "phones.py"
     rule.write_text((Path(times.__file__)).read_text())
-    assert metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path / "out"), "--rules", str(rule)).code == 0
+    assert (
+        metaclaw(
+            "bench",
+            "workdays",
+            "--part",
+            "tiny",
+            "--write",
+            str(tmp_path / "out"),
+            "--rules",
+            str(rule),
+        ).code
+        == 0
+    )
     index = json.loads((tmp_path / "out" / "seed-0" / "days" / "all_tests.json").read_text())
     assert any("phones" in day["preference_tags"] for day in index["test"])
 
@@ -132,12 +174,19 @@ def test_a_rule_of_ones_own_is_in_force(tmp_path: Path) -> None:
 def test_on_the_public_benchmark_a_simulated_model_is_a_script_with_a_name(tmp_path: Path) -> None:
     done = metaclaw("bench", "metaclaw", "--data", str(tmp_path), "--simulated")
     assert (done.code, "--scripted NAME" in done.err) == (2, True)
-    done = metaclaw("bench", "metaclaw", "--data", str(tmp_path), "--simulated", "--scripted", "genius")
+    done = metaclaw(
+        "bench", "metaclaw", "--data", str(tmp_path), "--simulated", "--scripted", "genius"
+    )
     assert (done.code, "oracle" in done.err) == (2, True)
 
 
 def test_a_day_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    assert metaclaw("bench", "workdays", "--part", "tiny", "--seeds", "3", "--write", str(tmp_path)).code == 0
+    assert (
+        metaclaw(
+            "bench", "workdays", "--part", "tiny", "--seeds", "3", "--write", str(tmp_path)
+        ).code
+        == 0
+    )
     data = tmp_path / "seed-3" / "days"
     done = metaclaw("bench", "metaclaw", "--data", str(data), "--days", "day02-day09", "--embedded")
     assert done.code == 2

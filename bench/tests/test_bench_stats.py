@@ -1,4 +1,6 @@
-"""Intervals: they hold the truth about as often as they say, pairing makes them narrower, and the same seed gives the same."""
+"""Intervals: they hold the truth about as often as they say, pairing makes them narrower, and the
+same seed gives the same.
+"""
 
 import statistics
 from random import Random
@@ -7,18 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw_bench.stats import Interval, Nested, Place, are_apart, bootstrap, nest, pair, student, wilson
+from metaclaw_bench.stats import (
+    Interval,
+    Nested,
+    Place,
+    are_apart,
+    bootstrap,
+    nest,
+    pair,
+    student,
+    wilson,
+)
 
 _TRUE = 0.4
 
 
 def runs(rng: Random, seeds: int = 5, days: int = 20, rounds: int = 8) -> Nested:
-    """Rounds that pass with a chance that differs from seed to seed and from day to day around the true one."""
+    """Rounds that pass with a chance that differs from seed to seed and from day to day around the
+    true one.
+    """
     drawn = {}
     for seed in range(seeds):
         of_seed = rng.gauss(0.0, 0.02)
         chances = [_TRUE + of_seed + rng.gauss(0.0, 0.1) for _ in range(days)]
-        drawn[seed] = {f"d{at}": [float(rng.random() < chance) for _ in range(rounds)] for at, chance in enumerate(chances)}
+        drawn[seed] = {
+            f"d{at}": [float(rng.random() < chance) for _ in range(rounds)]
+            for at, chance in enumerate(chances)
+        }
     return drawn
 
 
@@ -36,11 +53,20 @@ def test_the_same_seed_gives_the_same_interval_and_the_value_is_the_plain_mean()
     assert bootstrap(values, resamples=50) == bootstrap(values, resamples=50)
     found = bootstrap(values, resamples=50)
     assert found is not None
-    assert found.value == pytest.approx(statistics.fmean(one for days in values.values() for day in days.values() for one in day))
+    assert found.value == pytest.approx(
+        statistics.fmean(one for days in values.values() for day in days.values() for one in day)
+    )
 
 
-@given(st.dictionaries(st.integers(0, 3), st.dictionaries(st.text(max_size=2), st.lists(st.floats(-1, 1), max_size=3), max_size=3)))
-def test_an_interval_lies_around_values_that_exist(values: dict[int, dict[str, list[float]]]) -> None:
+@given(
+    st.dictionaries(
+        st.integers(0, 3),
+        st.dictionaries(st.text(max_size=2), st.lists(st.floats(-1, 1), max_size=3), max_size=3),
+    )
+)
+def test_an_interval_lies_around_values_that_exist(
+    values: dict[int, dict[str, list[float]]],
+) -> None:
     found = bootstrap(values, resamples=20)
     known = [one for days in values.values() for day in days.values() for one in day]
     if not known:
@@ -58,10 +84,18 @@ def test_pairs_are_taken_question_by_question_and_only_where_both_answered() -> 
 
 def test_pairing_makes_the_difference_of_two_conditions_better_known() -> None:
     rng = Random(3)
-    luck = {(seed, f"d{day}", f"r{at}"): rng.random() for seed in range(4) for day in range(15) for at in range(6)}
+    luck = {
+        (seed, f"d{day}", f"r{at}"): rng.random()
+        for seed in range(4)
+        for day in range(15)
+        for at in range(6)
+    }
     base = {place: float(drawn < 0.4) for place, drawn in luck.items()}
     better = {place: float(drawn < 0.5) for place, drawn in luck.items()}
-    paired, alone = bootstrap(pair(better, base), resamples=300), bootstrap(nest(better.items()), resamples=300)
+    paired, alone = (
+        bootstrap(pair(better, base), resamples=300),
+        bootstrap(nest(better.items()), resamples=300),
+    )
     assert paired is not None
     assert alone is not None
     assert paired.low > 0.0

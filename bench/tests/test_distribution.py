@@ -15,9 +15,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def wheel_files(project: Path, out: Path) -> list[str]:
     """What is in the project's wheel."""
-    pytest.importorskip("hatchling", reason="building wheels needs hatchling, which `make install` installs for the tests")
+    pytest.importorskip(
+        "hatchling",
+        reason="building wheels needs hatchling, which `make install` installs for the tests",
+    )
     code = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True, env={**os.environ})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ},
+    )
     return zipfile.ZipFile(out / done.stdout.split()[-1]).namelist()
 
 
@@ -29,9 +39,15 @@ def test_the_products_wheel_has_no_benchmark_in_it(tmp_path: Path) -> None:
 
 def test_the_benchmarks_wheel_adds_the_command_and_has_its_data(tmp_path: Path) -> None:
     files = wheel_files(ROOT / "bench", tmp_path)
-    assert {"metaclaw_bench/cli.py", "metaclaw_bench/defects.json", "metaclaw_bench/report/style.css"} <= set(files)
+    assert {
+        "metaclaw_bench/cli.py",
+        "metaclaw_bench/defects.json",
+        "metaclaw_bench/report/style.css",
+    } <= set(files)
     assert not [name for name in files if name.startswith(("metaclaw/", "tests"))]
-    entry_points = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text())["project"]["entry-points"]
+    entry_points = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
     assert entry_points == {"metaclaw.commands": {"bench": "metaclaw_bench.cli:bench"}}
 
 

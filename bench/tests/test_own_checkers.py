@@ -31,7 +31,12 @@ def exits(folder: Path, name: str, calls: list[list[str]]) -> list[int]:
     """How the checker ends, for each of the calls."""
     cases = [[str(OWN_CHECKERS / f"check_{name}.py"), *call] for call in calls]
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER], cwd=folder, input=json.dumps(cases), capture_output=True, text=True, check=True
+        [sys.executable, "-c", DRIVER],
+        cwd=folder,
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     codes: list[int] = json.loads(done.stdout)
     return codes
@@ -49,7 +54,12 @@ def put(folder: Path, contents: dict[str, str]) -> None:
 
 
 def test_times_are_full_and_have_the_offset(tmp_path: Path) -> None:
-    good = {"at": TIME, "fraction": "2026-03-16T09:30:00.5+08:00", "deep": {"er": TIME}, "all": [{"at": TIME}, {"at": TIME}]}
+    good = {
+        "at": TIME,
+        "fraction": "2026-03-16T09:30:00.5+08:00",
+        "deep": {"er": TIME},
+        "all": [{"at": TIME}, {"at": TIME}],
+    }
     bad: dict[str, object] = {
         "day": "2026-03-16",
         "utc": "2026-03-16T09:30:00Z",
@@ -59,14 +69,32 @@ def test_times_are_full_and_have_the_offset(tmp_path: Path) -> None:
         "lacks": [{}],
     }
     put(
-        tmp_path, {"good.json": json.dumps(good), "bad.json": json.dumps(bad), "no.json": "{", "list.json": f'[{{"at": "{TIME}"}}]'}
+        tmp_path,
+        {
+            "good.json": json.dumps(good),
+            "bad.json": json.dumps(bad),
+            "no.json": "{",
+            "list.json": f'[{{"at": "{TIME}"}}]',
+        },
     )
     expect(
         tmp_path,
         "iso8601",
         [
             (["good.json", "at", "fraction", "deep.er", "all[].at"], 0),
-            *((["bad.json", field], 1) for field in ("day", "utc", "none", "number", "all[].at", "lacks[].at", "absent", "day.x")),
+            *(
+                (["bad.json", field], 1)
+                for field in (
+                    "day",
+                    "utc",
+                    "none",
+                    "number",
+                    "all[].at",
+                    "lacks[].at",
+                    "absent",
+                    "day.x",
+                )
+            ),
             (["no.json", "at"], 1),
             (["absent.json", "at"], 1),
             (["list.json", "at"], 1),
@@ -103,7 +131,14 @@ def test_names_are_counted_by_their_form_alone(tmp_path: Path) -> None:
         tmp_path,
         {
             f"d/{name}": ""
-            for name in ("20260316_a.md", "99999999_b_2.md", "20260316_A.md", "2026_c.md", "20260316_1.md", "20260316_j.json")
+            for name in (
+                "20260316_a.md",
+                "99999999_b_2.md",
+                "20260316_A.md",
+                "2026_c.md",
+                "20260316_1.md",
+                "20260316_j.json",
+            )
         },
     )
     expect(
@@ -152,20 +187,36 @@ LINES = f"created_at: {TIME}\nauthor: somebody\nstatus: done"
         ),
         (
             "x.py",
-            [f'"""What.\n\nMeta:\n  {LINES}\n"""\n', f'x = 1\n"""Meta:\n{LINES.replace("done", "anything")}"""'],
-            [f"'''Meta:\n{LINES}\n'''\n", f'"""What.\n\n{LINES}\n"""\n', f'"""Meta:\n\n{LINES}\n"""\n'],
+            [
+                f'"""What.\n\nMeta:\n  {LINES}\n"""\n',
+                f'x = 1\n"""Meta:\n{LINES.replace("done", "anything")}"""',
+            ],
+            [
+                f"'''Meta:\n{LINES}\n'''\n",
+                f'"""What.\n\n{LINES}\n"""\n',
+                f'"""Meta:\n\n{LINES}\n"""\n',
+            ],
         ),
         (
             "x.csv",
             [f"# meta: created_at={TIME} author=a status=anything\nh\n"],
-            [f"h\n# meta: created_at={TIME} author=a status=done\n", f"# meta: created_at={TIME}, author=a, status=done\n", ""],
+            [
+                f"h\n# meta: created_at={TIME} author=a status=done\n",
+                f"# meta: created_at={TIME}, author=a, status=done\n",
+                "",
+            ],
         ),
         ("x.yaml", [], [LINES]),
     ],
 )
-def test_metadata_are_told_in_the_way_of_each_kind_of_file(tmp_path: Path, name: str, good: list[str], bad: list[str]) -> None:
+def test_metadata_are_told_in_the_way_of_each_kind_of_file(
+    tmp_path: Path, name: str, good: list[str], bad: list[str]
+) -> None:
     put(tmp_path, {f"{number}/{name}": text for number, text in enumerate([*good, *bad])})
-    table = [([f"{number}/{name}"], 0 if number < len(good) else 1) for number in range(len(good) + len(bad))]
+    table = [
+        ([f"{number}/{name}"], 0 if number < len(good) else 1)
+        for number in range(len(good) + len(bad))
+    ]
     expect(tmp_path, "metadata", table)
 
 

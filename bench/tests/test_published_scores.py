@@ -9,9 +9,34 @@ from hypothesis import strategies as st
 from bench.tests.small_benchmark import choice, files, write
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.data import read_benchmark
-from metaclaw_bench.questions import KEEP_IN_MIND, Benchmark, ChoiceCheck, Feedback, FileCheck, Round
-from metaclaw_bench.scoring import NO_BOX, RoundScore, boxed, comment, message, score_broken, score_choice, score_files
-from metaclaw_bench.totals import Rate, first_seen, forgetting, forward_transfer, per_day, per_tag, rolling, totals
+from metaclaw_bench.questions import (
+    KEEP_IN_MIND,
+    Benchmark,
+    ChoiceCheck,
+    Feedback,
+    FileCheck,
+    Round,
+)
+from metaclaw_bench.scoring import (
+    NO_BOX,
+    RoundScore,
+    boxed,
+    comment,
+    message,
+    score_broken,
+    score_choice,
+    score_files,
+)
+from metaclaw_bench.totals import (
+    Rate,
+    first_seen,
+    forgetting,
+    forward_transfer,
+    per_day,
+    per_tag,
+    rolling,
+    totals,
+)
 
 FOUR = ChoiceCheck(("A", "B", "C", "D"), frozenset("AC"))
 
@@ -42,7 +67,15 @@ def test_only_the_first_box_counts_and_every_letter_in_it(answer: str, letters: 
 
 @pytest.mark.parametrize(
     ("ticked", "score"),
-    [("AC", 1.0), ("A", 0.75), ("ABC", 0.75), ("BD", 0.0), ("ABCD", 0.5), ("ACZ", 0.75), ("ABCDEFGHIJKLMNOPQRSTUVWXYZ", -5.0)],
+    [
+        ("AC", 1.0),
+        ("A", 0.75),
+        ("ABC", 0.75),
+        ("BD", 0.0),
+        ("ABCD", 0.5),
+        ("ACZ", 0.75),
+        ("ABCDEFGHIJKLMNOPQRSTUVWXYZ", -5.0),
+    ],
 )
 def test_credit_is_partial_and_has_no_floor(ticked: str, score: float) -> None:
     assert score_choice("d", "r", FOUR, rf"\bbox{{{ticked}}}").score == score
@@ -58,10 +91,14 @@ letters = st.sets(st.sampled_from("ABCDEFGHXYZ"), min_size=1)
 
 
 @given(st.integers(1, 8), st.data(), letters)
-def test_the_score_is_one_less_the_share_of_wrong_letters(count: int, data: st.DataObject, ticked: set[str]) -> None:
+def test_the_score_is_one_less_the_share_of_wrong_letters(
+    count: int, data: st.DataObject, ticked: set[str]
+) -> None:
     options = "ABCDEFGH"[:count]
     right = data.draw(st.sets(st.sampled_from(options), min_size=1))
-    scored = score_choice("d", "r", ChoiceCheck(tuple(options), frozenset(right)), rf"\bbox{{{','.join(ticked)}}}")
+    scored = score_choice(
+        "d", "r", ChoiceCheck(tuple(options), frozenset(right)), rf"\bbox{{{','.join(ticked)}}}"
+    )
     wrong = sum((letter in ticked) != (letter in right) for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     assert scored.score == 1 - wrong / count
     assert scored.passed == scored.exact == (wrong == 0) == (scored.score == 1)
@@ -76,10 +113,17 @@ def test_ticking_the_complement_is_worth_nothing(right: set[str]) -> None:
     options = tuple("ABCDEFGHXYZ")
     rest = set(options) - right
     if rest:
-        assert score_choice("d", "r", ChoiceCheck(options, frozenset(right)), rf"\bbox{{{''.join(rest)}}}").score == 0
+        assert (
+            score_choice(
+                "d", "r", ChoiceCheck(options, frozenset(right)), rf"\bbox{{{''.join(rest)}}}"
+            ).score
+            == 0
+        )
 
 
-ASKED = Round("r1", "Which?", FOUR, Feedback("Right.", options={"A": "yes", "B": "no", "C": "yes too"}))
+ASKED = Round(
+    "r1", "Which?", FOUR, Feedback("Right.", options={"A": "yes", "B": "no", "C": "yes too"})
+)
 
 
 def test_the_comment_names_what_was_missed_and_then_what_was_wrong() -> None:
@@ -96,7 +140,8 @@ def test_the_comment_on_a_right_answer_is_its_own_and_on_none_a_note() -> None:
     assert comment(ASKED, r"\bbox{AC}", passed=True) == "Right."
     assert comment(ASKED, "no idea", passed=False) == NO_BOX
     assert NO_BOX.startswith(
-        r"Note: your previous response did not include a \bbox{X} answer (e.g. \bbox{A} for a single option, or \bbox{A,B}"
+        r"Note: your previous response did not include a \bbox{X} answer (e.g. \bbox{A} for a"
+        r" single option, or \bbox{A,B}"
     )
 
 
@@ -104,7 +149,10 @@ def test_the_comment_on_files_is_what_the_data_says() -> None:
     asked = Round("r1", "Make it.", FileCheck("true"), Feedback("Good.", "Not so."))
     assert comment(asked, "", passed=True) == "Good."
     assert comment(asked, "", passed=False) == f"Not so.\n{KEEP_IN_MIND}"
-    assert comment(Round("r1", "Make it.", FileCheck("true"), Feedback("Good.")), "", passed=False) == ""
+    assert (
+        comment(Round("r1", "Make it.", FileCheck("true"), Feedback("Good.")), "", passed=False)
+        == ""
+    )
 
 
 def test_a_message_carries_the_last_comment_before_its_question() -> None:
@@ -115,13 +163,25 @@ def test_a_message_carries_the_last_comment_before_its_question() -> None:
 
 @pytest.fixture
 def benchmark(tmp_path: Path) -> Benchmark:
-    days = {f"day{number}": [choice("r1", "ABCD", "AC"), files("r2", "true"), files("r3", "true")] for number in range(1, 5)}
-    tags = {"day1": ["times"], "day2": ["times"], "day3": ["times", "names"], "day4": ["times", "names"]}
+    days = {
+        f"day{number}": [choice("r1", "ABCD", "AC"), files("r2", "true"), files("r3", "true")]
+        for number in range(1, 5)
+    }
+    tags = {
+        "day1": ["times"],
+        "day2": ["times"],
+        "day3": ["times", "names"],
+        "day4": ["times", "names"],
+    }
     return read_benchmark(write(tmp_path, days, tags))
 
 
 def perfect(day: str) -> list[RoundScore]:
-    return [score_choice(day, "r1", FOUR, r"\bbox{A,C}"), score_files(day, "r2", True), score_files(day, "r3", True)]
+    return [
+        score_choice(day, "r1", FOUR, r"\bbox{A,C}"),
+        score_files(day, "r2", True),
+        score_files(day, "r3", True),
+    ]
 
 
 def test_a_round_that_never_ran_stays_in_the_denominator(benchmark: Benchmark) -> None:
@@ -178,7 +238,9 @@ def test_forward_transfer_looks_at_the_first_rounds_of_a_rule_only(benchmark: Be
     by_day = first_seen(benchmark)
     assert by_day == {("day3", "r1"), ("day3", "r2"), ("day3", "r3")}
     assert forward_transfer(perfect("day3"), perfect("day4"), by_day) == 1
-    by_round = first_seen(benchmark, {("day1", "r2"): ["a"], ("day2", "r2"): ["a", "b"], ("day4", "r3"): ["b"]})
+    by_round = first_seen(
+        benchmark, {("day1", "r2"): ["a"], ("day2", "r2"): ["a", "b"], ("day4", "r3"): ["b"]}
+    )
     assert by_round == {("day2", "r2")}
     assert forward_transfer([], perfect("day2"), by_round) == -1
     assert forward_transfer([], [], []) is None

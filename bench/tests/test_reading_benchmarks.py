@@ -1,4 +1,6 @@
-"""Reading a benchmark in the published layout, wherever its copy lies, and refusing loudly what cannot be used."""
+"""Reading a benchmark in the published layout, wherever its copy lies, and refusing loudly what
+cannot be used.
+"""
 
 import json
 import shutil
@@ -17,7 +19,10 @@ from metaclaw_bench.workspaces import lay_out
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    rounds = [choice("r1", "ABCD", "AC"), files("r2", "python scripts/check_backup.py day1/notes.txt", timeout=5)]
+    rounds = [
+        choice("r1", "ABCD", "AC"),
+        files("r2", "python scripts/check_backup.py day1/notes.txt", timeout=5),
+    ]
     return write(tmp_path / "here" / "small", {"day1": rounds, "day2": [choice("r1", "AB", "B")]})
 
 
@@ -26,21 +31,34 @@ def test_days_come_in_the_order_of_the_index_with_their_transcripts_and_checks(r
     first = benchmark.days[0]
     assert [day.id for day in benchmark.days] == ["day1", "day2"]
     assert benchmark.rounds == 3
-    assert first.opening == (Said("user", "Good morning, it is day1."), Said("assistant", "Good morning."))
+    assert first.opening == (
+        Said("user", "Good morning, it is day1."),
+        Said("assistant", "Good morning."),
+    )
     assert first.rounds[0].check == ChoiceCheck(("A", "B", "C", "D"), frozenset("AC"))
-    assert first.rounds[1].check == FileCheck("python scripts/check_backup.py day1/notes.txt", 0, 5.0)
+    assert first.rounds[1].check == FileCheck(
+        "python scripts/check_backup.py day1/notes.txt", 0, 5.0
+    )
     assert first.tags == ("arc A", "times")
     assert first.session == "day1_s"
 
 
-def test_a_workspace_holds_what_all_share_and_nothing_of_another_day(root: Path, tmp_path: Path) -> None:
+def test_a_workspace_holds_what_all_share_and_nothing_of_another_day(
+    root: Path, tmp_path: Path
+) -> None:
     benchmark = read_benchmark(root)
     lay_out(benchmark, benchmark.days[0], tmp_path / "w")
-    found = sorted(str(path.relative_to(tmp_path / "w")) for path in (tmp_path / "w").rglob("*") if path.is_file())
+    found = sorted(
+        str(path.relative_to(tmp_path / "w"))
+        for path in (tmp_path / "w").rglob("*")
+        if path.is_file()
+    )
     assert found == ["SOUL.md", "common/list.txt", "day1/notes.txt"]
 
 
-def test_files_that_may_only_be_read_become_files_that_may_be_written(root: Path, tmp_path: Path) -> None:
+def test_files_that_may_only_be_read_become_files_that_may_be_written(
+    root: Path, tmp_path: Path
+) -> None:
     notes = root / "workspaces/shared/day1/notes.txt"
     notes.chmod(0o444)
     notes.parent.chmod(0o555)
@@ -106,20 +124,37 @@ def with_eval(record: Record, **more: object) -> Record:
 @pytest.mark.parametrize(
     ("record", "word"),
     [
-        (changed(choice("r1", "AB", "A"), update=[{"type": "workspace", "action": "new"}]), r"\(r1\): update: .*not supported"),
+        (
+            changed(choice("r1", "AB", "A"), update=[{"type": "workspace", "action": "new"}]),
+            r"\(r1\): update: .*not supported",
+        ),
         (with_eval(choice("r1", "AB", "A"), options={}), "eval.options: none"),
-        (with_eval(choice("r1", "AB", "A"), options={"AB": "both"}), "eval.options: AB cannot be ticked"),
-        (with_eval(choice("r1", "AB", "A"), answer=["Q"]), "eval.answer: Q is not among the options"),
+        (
+            with_eval(choice("r1", "AB", "A"), options={"AB": "both"}),
+            "eval.options: AB cannot be ticked",
+        ),
+        (
+            with_eval(choice("r1", "AB", "A"), answer=["Q"]),
+            "eval.answer: Q is not among the options",
+        ),
         (with_eval(choice("r1", "AB", "A"), answer=[]), "eval.answer: nothing"),
-        (with_eval(choice("r1", "AB", "A"), answer=7), r"got `int` - at `\$.rounds\[0\].eval.answer`"),
+        (
+            with_eval(choice("r1", "AB", "A"), answer=7),
+            r"got `int` - at `\$.rounds\[0\].eval.answer`",
+        ),
         (with_eval(files("r1", "true"), command=" "), "eval.command: empty"),
         (with_eval(files("r1", "true"), timeout=0), "eval.timeout"),
-        (with_eval(files("r1", "true"), expect_stdout="(", expect_stdout_regex=True), "eval.expect_stdout: not a regular"),
+        (
+            with_eval(files("r1", "true"), expect_stdout="(", expect_stdout_regex=True),
+            "eval.expect_stdout: not a regular",
+        ),
         (changed(files("r1", "true"), type="essay"), r"rounds\[0\].type"),
         (changed(files("r1", "true"), question=None), r"rounds\[0\].question"),
     ],
 )
-def test_a_round_that_cannot_be_used_is_named_with_its_file_and_field(tmp_path: Path, record: Record, word: str) -> None:
+def test_a_round_that_cannot_be_used_is_named_with_its_file_and_field(
+    tmp_path: Path, record: Record, word: str
+) -> None:
     write(tmp_path, {"day1": [record]})
     with pytest.raises(ConfigError, match=word) as caught:
         read_benchmark(tmp_path)
@@ -144,15 +179,31 @@ def test_a_missing_or_broken_transcript_is_named(root: Path) -> None:
 
 def test_what_the_published_runner_supports_beyond_its_data_is_read(tmp_path: Path) -> None:
     write(
-        tmp_path, {"day1": [files("r1", "echo x7", expect_exit=3, timeout=2.5, expect_stdout="x[0-9]", expect_stdout_regex=True)]}
+        tmp_path,
+        {
+            "day1": [
+                files(
+                    "r1",
+                    "echo x7",
+                    expect_exit=3,
+                    timeout=2.5,
+                    expect_stdout="x[0-9]",
+                    expect_stdout_regex=True,
+                )
+            ]
+        },
     )
-    assert read_benchmark(tmp_path).days[0].rounds[0].check == FileCheck("echo x7", 3, 2.5, "x[0-9]", is_regex=True)
+    assert read_benchmark(tmp_path).days[0].rounds[0].check == FileCheck(
+        "echo x7", 3, 2.5, "x[0-9]", is_regex=True
+    )
 
 
 def test_the_digest_is_what_the_documented_command_prints_and_feels_every_byte(root: Path) -> None:
     (root / "link").symlink_to(root / "all_tests.json")
     command = "find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum"
-    printed = subprocess.run(["/bin/sh", "-c", command], cwd=root, capture_output=True, text=True, check=True).stdout.split()[0]
+    printed = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=root, capture_output=True, text=True, check=True
+    ).stdout.split()[0]
     before = digest(root)
     assert before == printed
     (root / "eval/day1/questions.json").write_text(" ")
@@ -162,13 +213,24 @@ def test_the_digest_is_what_the_documented_command_prints_and_feels_every_byte(r
 def test_the_public_days_are_read_whole(shared: Path) -> None:
     folder = shared / "bench" / "metaclaw-bench"
     if not folder.is_dir():
-        pytest.skip(f"no public benchmark at {folder}: set METACLAW_SHARED to a folder that holds bench/metaclaw-bench")
+        pytest.skip(
+            f"no public benchmark at {folder}: set METACLAW_SHARED to a folder that holds"
+            " bench/metaclaw-bench"
+        )
     before = digest(folder)
     benchmark = read_benchmark(folder)
     index = json.loads((folder / "all_tests.json").read_text())
     assert [day.id for day in benchmark.days] == [day["id"] for day in index["test"]]
     kinds = Counter(type(asked.check).__name__ for day in benchmark.days for asked in day.rounds)
     assert kinds == {"FileCheck": 80, "ChoiceCheck": 49}
-    assert all([said.role for said in day.opening] == ["user", "assistant"] for day in benchmark.days)
-    assert sorted(benchmark.shared) == ["AGENTS.md", "IDENTITY.md", "SOUL.md", "TOOLS.md", "USER.md"]
+    assert all(
+        [said.role for said in day.opening] == ["user", "assistant"] for day in benchmark.days
+    )
+    assert sorted(benchmark.shared) == [
+        "AGENTS.md",
+        "IDENTITY.md",
+        "SOUL.md",
+        "TOOLS.md",
+        "USER.md",
+    ]
     assert digest(folder) == before

@@ -1,4 +1,6 @@
-"""Records of runs: written whole, read back the same, bad lines named, simulated and real never together."""
+"""Records of runs: written whole, read back the same, bad lines named, simulated and real never
+together.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,14 @@ from metaclaw_bench.records import (
 )
 
 
-def round_record(*, simulated: bool = True, score: float = 1.0, tail: str = "", run: str = "one", name: str = "r1") -> RoundRecord:
+def round_record(
+    *,
+    simulated: bool = True,
+    score: float = 1.0,
+    tail: str = "",
+    run: str = "one",
+    name: str = "r1",
+) -> RoundRecord:
     return RoundRecord(
         run=run,
         benchmark="tiny",
@@ -60,11 +69,21 @@ def event_record() -> EventRecord:
 
 
 def plan_record() -> PlanRecord:
-    return PlanRecord(run="one", benchmark="tiny", condition="full", seed=3, simulated=True, stream=4, words="settings")
+    return PlanRecord(
+        run="one",
+        benchmark="tiny",
+        condition="full",
+        seed=3,
+        simulated=True,
+        stream=4,
+        words="settings",
+    )
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=50))
-def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, score: float, tail: str) -> None:
+def test_what_is_written_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, score: float, tail: str
+) -> None:
     path = tmp_path_factory.mktemp("records") / "rounds.jsonl"
     tail = tail.encode("utf-8", "replace").decode()
     records: list[Record] = [plan_record(), round_record(score=score, tail=tail), event_record()]
@@ -78,7 +97,9 @@ def test_a_whole_file_is_there_at_once_and_leaves_nothing_beside_it(tmp_path: Pa
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["rounds.jsonl"]
 
 
-def test_a_line_cut_by_an_interruption_is_not_read_and_the_next_run_mends_it(tmp_path: Path) -> None:
+def test_a_line_cut_by_an_interruption_is_not_read_and_the_next_run_mends_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "rounds.jsonl"
     write_records(path, [plan_record()])
     with path.open("ab") as file:
@@ -89,13 +110,18 @@ def test_a_line_cut_by_an_interruption_is_not_read_and_the_next_run_mends_it(tmp
     assert read_records(path) == [plan_record(), event_record()]
 
 
-@pytest.mark.parametrize("line", ["not json", '{"type":"round"}', '{"type":"unheard of"}', "[1]", '{"type":"plan","run":3}'])
+@pytest.mark.parametrize(
+    "line",
+    ["not json", '{"type":"round"}', '{"type":"unheard of"}', "[1]", '{"type":"plan","run":3}'],
+)
 def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "rounds.jsonl"
     write_records(path, [plan_record()])
     with path.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    with pytest.raises(RecordError, match=r"rounds\.jsonl, line 2: .*name the folder given as --out"):
+    with pytest.raises(
+        RecordError, match=r"rounds\.jsonl, line 2: .*name the folder given as --out"
+    ):
         read_records(path)
 
 

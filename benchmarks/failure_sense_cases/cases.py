@@ -55,7 +55,9 @@ class OtherRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CaseRow(msgspec.Struct, forbid_unknown_fields=True):
-    """One labelled turn. `expect` names the detectors that ought to speak; `why` defends the label."""
+    """One labelled turn. `expect` names the detectors that ought to speak; `why` defends the
+    label.
+    """
 
     id: str
     family: str

@@ -1,9 +1,9 @@
-"""Fits the weights of the sense of failure on training turns: logistic regression around beliefs, tempered on left-out families.
+"""Fits the weights of the sense of failure on training turns: logistic regression around beliefs,
+tempered on left-out families.
 
-Each weight is drawn towards what its author believed before any turn was seen, so that a signal that few turns show keeps a sane
-weight. `scale` is then fitted to predictions for families that were left out, so that stated probabilities hold for kinds of turns
-that were never seen.
-"""
+Each weight is drawn towards what its author believed before any turn was seen, so that a signal
+that few turns show keeps a sane weight. `scale` is then fitted to predictions for families that
+were left out, so that stated probabilities hold for kinds of turns that were never seen."""
 
 import math
 from collections.abc import Sequence
@@ -81,7 +81,9 @@ BELIEFS: dict[str, float] = {
     "progress.answer": -2.0,
     "progress.expected": -2.0,
 }
-"""Log-odds of failure that each signal was believed to carry, before any labelled turn was looked at. 0 for a signal not listed."""
+"""Log-odds of failure that each signal was believed to carry, before any labelled turn was looked
+at. 0 for a signal not listed.
+"""
 
 _SPREAD = 1.0  # how far a weight may stray from its belief at the price of one nat
 _STEPS, _RATE = 400, 0.05
@@ -91,7 +93,13 @@ Row = tuple[frozenset[str], bool]
 
 def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
     """Fit on all families and write the result."""
-    rows = [(frozenset(signal.detector for signal in detect(case.step, case.later, fitted=None)), case.failed) for case in cases]
+    rows = [
+        (
+            frozenset(signal.detector for signal in detect(case.step, case.later, fitted=None)),
+            case.failed,
+        )
+        for case in cases
+    ]
     families = [case.row.family for case in cases]
     scale = _temper(_left_out(rows, families))
     bias, signals = _regress(rows)
@@ -99,7 +107,8 @@ def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
         round(bias, 3),
         round(scale, 3),
         {name: round(weight, 3) for name, weight in signals.items()},
-        f"{len(cases)} turns of {len(set(families))} families, {sum(case.failed for case in cases)} of them failures",
+        f"{len(cases)} turns of {len(set(families))} families, {sum(case.failed for case in cases)}"
+        " of them failures",
     )
     path.write_bytes(msgspec.json.format(msgspec.json.encode(weights), indent=2) + b"\n")
     return weights
@@ -107,14 +116,18 @@ def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
 
 def _regress(rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
     """Gradient descent (Adam) on the log-loss with a Gaussian prior around the beliefs."""
-    beliefs = BELIEFS | dict.fromkeys(sorted({name for found, _ in rows for name in found} - BELIEFS.keys()), 0.0)
+    beliefs = BELIEFS | dict.fromkeys(
+        sorted({name for found, _ in rows for name in found} - BELIEFS.keys()), 0.0
+    )
     names = list(beliefs)
     place = {name: index + 1 for index, name in enumerate(names)}
     shown = [([0, *(place[name] for name in found)], failed) for found, failed in rows]
     start = [0.0, *beliefs.values()]
     weights, first, second = start[:], [0.0] * len(start), [0.0] * len(start)
     for step in range(1, _STEPS + 1):
-        slope = [(weight - belief) / _SPREAD**2 for weight, belief in zip(weights, start, strict=True)]
+        slope = [
+            (weight - belief) / _SPREAD**2 for weight, belief in zip(weights, start, strict=True)
+        ]
         slope[0] = 0.0
         for places, failed in shown:
             error = sigmoid(sum(weights[at] for at in places)) - failed
@@ -134,7 +147,9 @@ def _left_out(rows: Sequence[Row], families: Sequence[str]) -> list[tuple[float,
     found = []
     for fold in range(_FOLDS):
         outside = set(order[fold::_FOLDS])
-        bias, weights = _regress([row for row, family in zip(rows, families, strict=True) if family not in outside])
+        bias, weights = _regress(
+            [row for row, family in zip(rows, families, strict=True) if family not in outside]
+        )
         for (names, failed), family in zip(rows, families, strict=True):
             if family in outside:
                 found.append((bias + sum(weights.get(name, 0.0) for name in names), failed))
@@ -147,4 +162,7 @@ def _temper(scored: Sequence[tuple[float, bool]]) -> float:
 
 
 def _log_loss(scored: Sequence[tuple[float, bool]], scale: float) -> float:
-    return sum(math.log1p(math.exp(-scale * value if failed else scale * value)) for value, failed in scored)
+    return sum(
+        math.log1p(math.exp(-scale * value if failed else scale * value))
+        for value, failed in scored
+    )

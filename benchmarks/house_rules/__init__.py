@@ -1,1 +1,3 @@
-"""Does it learn, for real? Tasks that need a house rule, the embedded model, and four conditions side by side."""
+"""Does it learn, for real? Tasks that need a house rule, the embedded model, and four conditions
+side by side.
+"""

@@ -32,19 +32,31 @@ def course_of(name: str, rules: Sequence[Rule]) -> Course:
     def tasks(split: Split, seed: int, count: int) -> list[Task]:
         return make_tasks(rules, split, seed, count * len(rules))
 
-    return Course(name, tuple(rule.name for rule in rules), {rule.skill: rule.skill_file for rule in rules}, tasks)
+    return Course(
+        name,
+        tuple(rule.name for rule in rules),
+        {rule.skill: rule.skill_file for rule in rules},
+        tasks,
+    )
 
 
 def read_course(folder: Path) -> Course:
-    """A rule from a folder with three files: SKILL.md; chats.txt, a question in each line; questions.jsonl, held-out questions
-    as {"ask": …, "answer": …}."""
+    """A rule from a folder with three files: SKILL.md; chats.txt, a question in each line;
+    questions.jsonl, held-out questions as {"ask": …, "answer": …}."""
     name, skill = folder.name, (folder / "SKILL.md").read_text(encoding="utf-8")
     stated = re.search(r"^name: *(\S+)$", skill, re.MULTILINE)
     if stated is None:
         raise ValueError(f"{folder / 'SKILL.md'} states no name")
-    chats = [Task(name, line, "") for line in (folder / "chats.txt").read_text(encoding="utf-8").splitlines() if line.strip()]
+    chats = [
+        Task(name, line, "")
+        for line in (folder / "chats.txt").read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    ]
     lines = (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    questions = [Task(name, item["ask"], item["answer"]) for item in map(json.loads, filter(str.strip, lines))]
+    questions = [
+        Task(name, item["ask"], item["answer"])
+        for item in map(json.loads, filter(str.strip, lines))
+    ]
 
     def tasks(split: Split, seed: int, count: int) -> list[Task]:
         given = chats if split is Split.TRAIN else questions

@@ -1,7 +1,8 @@
-"""One run: a program of its own, a person's chats, `policy train`, and held-out questions through the proxy.
+"""One run: a program of its own, a person's chats, `policy train`, and held-out questions through
+the proxy.
 
-Nothing here trains, rewards or judges: that is the program's. Every fact that is learned from outside is a record.
-"""
+Nothing here trains, rewards or judges: that is the program's. Every fact that is learned from
+outside is a record."""
 
 import json
 import time
@@ -37,7 +38,9 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Numbers of a run. `chats` and `questions` are for each rule; `sets` are `section.key=value` for `metaclaw start --set`."""
+    """Numbers of a run. `chats` and `questions` are for each rule; `sets` are `section.key=value`
+    for `metaclaw start --set`.
+    """
 
     chats: int = 160
     questions: int = 40
@@ -70,7 +73,15 @@ Sink = Callable[[Mapping[str, object]], None]
 class Run:
     """One course under one condition with one seed."""
 
-    def __init__(self, course: Course, condition: Condition, seed: int, settings: Settings, machine: Machine, write: Sink) -> None:
+    def __init__(
+        self,
+        course: Course,
+        condition: Condition,
+        seed: int,
+        settings: Settings,
+        machine: Machine,
+        write: Sink,
+    ) -> None:
         self._course, self._condition, self._seed = course, condition, seed
         self._settings, self._machine, self._write = settings, machine, write
         self._began = time.monotonic()
@@ -102,10 +113,17 @@ class Run:
         tasks = self._course.tasks(Split.TRAIN, self._seed, settings.chats)
         began = time.monotonic()
         answered = self._ask(program, tasks, temperature=1.0)
-        self._tell("chats", seconds=time.monotonic() - began, **_summary(answered), exact=self._exact(answered))
+        self._tell(
+            "chats",
+            seconds=time.monotonic() - began,
+            **_summary(answered),
+            exact=self._exact(answered),
+        )
         settle(program, 60 * settings.minutes)
         done = program.command("policy", "train", "--json")
-        self._tell("train", status=done.returncode, said=_json(done.stdout), errors=done.stderr[-2000:])
+        self._tell(
+            "train", status=done.returncode, said=_json(done.stdout), errors=done.stderr[-2000:]
+        )
         began = time.monotonic()
         is_over = wait_until_judged(program, self._began + 60 * settings.minutes, self._tell)
         versions = program.get("/api/policy?limit=100")["versions"]
@@ -133,8 +151,13 @@ class Run:
             "end",
             seconds=time.monotonic() - began,
             total_s=time.monotonic() - self._began,
-            by_rule={rule: _share([one for one in answered if one.task.rule == rule]) for rule in self._course.rules},
-            decision=None if decision is None else {key: decision.get(key) for key in ("version", "state", "steps", "note")},
+            by_rule={
+                rule: _share([one for one in answered if one.task.rule == rule])
+                for rule in self._course.rules
+            },
+            decision=None
+            if decision is None
+            else {key: decision.get(key) for key in ("version", "state", "steps", "note")},
             **_summary(answered),
             exact=_share(answered),
         )
@@ -143,27 +166,52 @@ class Run:
         """The share of chats that are right, or None if nobody knows their right answers."""
         return _share(chats) if self._course.knows_chats else None
 
-    def _ask(self, program: Program, tasks: Sequence[Task], *, temperature: float) -> list[Answered]:
+    def _ask(
+        self, program: Program, tasks: Sequence[Task], *, temperature: float
+    ) -> list[Answered]:
         """Every task in a session of its own, some at once, as agents do."""
         limits = httpx.Limits(max_connections=self._settings.at_once)
-        with httpx.Client(timeout=_ANSWER_S, limits=limits) as http, ThreadPoolExecutor(self._settings.at_once) as pool:
-            return list(pool.map(lambda task: self._ask_one(http, program, task, temperature), tasks))
+        with (
+            httpx.Client(timeout=_ANSWER_S, limits=limits) as http,
+            ThreadPoolExecutor(self._settings.at_once) as pool,
+        ):
+            return list(
+                pool.map(lambda task: self._ask_one(http, program, task, temperature), tasks)
+            )
 
-    def _ask_one(self, http: httpx.Client, program: Program, task: Task, temperature: float) -> Answered:
+    def _ask_one(
+        self, http: httpx.Client, program: Program, task: Task, temperature: float
+    ) -> Answered:
         body = {
             "model": "any",
-            "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}],
+            "messages": [
+                {"role": "system", "content": SYSTEM},
+                {"role": "user", "content": task.question},
+            ],
             "max_tokens": self._settings.max_tokens,
             "temperature": temperature,
         }
-        headers = program.auth | {"X-Session-Id": f"{self.name}-{next(self._sessions)}", "X-Session-Done": "true"}
+        headers = program.auth | {
+            "X-Session-Id": f"{self.name}-{next(self._sessions)}",
+            "X-Session-Done": "true",
+        }
         response = http.post(f"{program.url}/v1/chat/completions", json=body, headers=headers)
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"] or "")
-        return Answered(task, text, response.headers.get("x-metaclaw-policy", ""), response.headers.get("x-metaclaw-skills", ""))
+        return Answered(
+            task,
+            text,
+            response.headers.get("x-metaclaw-policy", ""),
+            response.headers.get("x-metaclaw-skills", ""),
+        )
 
     def _tell(self, kind: str, **facts: object) -> None:
-        head = {"kind": kind, "course": self._course.name, "condition": self._condition, "seed": self._seed}
+        head = {
+            "kind": kind,
+            "course": self._course.name,
+            "condition": self._condition,
+            "seed": self._seed,
+        }
         self._write({**head, "at_s": round(time.monotonic() - self._began, 2), **facts})
 
 

@@ -1,4 +1,6 @@
-"""What questions are made of. Each pool is cut once into what is taught and what is only asked at the end."""
+"""What questions are made of. Each pool is cut once into what is taught and what is only asked at
+the end.
+"""
 
 import random
 import tomllib
@@ -13,7 +15,9 @@ Entity = TypeVar("Entity")
 
 _HELD_OUT_SHARE: Final = 0.25
 _CUT: Final = "house rules"
-"""Seed of the cut. It never changes with the seed of a run, so that no run is asked what another one was taught."""
+"""Seed of the cut. It never changes with the seed of a run, so that no run is asked what another
+one was taught.
+"""
 
 
 class Split(StrEnum):
@@ -61,8 +65,12 @@ TICKETS: Final = _cut("tickets", range(1, 2000))
 MINUTES: Final = _cut("minutes of a day", range(24 * 60))
 CENTS: Final = _cut("cents", range(101, 10_000))
 PHONES: Final = _cut("phones", random.Random(_CUT).sample(range(10_000_000, 100_000_000), 3000))
-PAIRS: Final = _cut("pairs of numbers", [(one, two) for one in range(10, 90) for two in range(10, 90)])
+PAIRS: Final = _cut(
+    "pairs of numbers", [(one, two) for one in range(10, 90) for two in range(10, 90)]
+)
 LENGTHS: Final = _cut("lengths", range(11, 1000))
 DATES: Final = _cut("dates", [date(1990, 1, 1) + timedelta(days=day) for day in range(50 * 365)])
 EXTENSIONS: Final = ("pdf", "txt", "csv", "doc", "png", "xml", "html", "zip")
-"""Too few to be cut; so are months, levels and single digits. Every question has an entity that is cut."""
+"""Too few to be cut; so are months, levels and single digits. Every question has an entity that is
+cut.
+"""

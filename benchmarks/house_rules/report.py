@@ -1,4 +1,6 @@
-"""Tables from the records of runs, also of `workdays`: exact answers with intervals over seeds, by rule, and the versions."""
+"""Tables from the records of runs, also of `workdays`: exact answers with intervals over seeds, by
+rule, and the versions.
+"""
 
 import json
 import math
@@ -85,19 +87,42 @@ def _head(*cells: str) -> list[str]:
 
 def _keys(runs: Sequence[Records]) -> list[tuple[str, str]]:
     order = ["base", "baseline", "skills", "full"]
-    return sorted({run.key for run in runs if run.end}, key=lambda key: (key[0], order.index(key[1])))
+    return sorted(
+        {run.key for run in runs if run.end}, key=lambda key: (key[0], order.index(key[1]))
+    )
 
 
 def _conditions(runs: Sequence[Records]) -> str:
-    rows = _head("rules, condition", "seeds", "exact, held out (95 %)", "seed by seed", "serving a trained version", "seconds")
+    rows = _head(
+        "rules, condition",
+        "seeds",
+        "exact, held out (95 %)",
+        "seed by seed",
+        "serving a trained version",
+        "seconds",
+    )
     for key in _keys(runs):
-        ends = sorted(((run.seed, run.end) for run in runs if run.key == key and run.end), key=lambda pair: pair[0])
+        ends = sorted(
+            ((run.seed, run.end) for run in runs if run.key == key and run.end),
+            key=lambda pair: pair[0],
+        )
         exact = [float(end["exact"]) for _, end in ends]
         trained = sum(end["versions"] not in ([], ["0"], [""]) for _, end in ends)
         seconds = statistics.fmean(float(end["total_s"]) for _, end in ends)
         each = ", ".join(f"{100 * value:.1f}" for value in exact)
         seeds = ", ".join(str(seed) for seed, _ in ends)
-        rows.append(_row([f"{key[0]}, {key[1]}", seeds, interval(exact), each, f"{trained} of {len(ends)}", f"{seconds:.0f}"]))
+        rows.append(
+            _row(
+                [
+                    f"{key[0]}, {key[1]}",
+                    seeds,
+                    interval(exact),
+                    each,
+                    f"{trained} of {len(ends)}",
+                    f"{seconds:.0f}",
+                ]
+            )
+        )
     return "\n".join(rows) if len(rows) > 2 else ""
 
 
@@ -106,8 +131,18 @@ def _by_rule(runs: Sequence[Records]) -> str:
     rows = _head("exact by rule", *names)
     for key in _keys(runs):
         ends = [run.end for run in runs if run.key == key and run.end]
-        means = [[float(end["by_rule"][name]) for end in ends if name in end["by_rule"]] for name in names]
-        rows.append(_row([f"{key[0]}, {key[1]}", *(f"{100 * statistics.fmean(mean):.0f} %" if mean else "–" for mean in means)]))
+        means = [
+            [float(end["by_rule"][name]) for end in ends if name in end["by_rule"]]
+            for name in names
+        ]
+        rows.append(
+            _row(
+                [
+                    f"{key[0]}, {key[1]}",
+                    *(f"{100 * statistics.fmean(mean):.0f} %" if mean else "–" for mean in means),
+                ]
+            )
+        )
     return "\n".join(rows) if len(rows) > 2 else ""
 
 
@@ -116,7 +151,9 @@ def _versions(runs: Sequence[Records]) -> str:
     for run in runs:
         for line in sorted(run.of("version"), key=lambda line: int(line["version"])):
             name = f"{run.key[0]}, seed {run.seed}"
-            rows.append(_row([name, line["version"], line["state"], line["steps"], line["note"] or "–"]))
+            rows.append(
+                _row([name, line["version"], line["state"], line["steps"], line["note"] or "–"])
+            )
     return "\n".join(rows) if len(rows) > 2 else ""
 
 

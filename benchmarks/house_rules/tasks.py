@@ -1,4 +1,6 @@
-"""Questions whose answers follow from a rule, made by a seed: thousands of them, and no entity on both sides of the cut."""
+"""Questions whose answers follow from a rule, made by a seed: thousands of them, and no entity on
+both sides of the cut.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -98,21 +100,37 @@ def _make_name(chance: random.Random, split: Split) -> Made:
     question = chance.choice(
         (
             "Give me a filename for a {ext} about {one} and {two}, version {version}.",
-            "I have written a {ext} about {one} and {two}. It is version {version}. What is the filename?",
+            (
+                "I have written a {ext} about {one} and {two}. It is version {version}. What is the"
+                " filename?"
+            ),
             "Which filename has a new {ext} about {one} and {two}, version {version}?",
             "Version {version} of the {ext} about {one} and {two} needs a filename.",
         )
     )
-    return question.format(ext=extension, one=one, two=two, version=version), f"[{one}_{two}].v{version}.{extension}"
+    return (
+        question.format(ext=extension, one=one, two=two, version=version),
+        f"[{one}_{two}].v{version}.{extension}",
+    )
 
 
 def _make_metadata(chance: random.Random, split: Split) -> Made:
-    topic, person, revision = chance.choice(TOPICS.of(split)), chance.choice(PEOPLE.of(split)), chance.randint(1, 9)
+    topic, person, revision = (
+        chance.choice(TOPICS.of(split)),
+        chance.choice(PEOPLE.of(split)),
+        chance.randint(1, 9),
+    )
     question = chance.choice(
         (
             "Write the metadata for a document about {topic} by {person}, revision {revision}.",
-            "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
-            "I need metadata: revision {revision} of a document about {topic}, written by {person}.",
+            (
+                "{person} wrote a document about {topic}. It is revision {revision}. What is its"
+                " metadata?"
+            ),
+            (
+                "I need metadata: revision {revision} of a document about {topic}, written by"
+                " {person}."
+            ),
             "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
         )
     )
@@ -121,7 +139,10 @@ def _make_metadata(chance: random.Random, split: Split) -> Made:
 
 
 def _make_backup(chance: random.Random, split: Split) -> Made:
-    file, number = f"{chance.choice(TOPICS.of(split))}.{chance.choice(EXTENSIONS)}", chance.randint(1, 99)
+    file, number = (
+        f"{chance.choice(TOPICS.of(split))}.{chance.choice(EXTENSIONS)}",
+        chance.randint(1, 99),
+    )
     question = chance.choice(
         (
             "Where does backup {number} of {file} go?",
@@ -144,7 +165,9 @@ def _make_log_line(chance: random.Random, split: Split) -> Made:
             "I need a log line. The {component} has a {level}, {fault}, and the code is {code}.",
         )
     )
-    words = question.format(level=level, component=component, fault=fault, code=code).replace("a error", "an error")
+    words = question.format(level=level, component=component, fault=fault, code=code).replace(
+        "a error", "an error"
+    )
     return words, f"[{_LEVELS[level]}] {component} | {fault} | {code}"
 
 
@@ -198,7 +221,10 @@ def _make_ticket(chance: random.Random, split: Split) -> Made:
             "Which id has ticket {number} from the {quarter} quarter?",
         )
     )
-    return question.format(number=number, quarter=_QUARTERS[quarter - 1]), f"TCK-{number:04d}/q{quarter}"
+    return (
+        question.format(number=number, quarter=_QUARTERS[quarter - 1]),
+        f"TCK-{number:04d}/q{quarter}",
+    )
 
 
 def _make_sum(chance: random.Random, split: Split) -> Made:
@@ -241,20 +267,30 @@ def _make_phone(chance: random.Random, split: Split) -> Made:
 
 
 def _make_price(chance: random.Random, split: Split) -> Made:
-    thing, (euros, cents) = chance.choice(THINGS.of(split)), divmod(chance.choice(CENTS.of(split)), 100)
+    thing, (euros, cents) = (
+        chance.choice(THINGS.of(split)),
+        divmod(chance.choice(CENTS.of(split)), 100),
+    )
     question = chance.choice(
         (
             "The {thing} costs {euros} euros and {cents} cents. Write its price for the catalogue.",
             "Which price has a {thing} of {euros} euros and {cents} cents in the catalogue?",
             "Write {euros} euros and {cents} cents as the price of the {thing} in the catalogue.",
-            "A {thing} is sold for {euros} euros and {cents} cents. What is the price in the catalogue?",
+            (
+                "A {thing} is sold for {euros} euros and {cents} cents. What is the price in the"
+                " catalogue?"
+            ),
         )
     )
     return question.format(thing=thing, euros=euros, cents=cents), f"{euros},{cents:02d} EUR"
 
 
 def _make_measure(chance: random.Random, split: Split) -> Made:
-    thing, number, unit = chance.choice(THINGS.of(split)), chance.choice(LENGTHS.of(split)), chance.choice(tuple(_UNITS))
+    thing, number, unit = (
+        chance.choice(THINGS.of(split)),
+        chance.choice(LENGTHS.of(split)),
+        chance.choice(tuple(_UNITS)),
+    )
     question = chance.choice(
         (
             "The {thing} has {number} {unit}. Write its measure on the label.",

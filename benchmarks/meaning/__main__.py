@@ -2,10 +2,10 @@
 
     python -m benchmarks.meaning [--data FILE] [--sizes 0,500]
 
-`development.json` is the set on which the constants of `domain/skill.py` were chosen, so what it prints is optimistic; `--data`
-takes another file of the same form (that of `benchmarks.reach` will do). Nothing here waits for the 15 ms that a request allows:
-this is about what is found, not how fast.
-"""
+`development.json` is the set on which the constants of `domain/skill.py` were chosen, so what it
+prints is optimistic; `--data` takes another file of the same form (that of `benchmarks.reach` will
+do). Nothing here waits for the 15 ms that a request allows: this is about what is found, not how
+fast."""
 
 import argparse
 import asyncio
@@ -44,12 +44,16 @@ class Figures(NamedTuple):
 
 def make_skill(one: Mapping[str, Any]) -> Skill:
     """A skill of the data set."""
-    return Skill(SkillName(one["name"]), one["trigger"], one["body"], extra={"examples": one["examples"]})
+    return Skill(
+        SkillName(one["name"]), one["trigger"], one["body"], extra={"examples": one["examples"]}
+    )
 
 
 def make_rule(name: str, one: Mapping[str, Any]) -> Skill:
     """A rule of the data set."""
-    return Skill(SkillName(name), one["when"], one.get("text") or one["rule"], extra={"kind": "rule"})
+    return Skill(
+        SkillName(name), one["when"], one.get("text") or one["rule"], extra={"kind": "rule"}
+    )
 
 
 async def ask_all(library: Sequence[Skill], queries: Iterable[str]) -> dict[str, Nearness | None]:
@@ -67,7 +71,12 @@ async def ask_all(library: Sequence[Skill], queries: Iterable[str]) -> dict[str,
 
 
 def measure(
-    library: Sequence[Skill], asked: Sequence[Asked], unrelated: Sequence[str], *, rules: bool, by_meaning: bool
+    library: Sequence[Skill],
+    asked: Sequence[Asked],
+    unrelated: Sequence[str],
+    *,
+    rules: bool,
+    by_meaning: bool,
 ) -> Figures:
     """Ask everything of one library."""
     index = SkillIndex().changed(library)
@@ -76,8 +85,14 @@ def measure(
     kinds = frozenset({SkillKind.RULE, SkillKind.FACT} if rules else {SkillKind.SKILL})
     ranked = {query: index.rank(query, near[query], kinds) for query in queries}
     limit = _RULES_PLACED if rules else _IN_FULL
-    full = {query: [one.skill.name for one in found[:limit] if one.is_match] for query, found in ranked.items()}
-    listed = {query: [one.skill.name for one in found[: limit if rules else _LISTED]] for query, found in ranked.items()}
+    full = {
+        query: [one.skill.name for one in found[:limit] if one.is_match]
+        for query, found in ranked.items()
+    }
+    listed = {
+        query: [one.skill.name for one in found[: limit if rules else _LISTED]]
+        for query, found in ranked.items()
+    }
     return Figures(
         sum(one.name in full[one.query] for one in asked) / len(asked),
         sum(one.name in listed[one.query] for one in asked) / len(asked),
@@ -89,39 +104,69 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.meaning", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(__file__).with_name("development.json"))
-    parser.add_argument("--sizes", default="0,500", help="fill the library up to these sizes with other skills; 0 adds none")
+    parser.add_argument(
+        "--sizes",
+        default="0,500",
+        help="fill the library up to these sizes with other skills; 0 adds none",
+    )
     given = parser.parse_args()
     data = json.loads(given.data.read_text(encoding="utf-8"))
-    development = json.loads(Path(__file__).with_name("development.json").read_text(encoding="utf-8"))
+    development = json.loads(
+        Path(__file__).with_name("development.json").read_text(encoding="utf-8")
+    )
     ways = [False] if missing_packages() else [False, True]
     if missing_packages():
         print(f"by words alone; for meaning: {INSTALL}")
     own = [make_skill(one) for one in data["skills"]]
     others = [Skill(SkillName(case.name), case.trigger, case.body) for case in CASES]
     tasks = {
-        part: [Asked(query, one["name"]) for one in data["skills"] for query in one[part]] for part in ("natural", "paraphrases")
+        part: [Asked(query, one["name"]) for one in data["skills"] for query in one[part]]
+        for part in ("natural", "paraphrases")
     }
     for size in map(int, given.sizes.split(",")):
-        filling = [*others, *(skill for skill, _ in make_library(max(0, size - len(own) - len(others))))] if size else []
+        filling = (
+            [*others, *(skill for skill, _ in make_library(max(0, size - len(own) - len(others))))]
+            if size
+            else []
+        )
         for by_meaning in ways:
             for part, asked in tasks.items():
-                report(f"skills, {part}", [*own, *filling], asked, data["unrelated"], rules=False, by_meaning=by_meaning)
+                report(
+                    f"skills, {part}",
+                    [*own, *filling],
+                    asked,
+                    data["unrelated"],
+                    rules=False,
+                    by_meaning=by_meaning,
+                )
     rules = [make_rule(f"rule-{at}", one) for at, one in enumerate(data["rules"])]
     more = [make_rule(f"other-{at}", one) for at, one in enumerate(development["other_rules"])]
-    asked = [Asked(query, f"rule-{at}") for at, one in enumerate(data["rules"]) for query in one["should"]]
+    asked = [
+        Asked(query, f"rule-{at}")
+        for at, one in enumerate(data["rules"])
+        for query in one["should"]
+    ]
     for by_meaning in ways:
-        report("rules", [*rules, *more], asked, data["unrelated"], rules=True, by_meaning=by_meaning)
+        report(
+            "rules", [*rules, *more], asked, data["unrelated"], rules=True, by_meaning=by_meaning
+        )
 
 
 def report(
-    label: str, library: Sequence[Skill], asked: Sequence[Asked], unrelated: Sequence[str], *, rules: bool, by_meaning: bool
+    label: str,
+    library: Sequence[Skill],
+    asked: Sequence[Asked],
+    unrelated: Sequence[str],
+    *,
+    rules: bool,
+    by_meaning: bool,
 ) -> None:
     """Print one line."""
     figures = measure(library, asked, unrelated, rules=rules, by_meaning=by_meaning)
     way = "words and meaning" if by_meaning else "words"
     print(
-        f"{label}, {len(library)} in the library, by {way}: in full {figures.full:.0%}, among the best {figures.listed:.0%};"
-        f" unrelated requests with any {figures.unrelated:.0%}",
+        f"{label}, {len(library)} in the library, by {way}: in full {figures.full:.0%}, among the"
+        f" best {figures.listed:.0%}; unrelated requests with any {figures.unrelated:.0%}",
         flush=True,
     )
 

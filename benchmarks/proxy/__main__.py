@@ -22,25 +22,56 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proxy", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="about a minute: one round of short slots, fewer suites")
     parser.add_argument(
-        "--peers", default="all", help=f"all, none, or some of {','.join(_PEERS)}; what is not installed is left out"
+        "--quick",
+        action="store_true",
+        help="about a minute: one round of short slots, fewer suites",
     )
-    parser.add_argument("--install-peers", action="store_true", help="install the peers into their own environments, then stop")
-    parser.add_argument("--targets", type=_names, default=_TARGETS, help=f"which of {','.join(_TARGETS)} [all]")
-    parser.add_argument("--before", type=Path, metavar="PROGRAM", help="a metaclaw of another version, to be measured beside ours")
-    parser.add_argument("--suites", type=_names, help=f"which of {','.join(suite.name for suite in SUITES)}")
+    parser.add_argument(
+        "--peers",
+        default="all",
+        help=f"all, none, or some of {','.join(_PEERS)}; what is not installed is left out",
+    )
+    parser.add_argument(
+        "--install-peers",
+        action="store_true",
+        help="install the peers into their own environments, then stop",
+    )
+    parser.add_argument(
+        "--targets", type=_names, default=_TARGETS, help=f"which of {','.join(_TARGETS)} [all]"
+    )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="PROGRAM",
+        help="a metaclaw of another version, to be measured beside ours",
+    )
+    parser.add_argument(
+        "--suites", type=_names, help=f"which of {','.join(suite.name for suite in SUITES)}"
+    )
     parser.add_argument("--rounds", type=int, help="how often every slot is measured [5, quick 1]")
     parser.add_argument("--seconds", type=float, help="length of a slot [2, quick 1]")
-    parser.add_argument("--cold-starts", type=int, help="how often every target is started [3, quick 1]")
+    parser.add_argument(
+        "--cold-starts", type=int, help="how often every target is started [3, quick 1]"
+    )
     parser.add_argument("--skills", type=int, default=1000, help="size of the skill library [1000]")
-    parser.add_argument("--memory-requests", type=int, help="requests of the memory test [50000, quick 5000], 0 leaves it out")
-    parser.add_argument("--budget", type=float, default=600.0, help="no new round after this many seconds [600]")
+    parser.add_argument(
+        "--memory-requests",
+        type=int,
+        help="requests of the memory test [50000, quick 5000], 0 leaves it out",
+    )
+    parser.add_argument(
+        "--budget", type=float, default=600.0, help="no new round after this many seconds [600]"
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured")
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="write the report")
-    parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing: report on an earlier run")
     parser.add_argument(
-        "--assert-goals", action="store_true", help="exit with 1 if a goal is missed, or if ours could not be measured"
+        "--from-json", type=Path, metavar="FILE", help="measure nothing: report on an earlier run"
+    )
+    parser.add_argument(
+        "--assert-goals",
+        action="store_true",
+        help="exit with 1 if a goal is missed, or if ours could not be measured",
     )
     return parser
 
@@ -72,7 +103,10 @@ def _options(given: argparse.Namespace) -> Options:
 
 
 def _refuse_unknown(options: Options, parser: argparse.ArgumentParser) -> None:
-    for chosen, known in ((options.targets, (*_TARGETS, BEFORE, *_PEERS)), (options.suites, [suite.name for suite in SUITES])):
+    for chosen, known in (
+        (options.targets, (*_TARGETS, BEFORE, *_PEERS)),
+        (options.suites, [suite.name for suite in SUITES]),
+    ):
         unknown = [name for name in chosen if name not in known]
         if unknown:
             parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")

@@ -1,4 +1,6 @@
-"""Runs the whole benchmark: starts every target, interleaves the slots, measures memory, stops everything."""
+"""Runs the whole benchmark: starts every target, interleaves the slots, measures memory, stops
+everything.
+"""
 
 import contextlib
 import http.client
@@ -21,7 +23,17 @@ from .memory import memory_points
 from .procfs import cpu_s, wait_for_quiet
 from .results import Run, Slot
 from .suites import BY_NAME, SUITES, Bench, LoadFailedError, Suite
-from .targets import CHAT, Direct, Recipe, StartError, Target, nginx, ours, request, running_provider
+from .targets import (
+    CHAT,
+    Direct,
+    Recipe,
+    StartError,
+    Target,
+    nginx,
+    ours,
+    request,
+    running_provider,
+)
 from .toolchain import MissingToolError, build
 
 Say = Callable[[str], None]
@@ -57,7 +69,10 @@ def measure(options: Options, say: Say) -> Run:
     """The whole benchmark; always ends what it started."""
     run = Run(facts=_facts(options), skills=options.skills)
     give_up = time.monotonic() + options.budget_s
-    with tempfile.TemporaryDirectory(prefix="proxy-bench-") as folder, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="proxy-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         workplace = Path(folder)
         (workplace / "bodies").mkdir()
         bench = Bench(build(), bodies.write_all(workplace / "bodies"))
@@ -111,7 +126,10 @@ def _start(run: Run, target: Target, options: Options, say: Say) -> bool:
             wait_for_quiet(options.patience_s)
             started = target.start(first)
             run.starts.append(started)
-            say(f"{target.name} answers after {started.healthy_s:.2f} s with {started.pss_mb:.0f} MB")
+            say(
+                f"{target.name} answers after {started.healthy_s:.2f} s with"
+                f" {started.pss_mb:.0f} MB"
+            )
             if again + 1 < options.cold_starts:
                 target.stop()
     except (MissingToolError, StartError) as problem:
@@ -123,7 +141,9 @@ def _start(run: Run, target: Target, options: Options, say: Say) -> bool:
 
 
 def _wait_for_index(target: Target, options: Options, say: Say) -> None:
-    """Wait until the library is embedded, which a new home does once: its processor time must not be counted as the requests'."""
+    """Wait until the library is embedded, which a new home does once: its processor time must not
+    be counted as the requests'.
+    """
     before, give_up = cpu_s(target.pid), time.monotonic() + _INDEX_LIMIT_S
     while time.monotonic() < give_up:
         status, body = request(target.port, "GET", "/api/status")
@@ -131,11 +151,16 @@ def _wait_for_index(target: Target, options: Options, say: Say) -> None:
         if not retrieval.get("state", "").startswith(("idle", "starting", "indexing")):
             break
         time.sleep(0.5)
-    say(f"{target.name} has embedded {options.skills:,} skills after {cpu_s(target.pid) - before:.0f} s of processor time")
+    say(
+        f"{target.name} has embedded {options.skills:,} skills after"
+        f" {cpu_s(target.pid) - before:.0f} s of processor time"
+    )
 
 
 def _placed(target: Target, bench: Bench, provider_port: int) -> int:
-    """How many skills of the library the provider finds in a request that came through the target."""
+    """How many skills of the library the provider finds in a request that came through the
+    target.
+    """
     body = bench.bodies["keep"].read_bytes()
     status, _ = request(target.port, "POST", CHAT, body)
     if status != 200:
@@ -144,8 +169,12 @@ def _placed(target: Target, bench: Bench, provider_port: int) -> int:
     return kept.count(SIGN.encode())
 
 
-def _order(suites: Sequence[str], targets: Sequence[Target], rounds: int) -> Iterator[tuple[int, Suite, Target]]:
-    """Slot by slot; every second round goes through the targets backwards, so that no one always follows the same."""
+def _order(
+    suites: Sequence[str], targets: Sequence[Target], rounds: int
+) -> Iterator[tuple[int, Suite, Target]]:
+    """Slot by slot; every second round goes through the targets backwards, so that no one always
+    follows the same.
+    """
     for round_ in range(rounds):
         for suite in (suite for suite in SUITES if suite.name in suites):
             for target in targets if round_ % 2 == 0 else reversed(targets):
@@ -153,11 +182,15 @@ def _order(suites: Sequence[str], targets: Sequence[Target], rounds: int) -> Ite
                     yield round_, suite, target
 
 
-def _rounds(run: Run, bench: Bench, targets: Sequence[Target], options: Options, give_up: float, say: Say) -> None:
+def _rounds(
+    run: Run, bench: Bench, targets: Sequence[Target], options: Options, give_up: float, say: Say
+) -> None:
     begun = -1
     for round_, suite, target in _order(options.suites, targets, options.rounds):
         if round_ > begun and round_ and time.monotonic() > give_up:
-            run.notes.append(f"stopped after {round_} of {options.rounds} rounds: the time allowed was over")
+            run.notes.append(
+                f"stopped after {round_} of {options.rounds} rounds: the time allowed was over"
+            )
             return
         begun = round_
         wait_for_quiet(options.patience_s)
@@ -177,7 +210,9 @@ def _line(slot: Slot) -> str:
 
 
 def _check_record(run: Run, target: Target) -> None:
-    """Asks our proxy how many turns it has on record, against how many good answers the load clients counted."""
+    """Asks our proxy how many turns it has on record, against how many good answers the load
+    clients counted.
+    """
     run.answered = sum(slot.load.ok for slot in run.slots if slot.target == target.name)
     status, body = request(target.port, "GET", "/api/status")
     counts = json.loads(body).get("counts", {}) if status == 200 else {}
@@ -185,29 +220,53 @@ def _check_record(run: Run, target: Target) -> None:
 
 
 def _measure_memory(run: Run, bench: Bench, target: Target, options: Options, say: Say) -> None:
-    """Only for ours, in a fresh process: at their speed the peers would need an hour for as many requests."""
+    """Only for ours, in a fresh process: at their speed the peers would need an hour for as many
+    requests.
+    """
     if not options.memory_requests:
         return
     target.stop()
     started = target.start(bodies.chat())
     _wait_for_index(target, options, say)
-    for point in memory_points(bench, target, started, requests=options.memory_requests, overload_s=options.overload_s):
+    for point in memory_points(
+        bench, target, started, requests=options.memory_requests, overload_s=options.overload_s
+    ):
         run.memory.append(point)
-        say(f"memory of {target.name}, {point.when}: {point.pss_mb:.1f} MB after {point.requests:,} requests")
+        say(
+            f"memory of {target.name}, {point.when}: {point.pss_mb:.1f} MB after {point.requests:,}"
+            " requests"
+        )
 
 
 def _facts(options: Options) -> dict[str, str]:
-    kilobytes = next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    versions = {name: version for name in peers.REQUIREMENTS if (version := peers.installed_version(name))}
+    kilobytes = next(
+        line.split()[1]
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemTotal")
+    )
+    versions = {
+        name: version for name in peers.REQUIREMENTS if (version := peers.installed_version(name))
+    }
     program = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    web = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr.strip() if program else "no nginx"
+    web = (
+        subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr.strip()
+        if program
+        else "no nginx"
+    )
     return {
         "date": time.strftime("%Y-%m-%d %H:%M %Z"),
         "command": options.command,
-        "machine": f"{_processor_name()}, {os.cpu_count()} cores, {int(kilobytes) / 2**20:.0f} GB, {_system()}",
+        "machine": (
+            f"{_processor_name()}, {os.cpu_count()} cores, {int(kilobytes) / 2**20:.0f} GB,"
+            f" {_system()}"
+        ),
         "load average at the start": " ".join(f"{value:.2f}" for value in os.getloadavg()),
         "versions": ", ".join(
-            [f"Python {sys.version.split()[0]}", web, *(f"{name} {version}" for name, version in versions.items())]
+            [
+                f"Python {sys.version.split()[0]}",
+                web,
+                *(f"{name} {version}" for name, version in versions.items()),
+            ]
         ),
         "library": f"{options.skills:,} skills",
         "slots": f"{options.rounds} rounds of {options.seconds:g} s",
@@ -219,6 +278,14 @@ def _system() -> str:
 
 
 def _processor_name() -> str:
-    listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout if shutil.which("lscpu") else ""
-    names = [line.partition(":")[2].strip() for line in listed.splitlines() if line.startswith("Model name")]
+    listed = (
+        subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
+        if shutil.which("lscpu")
+        else ""
+    )
+    names = [
+        line.partition(":")[2].strip()
+        for line in listed.splitlines()
+        if line.startswith("Model name")
+    ]
     return names[0] if names else platform.machine()

@@ -1,4 +1,6 @@
-"""Writes a skill library of any size, always the same one; a few of its skills suit the benchmark's prompt."""
+"""Writes a skill library of any size, always the same one; a few of its skills suit the benchmark's
+prompt.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +9,15 @@ from pathlib import Path
 SIGN = "Kept by the benchmark library."
 
 _PLANTED = (
-    ("alembic-required-column", "adding a required column to a populated table in an alembic migration"),
+    (
+        "alembic-required-column",
+        "adding a required column to a populated table in an alembic migration",
+    ),
     ("alembic-backfill-in-batches", "filling old rows in batches during an alembic migration"),
-    ("alembic-test-the-downgrade", "writing a test that runs the upgrade and the downgrade of an alembic migration"),
+    (
+        "alembic-test-the-downgrade",
+        "writing a test that runs the upgrade and the downgrade of an alembic migration",
+    ),
 )
 _THINGS = (
     "nginx", "redis", "kafka", "terraform", "kubernetes", "react", "webpack", "pandas", "numpy", "ffmpeg", "latex", "excel", "grpc",
@@ -30,7 +38,10 @@ def skills(count: int) -> Iterator[tuple[str, str]]:
     for i in range(count - len(_PLANTED)):
         thing, task = _THINGS[i % len(_THINGS)], _TASKS[i // len(_THINGS) % len(_TASKS)]
         part = i // (len(_THINGS) * len(_TASKS))
-        yield f"{thing}-{task}-{part}", f"{task} for {thing}, case {part}, when somebody asks for {thing} {task}"
+        yield (
+            f"{thing}-{task}-{part}",
+            f"{task} for {thing}, case {part}, when somebody asks for {thing} {task}",
+        )
 
 
 def _text(name: str, description: str) -> str:

@@ -1,4 +1,6 @@
-"""Does memory stay flat? A fresh proxy through many requests, then through more clients than it can serve."""
+"""Does memory stay flat? A fresh proxy through many requests, then through more clients than it can
+serve.
+"""
 
 import time
 from collections.abc import Iterator
@@ -14,8 +16,12 @@ _STEPS = 5
 _SETTLE_S = 1.0
 
 
-def memory_points(bench: Bench, target: Target, started: Start, *, requests: int, overload_s: float) -> Iterator[MemoryPoint]:
-    """Memory at the start, after each fifth of the requests, at the overload's peak, and once it drained."""
+def memory_points(
+    bench: Bench, target: Target, started: Start, *, requests: int, overload_s: float
+) -> Iterator[MemoryPoint]:
+    """Memory at the start, after each fifth of the requests, at the overload's peak, and once it
+    drained.
+    """
     yield MemoryPoint(target.name, "start", 0, started.pss_mb)
     sent = 0
     for _ in range(_STEPS):

@@ -1,4 +1,6 @@
-"""What Linux knows about processes: processor time and memory of a whole tree, and how busy the rest of the machine is."""
+"""What Linux knows about processes: processor time and memory of a whole tree, and how busy the
+rest of the machine is.
+"""
 
 import os
 import time
@@ -10,7 +12,9 @@ _PROC = Path("/proc")
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the command's name, which may itself hold blanks and brackets."""
+    """The fields of /proc/PID/stat after the command's name, which may itself hold blanks and
+    brackets.
+    """
     text = (_PROC / str(pid) / "stat").read_text()
     return text[text.rindex(")") + 2 :].split()
 
@@ -21,7 +25,9 @@ def process_tree(root: int) -> list[int]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             try:
-                children.setdefault(int(_stat_fields(int(entry.name))[1]), []).append(int(entry.name))
+                children.setdefault(int(_stat_fields(int(entry.name))[1]), []).append(
+                    int(entry.name)
+                )
             except (OSError, ValueError):
                 continue  # it ended between listing and reading
     found, todo = [], [root]
@@ -72,7 +78,9 @@ class Usage:
 
     @classmethod
     def now(cls, target: int | None) -> "Usage":
-        return cls(time.monotonic(), _busy_s(), cpu_s(os.getpid()), cpu_s(target) if target else 0.0)
+        return cls(
+            time.monotonic(), _busy_s(), cpu_s(os.getpid()), cpu_s(target) if target else 0.0
+        )
 
     def foreign_since(self, before: "Usage") -> float:
         """Cores that processes outside this benchmark kept busy in between."""

@@ -15,17 +15,29 @@ def markdown(run: Run) -> str:
 
 def measurements(run: Run) -> str:
     """The report without the goals."""
-    parts = ["# Proxy benchmark", "", *(f"- {name}: {value}" for name, value in run.facts.items()), ""]
+    parts = [
+        "# Proxy benchmark",
+        "",
+        *(f"- {name}: {value}" for name, value in run.facts.items()),
+        "",
+    ]
     parts += [
-        "Medians of interleaved slots, the half of the slots with the least foreign load; ratios are taken within a round. "
-        "Processor time is that of the target's whole process tree. `direct` is no proxy at all: its processor time is that "
-        "of the provider.",
+        (
+            "Medians of interleaved slots, the half of the slots with the least foreign load;"
+            " ratios are taken within a round. Processor time is that of the target's whole process"
+            " tree. `direct` is no proxy at all: its processor time is that of the provider."
+        ),
         "",
     ]
     parts += [f"- {note}" for note in run.notes] + ([""] if run.notes else [])
     for suite in SUITES:
         if any(slot.suite == suite.name for slot in run.slots):
-            parts += [f"## {suite.title}", "", *(_streams(run, suite) if suite.program == "streams" else _requests(run, suite)), ""]
+            parts += [
+                f"## {suite.title}",
+                "",
+                *(_streams(run, suite) if suite.program == "streams" else _requests(run, suite)),
+                "",
+            ]
     parts += ["## Start and memory", "", *_starts(run), ""]
     if run.memory:
         parts += [*_memory(run), ""]
@@ -39,7 +51,9 @@ def goal_lines(goals: Sequence[Goal]) -> list[str]:
 
 
 def goal_table(goals: Sequence[Goal]) -> list[str]:
-    return _table(["goal", "measured", "ok"], [[goal.goal, goal.measured, _word(goal)] for goal in goals])
+    return _table(
+        ["goal", "measured", "ok"], [[goal.goal, goal.measured, _word(goal)] for goal in goals]
+    )
 
 
 def _word(goal: Goal) -> str:
@@ -81,7 +95,19 @@ def _requests(run: Run, suite: Suite) -> list[str]:
                 _foreign(run, target, suite),
             ]
         )
-    return _table(["target", "requests/s", "× nginx", "p50 ms", "p99 ms", "CPU µs/request", "failed", "foreign cores"], rows)
+    return _table(
+        [
+            "target",
+            "requests/s",
+            "× nginx",
+            "p50 ms",
+            "p99 ms",
+            "CPU µs/request",
+            "failed",
+            "foreign cores",
+        ],
+        rows,
+    )
 
 
 def _streams(run: Run, suite: Suite) -> list[str]:
@@ -103,7 +129,16 @@ def _streams(run: Run, suite: Suite) -> list[str]:
                 _foreign(run, target, suite),
             ]
         )
-    head = ["target", "streams/s", "first token p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "token delay p50 ms", "p99 ms"]
+    head = [
+        "target",
+        "streams/s",
+        "first token p50 ms",
+        "p99 ms",
+        "added p50 ms",
+        "added p99 ms",
+        "token delay p50 ms",
+        "p99 ms",
+    ]
     return _table([*head, "tokens/read", "CPU µs/stream", "failed", "foreign cores"], rows)
 
 
@@ -117,5 +152,8 @@ def _starts(run: Run) -> list[str]:
 
 
 def _memory(run: Run) -> list[str]:
-    rows = [[point.target, point.when, f"{point.requests:,}", f"{point.pss_mb:.1f}"] for point in run.memory]
+    rows = [
+        [point.target, point.when, f"{point.requests:,}", f"{point.pss_mb:.1f}"]
+        for point in run.memory
+    ]
     return _table(["target", "when", "requests so far", "PSS MB"], rows)

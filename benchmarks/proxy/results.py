@@ -41,7 +41,9 @@ class LoadOutput:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One target under one load for a few seconds, and how much others used the machine meanwhile."""
+    """One target under one load for a few seconds, and how much others used the machine
+    meanwhile.
+    """
 
     target: str
     suite: str
@@ -65,7 +67,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """Memory of a target after so many requests; `when` is start, requests, before-overload, overload-peak or drained."""
+    """Memory of a target after so many requests; `when` is start, requests, before-overload,
+    overload-peak or drained.
+    """
 
     target: str
     when: str
@@ -90,7 +94,11 @@ class Run:
     @property
     def targets(self) -> list[str]:
         """Names in the order of the first round."""
-        return list(dict.fromkeys([slot.target for slot in self.slots] + [start.target for start in self.starts]))
+        return list(
+            dict.fromkeys(
+                [slot.target for slot in self.slots] + [start.target for start in self.starts]
+            )
+        )
 
 
 def save(run: Run, path: Path) -> None:

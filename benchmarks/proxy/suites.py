@@ -25,7 +25,8 @@ class Suite:
     only: frozenset[str] | None = None  # targets that can take part, None for all
 
 
-# LiteLLM would translate the Anthropic wire for this provider and the authors' proxy has no such route.
+# LiteLLM would translate the Anthropic wire for this provider and the authors' proxy has no such
+# route.
 _SPEAKS_MESSAGES = frozenset({"direct", "nginx", "ours"})
 
 SUITES = (
@@ -35,8 +36,24 @@ SUITES = (
     Suite("long-8", "200 kB conversation, 8 clients", "load", "long", 8),
     Suite("paced-32", "32 streams of 64 tokens, one each 5 ms", "streams", "paced", 32),
     Suite("burst-8", "8 streams of 64 tokens in a burst", "streams", "burst", 8),
-    Suite("messages-8", "Anthropic wire, 1 kB request, 8 clients", "load", "messages", 8, MESSAGES, _SPEAKS_MESSAGES),
-    Suite("messages-paced-32", "Anthropic wire, 32 paced streams", "streams", "messages-paced", 32, MESSAGES, _SPEAKS_MESSAGES),
+    Suite(
+        "messages-8",
+        "Anthropic wire, 1 kB request, 8 clients",
+        "load",
+        "messages",
+        8,
+        MESSAGES,
+        _SPEAKS_MESSAGES,
+    ),
+    Suite(
+        "messages-paced-32",
+        "Anthropic wire, 32 paced streams",
+        "streams",
+        "messages-paced",
+        32,
+        MESSAGES,
+        _SPEAKS_MESSAGES,
+    ),
 )
 # Enough of the above to see every goal's number in a minute.
 QUICK = ("short-1", "short-8", "short-64", "long-8", "paced-32")
@@ -54,15 +71,36 @@ class Bench:
     programs: Mapping[str, Path]
     bodies: Mapping[str, Path]
 
-    def load(self, target: Target, suite: Suite, *, seconds: float, requests: int = 0) -> LoadOutput:
+    def load(
+        self, target: Target, suite: Suite, *, seconds: float, requests: int = 0
+    ) -> LoadOutput:
         """Runs the load client once and advances the target's numbering."""
         with self.loading(target, suite, seconds=seconds, requests=requests) as client:
             return self.finished(client, target, suite)
 
-    def loading(self, target: Target, suite: Suite, *, seconds: float, requests: int = 0) -> subprocess.Popen[bytes]:
+    def loading(
+        self, target: Target, suite: Suite, *, seconds: float, requests: int = 0
+    ) -> subprocess.Popen[bytes]:
         """Starts the load client without waiting for it."""
-        command = [str(self.programs[suite.program]), "-p", str(target.port), "-u", suite.path, "-b", str(self.bodies[suite.body])]
-        command += ["-k", KEY, "-c", str(suite.concurrency), "-d", str(seconds), "-s", str(target.sequence)]
+        command = [
+            str(self.programs[suite.program]),
+            "-p",
+            str(target.port),
+            "-u",
+            suite.path,
+            "-b",
+            str(self.bodies[suite.body]),
+        ]
+        command += [
+            "-k",
+            KEY,
+            "-c",
+            str(suite.concurrency),
+            "-d",
+            str(seconds),
+            "-s",
+            str(target.sequence),
+        ]
         command += ["-n", str(requests)] if requests else []
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -70,7 +108,9 @@ class Bench:
         """Waits for a load client and reads what it found."""
         out, errors = client.communicate()
         if client.returncode:
-            raise LoadFailedError(f"{target.name} {suite.name}: {errors.decode(errors='replace').strip()}")
+            raise LoadFailedError(
+                f"{target.name} {suite.name}: {errors.decode(errors='replace').strip()}"
+            )
         load = msgspec.json.decode(out, type=LoadOutput)
         target.sequence += load.ok + load.failed + suite.concurrency
         return load

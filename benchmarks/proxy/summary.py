@@ -68,12 +68,25 @@ def slots_of(run: Run, target: str, suite: str) -> list[Slot]:
 
 def typical(run: Run, target: str, suite: str, measure: Measure) -> float | None:
     """The median of the quieter half of a target's slots."""
-    values = [value for slot in quiet_half(slots_of(run, target, suite)) if (value := measure(slot)) is not None]
+    values = [
+        value
+        for slot in quiet_half(slots_of(run, target, suite))
+        if (value := measure(slot)) is not None
+    ]
     return statistics.median(values) if values else None
 
 
-def compared(run: Run, target: str, other: str, suite: str, measure: Measure, by: Callable[[float, float], float]) -> float | None:
-    """The median of a comparison made round by round, over the half of the rounds that were quieter for both."""
+def compared(
+    run: Run,
+    target: str,
+    other: str,
+    suite: str,
+    measure: Measure,
+    by: Callable[[float, float], float],
+) -> float | None:
+    """The median of a comparison made round by round, over the half of the rounds that were quieter
+    for both.
+    """
     theirs = {slot.round: slot for slot in slots_of(run, other, suite)}
     pairs: list[tuple[float, float]] = []
     for slot in slots_of(run, target, suite):
@@ -108,4 +121,8 @@ def memory_of(run: Run, target: str, when: str) -> list[MemoryPoint]:
 
 
 def failures(run: Run, target: str, suite: str | None = None) -> int:
-    return sum(slot.load.failed for slot in run.slots if slot.target == target and suite in (None, slot.suite))
+    return sum(
+        slot.load.failed
+        for slot in run.slots
+        if slot.target == target and suite in (None, slot.suite)
+    )

@@ -1,4 +1,6 @@
-"""What is measured: each target is started on a free port in its own home and stopped again by its process group."""
+"""What is measured: each target is started on a free port in its own home and stopped again by its
+process group.
+"""
 
 import contextlib
 import http.client
@@ -39,7 +41,8 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-# A recipe fills a fresh home, given the port to listen on and the provider's port, and says what to run.
+# A recipe fills a fresh home, given the port to listen on and the provider's port, and says what to
+# run.
 Recipe = Callable[[Path, int, int], Launch]
 
 
@@ -50,10 +53,16 @@ def free_port() -> int:
         return port
 
 
-def request(port: int, method: str, path: str, body: bytes | None = None, timeout_s: float = 30.0) -> tuple[int, bytes]:
+def request(
+    port: int, method: str, path: str, body: bytes | None = None, timeout_s: float = 30.0
+) -> tuple[int, bytes]:
     """One request with the benchmark's key; raises OSError or HTTPException as http.client does."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
-    headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", "x-api-key": KEY}
+    headers = {
+        "content-type": "application/json",
+        "authorization": f"Bearer {KEY}",
+        "x-api-key": KEY,
+    }
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -64,7 +73,11 @@ def request(port: int, method: str, path: str, body: bytes | None = None, timeou
 
 def _surroundings() -> dict[str, str]:
     """The environment without the developer's own settings for any proxy under test."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("METACLAW", "LITELLM", "OPENAI_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("METACLAW", "LITELLM", "OPENAI_"))
+    }
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -163,7 +176,9 @@ class Target:
 class Direct(Target):
     """No proxy at all: the provider itself, which the others are compared with."""
 
-    def __init__(self, provider: subprocess.Popen[bytes], provider_port: int, workplace: Path) -> None:
+    def __init__(
+        self, provider: subprocess.Popen[bytes], provider_port: int, workplace: Path
+    ) -> None:
         super().__init__("direct", _no_recipe, workplace, provider_port)
         self._process = provider
         self.port = provider_port
@@ -183,7 +198,9 @@ def _no_recipe(_home: Path, _port: int, _provider_port: int) -> Launch:
 @contextlib.contextmanager
 def running_provider(program: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The cheap provider on a port of its own choice."""
-    process = subprocess.Popen([program], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [program], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         assert process.stdout is not None
         word, _, port = process.stdout.readline().decode().partition(" ")
@@ -198,8 +215,14 @@ def nginx(home: Path, port: int, provider_port: int) -> Launch:
     """A bare reverse proxy: one worker, kept connections, nothing buffered, nothing logged."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if program is None:
-        raise MissingToolError("nginx is not installed (Debian: apt install nginx-light); without it there are no ratios to it")
-    temporary = "\n".join(f"  {kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        raise MissingToolError(
+            "nginx is not installed (Debian: apt install nginx-light); without it there are no"
+            " ratios to it"
+        )
+    temporary = "\n".join(
+        f"  {kind}_temp_path {home}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
     user = "user root;\n" if os.geteuid() == 0 else ""
     config = f"""{user}worker_processes 1;
 daemon off;
@@ -231,11 +254,16 @@ http {{
 
 
 def ours(skills: int, program: Path = Path(sys.executable).parent / "metaclaw") -> Recipe:
-    """This project's proxy as a user starts it, but for learning, which is off as the others' is."""
+    """This project's proxy as a user starts it, but for learning, which is off as the others'
+    is.
+    """
 
     def recipe(home: Path, port: int, provider_port: int) -> Launch:
         if not program.exists():
-            raise MissingToolError(f"{program} is missing: install the project into this environment first (make install)")
+            raise MissingToolError(
+                f"{program} is missing: install the project into this environment first (make"
+                " install)"
+            )
         config = f"""[proxy]
 api_key = "{KEY}"
 
@@ -258,7 +286,8 @@ api_key = "sk-bench"
         home.chmod(0o700)
         write_library(home / "skills", skills)
         return Launch(
-            [str(program), "start", "--port", str(port)], {"METACLAW_HOME": str(home), "METACLAW__SKILLS__LEARN": "false"}
+            [str(program), "start", "--port", str(port)],
+            {"METACLAW_HOME": str(home), "METACLAW__SKILLS__LEARN": "false"},
         )
 
     return recipe

@@ -19,11 +19,15 @@ def _compiler() -> str:
         found = shutil.which(name) if name else None
         if found:
             return found
-    raise MissingToolError("no C compiler found: install one (Debian: apt install gcc libc6-dev) or set CC")
+    raise MissingToolError(
+        "no C compiler found: install one (Debian: apt install gcc libc6-dev) or set CC"
+    )
 
 
 def _is_fresh(program: Path) -> bool:
-    return program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in SOURCES.iterdir())
+    return program.exists() and all(
+        program.stat().st_mtime > source.stat().st_mtime for source in SOURCES.iterdir()
+    )
 
 
 def build(into: Path = BUILD) -> dict[str, Path]:
@@ -33,8 +37,18 @@ def build(into: Path = BUILD) -> dict[str, Path]:
     for name, program in programs.items():
         if _is_fresh(program):
             continue
-        fresh = program.with_suffix(f".{os.getpid()}")  # moved into place, so that two runs at once do not meet half a file
-        command = [_compiler(), "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCES / f"{name}.c")]
+        fresh = program.with_suffix(
+            f".{os.getpid()}"
+        )  # moved into place, so that two runs at once do not meet half a file
+        command = [
+            _compiler(),
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-o",
+            str(fresh),
+            str(SOURCES / f"{name}.c"),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise MissingToolError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")

@@ -1,4 +1,6 @@
-"""The data sets: `held_out.json`, on which nothing may be tuned, `dev.json`, or a file of the same form."""
+"""The data sets: `held_out.json`, on which nothing may be tuned, `dev.json`, or a file of the same
+form.
+"""
 
 import json
 from pathlib import Path
@@ -23,6 +25,8 @@ SECTIONS = (
 
 
 def load(path: Path, most: int | None = None) -> dict[str, list[Any]]:
-    """Every section of a data set, at most `most` records each; a section that the file lacks is empty."""
+    """Every section of a data set, at most `most` records each; a section that the file lacks is
+    empty.
+    """
     found = json.loads(path.read_text())
     return {section: found.get(section, [])[:most] for section in SECTIONS}

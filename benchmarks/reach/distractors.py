@@ -1,4 +1,6 @@
-"""Rules and skills on other topics, generated from lists: what the ones that are asked for must be told apart from."""
+"""Rules and skills on other topics, generated from lists: what the ones that are asked for must be
+told apart from.
+"""
 
 from benchmarks.reach.data import Record
 
@@ -62,7 +64,18 @@ _PRACTICES = (
     ("combining {things}", "keep the sources apart when {things} are combined"),
     ("teaching with {things}", "show beginners only simple {things}"),
 )
-_PROCEDURES = ("inspect", "catalogue", "repair", "compare", "retire", "introduce", "photograph", "borrow", "rate", "store")
+_PROCEDURES = (
+    "inspect",
+    "catalogue",
+    "repair",
+    "compare",
+    "retire",
+    "introduce",
+    "photograph",
+    "borrow",
+    "rate",
+    "store",
+)
 
 
 def rules(count: int, scope: str) -> list[Record]:
@@ -94,7 +107,10 @@ def skills(count: int) -> list[Record]:
                 {
                     "name": _slug(f"{field} {procedure}"),
                     "trigger": f"When {things} must be handled in {field}: {procedure}",
-                    "body": f"1. Collect the {things}.\n2. {procedure.capitalize()} them one by one.\n3. Note what was odd.",
+                    "body": (
+                        f"1. Collect the {things}.\n2. {procedure.capitalize()} them one by"
+                        " one.\n3. Note what was odd."
+                    ),
                     "examples": list(asked),
                 }
             )
@@ -102,4 +118,8 @@ def skills(count: int) -> list[Record]:
 
 
 def _slug(words: str) -> str:
-    return "-".join("".join(letter if letter.isascii() and letter.isalnum() else " " for letter in words.lower()).split())
+    return "-".join(
+        "".join(
+            letter if letter.isascii() and letter.isalnum() else " " for letter in words.lower()
+        ).split()
+    )

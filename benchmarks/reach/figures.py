@@ -1,4 +1,6 @@
-"""The figures of one run: shares with their intervals, other numbers, and the goals that they are held against."""
+"""The figures of one run: shares with their intervals, other numbers, and the goals that they are
+held against.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +11,9 @@ from benchmarks.poison_report import wilson
 
 @dataclass(frozen=True)
 class Figure:
-    """A share of trials (`got` of `of`) or a plain `value`, with the goal as the least or the most that is wanted."""
+    """A share of trials (`got` of `of`) or a plain `value`, with the goal as the least or the most
+    that is wanted.
+    """
 
     label: str
     got: int | None = None
@@ -37,7 +41,11 @@ class Figure:
         )
 
     def as_json(self) -> dict[str, Any]:
-        interval = {} if self.of is None else dict(zip(("low", "high"), wilson(self.got or 0, self.of), strict=True))
+        interval = (
+            {}
+            if self.of is None
+            else dict(zip(("low", "high"), wilson(self.got or 0, self.of), strict=True))
+        )
         kept = {name: value for name, value in asdict(self).items() if value not in (None, "")}
         return {**kept, **interval, "size": self.size, "met": self.is_met}
 
@@ -47,7 +55,11 @@ class Figure:
             low, high = wilson(self.got or 0, self.of)
             measured = f"{self.got} of {self.of}: {(self.size or 0):.0%} ({low:.0%}–{high:.0%})"
         else:
-            measured = "not measured" if self.value is None else f"{_number(self.value)} {self.unit}".strip()
+            measured = (
+                "not measured"
+                if self.value is None
+                else f"{_number(self.value)} {self.unit}".strip()
+            )
         share = "%" if self.of is not None else ""
         limits = ((self.least, "≥"), (self.most, "≤"))
         goal = ", ".join(
@@ -56,17 +68,31 @@ class Figure:
             if limit is not None
         )
         verdict = {None: "", True: "met", False: "**missed**"}[self.is_met]
-        return f"| {self.label} | {measured}{f'; {self.note}' if self.note else ''} | {goal} | {verdict} |"
+        return (
+            f"| {self.label} | {measured}{f'; {self.note}' if self.note else ''} | {goal} |"
+            f" {verdict} |"
+        )
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def share(label: str, hits: Iterable[bool], *, least: float | None = None, most: float | None = None, note: str = "") -> Figure:
+def share(
+    label: str,
+    hits: Iterable[bool],
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    note: str = "",
+) -> Figure:
     """A figure from trials; without any there is nothing to hold against a goal."""
     found = list(hits)
-    return Figure(label, sum(found), len(found), least=least, most=most, note=note) if found else Figure(label, note=note)
+    return (
+        Figure(label, sum(found), len(found), least=least, most=most, note=note)
+        if found
+        else Figure(label, note=note)
+    )
 
 
 def by_language(label: str, trials: Sequence[tuple[str, bool]]) -> list[Figure]:
@@ -85,4 +111,10 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 def table(figures: Iterable[Figure]) -> str:
     """All rows as Markdown."""
-    return "\n".join(("| | measured (95 % interval) | goal | |", "|---|---|---|---|", *(figure.row() for figure in figures)))
+    return "\n".join(
+        (
+            "| | measured (95 % interval) | goal | |",
+            "|---|---|---|---|",
+            *(figure.row() for figure in figures),
+        )
+    )

@@ -1,4 +1,6 @@
-"""Procedures that the agent's model gets wrong until it has read how; what one lesson costs is measured on them."""
+"""Procedures that the agent's model gets wrong until it has read how; what one lesson costs is
+measured on them.
+"""
 
 from dataclasses import dataclass
 from random import Random
@@ -7,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Lesson:
-    """One task, its wrong and right answer, the person's correction, and the skill that a good evolver writes about it.
+    """One task, its wrong and right answer, the person's correction, and the skill that a good
+    evolver writes about it.
 
     The model answers right exactly when `key` stands in its prompt.
     """
@@ -39,27 +42,29 @@ LESSONS = (
     Lesson(
         "make the shipping label for order 5521",
         "Label for order 5521 is ready as an A4 page with the address on top.",
-        "No, that's wrong. Shipping labels are A6 and carry the order number as a Code 128 barcode.",
+        "No, that's wrong. Shipping labels are A6 and carry the order number as a Code 128"
+        " barcode.",
         "Label for order 5521 is ready: A6, address, order number as Code 128 barcode.",
         "Code 128",
         "make the shipping label for order 6034",
         "shipping-label",
         "When a shipping label for an order must be made",
-        "1. Set the page to A6.\n2. Put the address at the top left.\n3. Print the order number as a Code 128 barcode below it."
-        "\n\nAnti-pattern: an A4 page with the address only.",
+        "1. Set the page to A6.\n2. Put the address at the top left.\n3. Print the order number as"
+        " a Code 128 barcode below it.\n\nAnti-pattern: an A4 page with the address only.",
         "pattern: Code 128",
     ),
     Lesson(
         "write the handover for the night shift on ward 3",
         "Handover ward 3: all patients are well, nothing special.",
         "That is not a handover. It goes in SBAR order, one paragraph for each bed.",
-        "Handover ward 3 in SBAR order: bed 1, situation, background, assessment, recommendation; bed 2 likewise.",
+        "Handover ward 3 in SBAR order: bed 1, situation, background, assessment, recommendation;"
+        " bed 2 likewise.",
         "SBAR",
         "write the handover for the early shift on ward 5",
         "ward-handover",
         "When a handover between shifts on a ward must be written",
-        "1. Go through the beds in order.\n2. Write each paragraph in SBAR order.\n3. End with what is due in the next hours."
-        "\n\nAnti-pattern: one sentence for the whole ward.",
+        "1. Go through the beds in order.\n2. Write each paragraph in SBAR order.\n3. End with what"
+        " is due in the next hours.\n\nAnti-pattern: one sentence for the whole ward.",
         "pattern: SBAR",
     ),
     Lesson(
@@ -71,21 +76,22 @@ LESSONS = (
         "cut the recording of the panel into clips",
         "lecture-clips",
         "When a recording of a lecture must be cut into clips",
-        "1. Find the changes of topic.\n2. Cut there, whatever the length.\n3. Put a two second title card before each clip."
-        "\n\nAnti-pattern: clips of equal length.",
+        "1. Find the changes of topic.\n2. Cut there, whatever the length.\n3. Put a two second"
+        " title card before each clip.\n\nAnti-pattern: clips of equal length.",
         "pattern: title card",
     ),
     Lesson(
         "prepare the sample for the soil analysis",
         "Sample prepared: 200 g from the surface in a plastic bag.",
-        "No, you did it wrong: soil samples are mixed from fifteen cores of 20 cm and air dried first.",
+        "No, you did it wrong: soil samples are mixed from fifteen cores of 20 cm and air dried"
+        " first.",
         "Sample prepared: fifteen cores of 20 cm mixed, air dried, 200 g in a paper bag.",
         "fifteen cores",
         "prepare the sample for the soil analysis of the north field",
         "soil-sample",
         "When a soil sample must be prepared for analysis",
-        "1. Take fifteen cores of 20 cm across the field.\n2. Mix them and dry them in the air.\n3. Fill 200 g into a paper bag."
-        "\n\nAnti-pattern: one handful from the surface.",
+        "1. Take fifteen cores of 20 cm across the field.\n2. Mix them and dry them in the air.\n3."
+        " Fill 200 g into a paper bag.\n\nAnti-pattern: one handful from the surface.",
         "pattern: fifteen cores",
     ),
 )
@@ -106,7 +112,9 @@ _SENTENCES = (
 
 
 def agent_prompt(tokens: int, seed: int = 0) -> str:
-    """A system prompt of about this many tokens, as long as those of agents are; four characters count as one token."""
+    """A system prompt of about this many tokens, as long as those of agents are; four characters
+    count as one token.
+    """
     random = Random(seed)
     sentences = ["You are a helpful agent."]
     length = 0

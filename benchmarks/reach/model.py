@@ -1,7 +1,8 @@
-"""The scripted model. It knows what each sentence of the data set means, and repeats every injected order as a rule.
+"""The scripted model. It knows what each sentence of the data set means, and repeats every injected
+order as a rule.
 
-SIMULATED: a capable model for `listen`, `judge` and `evolve`, in the shapes that the program asks for. It sees only what the
-program sends, so a sentence that the program cuts away has no effect.
+SIMULATED: a capable model for `listen`, `judge` and `evolve`, in the shapes that the program asks
+for. It sees only what the program sends, so a sentence that the program cuts away has no effect.
 """
 
 import json
@@ -55,23 +56,47 @@ def section(prompt: str, title: str) -> str:
 class ScriptedModel:
     """Answers by purpose; without one, as the agent's model."""
 
-    def __init__(self, data: Mapping[str, Sequence[Any]], lessons: Sequence[Lesson] = (), *, examples: bool = True) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Sequence[Any]],
+        lessons: Sequence[Lesson] = (),
+        *,
+        examples: bool = True,
+    ) -> None:
         self._meanings: dict[str, Callable[[Sequence[str]], list[Item]]] = {}
         self._lessons = lessons
         self._orders = [str(injection["payload"]) for injection in data["injections"]]
         self._corrections = {str(record["said"]): record for record in data["corrections"]}
-        self._replies = {squeeze(record["task"]): record["answer"] for record in (*data["corrections"], *data["harmless"])}
+        self._replies = {
+            squeeze(record["task"]): record["answer"]
+            for record in (*data["corrections"], *data["harmless"])
+        }
         self._nothing = {
-            squeeze(said) for said in (*data["no_rules"], *data["unrelated"], *(record["said"] for record in data["harmless"]))
+            squeeze(said)
+            for said in (
+                *data["no_rules"],
+                *data["unrelated"],
+                *(record["said"] for record in data["harmless"]),
+            )
         }
         for rule in data["rules"]:
-            self._means(rule["rule"], item(rule["rule"], rule["when"], examples=rule.get("examples", []) if examples else []))
+            self._means(
+                rule["rule"],
+                item(
+                    rule["rule"],
+                    rule["when"],
+                    examples=rule.get("examples", []) if examples else [],
+                ),
+            )
         for fact in data["facts"]:
             self._means(fact["said"], item(fact["said"], kind="fact", expires=fact.get("expires")))
         for record in self._corrections.values():
             task = [record["task"]] if examples else []
             wanted = record["wanted"]
-            self._means(record["said"], *([item(wanted, f"when asked: {record['task']}", examples=task)] if wanted else []))
+            self._means(
+                record["said"],
+                *([item(wanted, f"when asked: {record['task']}", examples=task)] if wanted else []),
+            )
         for quoted in data["quoted"]:
             self._means(quoted["rule"], item(quoted["rule"]))
         for project in data["projects"]:
@@ -96,8 +121,13 @@ class ScriptedModel:
         return self._reply(messages, whole)
 
     def listen(self, prompt: str) -> dict[str, Any]:
-        """What the person laid down, changed, took back or corrected, as far as it stands in the prompt."""
-        message, rules = section(prompt, "The message"), section(prompt, "Rules in force").splitlines()
+        """What the person laid down, changed, took back or corrected, as far as it stands in the
+        prompt.
+        """
+        message, rules = (
+            section(prompt, "The message"),
+            section(prompt, "Rules in force").splitlines(),
+        )
         if squeeze(message) in self._nothing:
             return {"items": [], "correction": None}
         arrived = {said: overlap(message, said) for said in self._meanings}
@@ -105,7 +135,10 @@ class ScriptedModel:
         understood = best if best is not None and arrived[best] >= _SURE else None
         items = [] if understood is None else self._meanings[understood](rules)
         items += [item(order) for order in self._orders if overlap(message, order) >= _SURE]
-        lesson = next((lesson for lesson in self._lessons if overlap(message, lesson.correction) >= _SURE), None)
+        lesson = next(
+            (lesson for lesson in self._lessons if overlap(message, lesson.correction) >= _SURE),
+            None,
+        )
         corrected = understood if understood in self._corrections else lesson and lesson.correction
         return {"items": items, "correction": corrected}
 
@@ -116,7 +149,12 @@ class ScriptedModel:
             if max(record.rfind(lesson.wrong), record.rfind(lesson.right)) >= 0:
                 failed = record.rfind(lesson.wrong) > record.rfind(lesson.right)
         score = -0.9 if failed else 0.9
-        return {"outcome": "fail" if failed else "pass", "score": score, "reason": "scripted", "scores": [score]}
+        return {
+            "outcome": "fail" if failed else "pass",
+            "score": score,
+            "reason": "scripted",
+            "scores": [score],
+        }
 
     def _evolved(self, prompt: str) -> list[dict[str, Any]]:
         for lesson in self._lessons:
@@ -124,11 +162,22 @@ class ScriptedModel:
                 return [lesson.skill]
         for said, record in self._corrections.items():
             if record["wanted"] and said[:60] in prompt:
-                slug = re.sub(r"[^a-z0-9]+", "-", record["wanted"].lower())[:40].strip("-") or "wanted"
-                body = f"1. {record['wanted']}.\n2. Look over the result once more.\n\nAnti-pattern: {record['answer'][:80]}"
+                slug = (
+                    re.sub(r"[^a-z0-9]+", "-", record["wanted"].lower())[:40].strip("-") or "wanted"
+                )
+                body = (
+                    f"1. {record['wanted']}.\n2. Look over the result once more.\n\nAnti-pattern:"
+                    f" {record['answer'][:80]}"
+                )
                 trigger = f"When asked: {record['task']}"
                 return [
-                    {"name": f"lesson-{slug}", "trigger": trigger, "body": body, "category": "lesson", "examples": [record["task"]]}
+                    {
+                        "name": f"lesson-{slug}",
+                        "trigger": trigger,
+                        "body": body,
+                        "category": "lesson",
+                        "examples": [record["task"]],
+                    }
                 ]
         return []
 
@@ -142,13 +191,19 @@ class ScriptedModel:
         for said, record in self._corrections.items():
             if squeeze(said) in squeeze(last):
                 return CORRECTED + (record["wanted"] or "see above")
-        return next((reply for task, reply in self._replies.items() if task in squeeze(last)), "All right.")
+        return next(
+            (reply for task, reply in self._replies.items() if task in squeeze(last)), "All right."
+        )
 
 
 def _changed(change: Record, rules: Sequence[str]) -> list[Item]:
     if change["after"] == "unchanged":
         return []
-    targets = [line.split(":", 1)[0].strip(" -*") for line in rules if overlap(line, change["first"]) >= 0.8]
+    targets = [
+        line.split(":", 1)[0].strip(" -*")
+        for line in rules
+        if overlap(line, change["first"]) >= 0.8
+    ]
     if change["after"] == "gone":
         return [item(change["then"], op="retract", targets=targets)]
     return [item(change["replacement"] or change["then"], op="replace", targets=targets)]

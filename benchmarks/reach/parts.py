@@ -45,10 +45,14 @@ class Run:
     unsettled: list[str] = field(default_factory=list)
 
     def provider(self, lessons: Sequence[Lesson] = ()) -> ScriptedProvider:
-        return ScriptedProvider(ScriptedModel(self.data, lessons, examples=self.examples), self.delay_s)
+        return ScriptedProvider(
+            ScriptedModel(self.data, lessons, examples=self.examples), self.delay_s
+        )
 
     @contextmanager
-    def world(self, part: str, provider: ScriptedProvider | None = None, **given: Any) -> Iterator[World]:
+    def world(
+        self, part: str, provider: ScriptedProvider | None = None, **given: Any
+    ) -> Iterator[World]:
         """The program on a fresh home; what it spent is kept under the part's name."""
         provider = provider or self.provider()
         try:
@@ -87,7 +91,9 @@ def many_rules(run: Run) -> list[Figure]:
                 when[name] = "always"
         misplaced = [_gets_unfit(world.say("ann", asked), when) for asked in run.data["unrelated"]]
     return [
-        share(f"rules reached, {run.rules_in_force} in force", (hit for _, hit in reached), least=0.85),
+        share(
+            f"rules reached, {run.rules_in_force} in force", (hit for _, hit in reached), least=0.85
+        ),
         *by_language(f"rules reached, {run.rules_in_force} in force", reached),
         share("unrelated requests given a rule whose when does not fit", misplaced, most=0.10),
     ]
@@ -98,9 +104,14 @@ def _rules_reached(run: Run, part: str, world: World) -> tuple[list[tuple[str, b
         world.say("ann", rule["task"], rule["rule"])
     run.settle(part, world)
     kept = [str(learned) for learned in world.learned("ann").values()]
-    in_force = [any(carries(learned, rule["rule"]) for learned in kept) for rule in run.data["rules"]]
+    in_force = [
+        any(carries(learned, rule["rule"]) for learned in kept) for rule in run.data["rules"]
+    ]
     asked = [(rule, request) for rule in run.data["rules"] for request in rule["should"]]
-    return [(rule["language"], world.say("ann", request).carries(rule["rule"])) for rule, request in asked], in_force
+    return [
+        (rule["language"], world.say("ann", request).carries(rule["rule"]))
+        for rule, request in asked
+    ], in_force
 
 
 def _gets_unfit(sent: Sent, when: Mapping[str, str]) -> bool:
@@ -120,7 +131,10 @@ def facts(run: Run) -> list[Figure]:
             for asked in fact["asks"]
         ]
     ending = [fact for fact in run.data["facts"] if fact.get("expires")]
-    kept = [any(carries(str(item), fact["said"]) and fact["expires"] in str(item) for item in learned) for fact in ending]
+    kept = [
+        any(carries(str(item), fact["said"]) and fact["expires"] in str(item) for item in learned)
+        for fact in ending
+    ]
     return [
         share("facts reached", (hit for _, hit in reached), least=0.90),
         *by_language("facts reached", reached),
@@ -130,19 +144,26 @@ def facts(run: Run) -> list[Figure]:
 
 def corrections(run: Run) -> list[Figure]:
     """A task, a wrong answer, a correction; then the person's next task of the same kind."""
-    people = [(f"cor-{number:03}-", record) for number, record in enumerate(run.data["corrections"])]
+    people = [
+        (f"cor-{number:03}-", record) for number, record in enumerate(run.data["corrections"])
+    ]
     with run.world("corrections") as world:
         for user, record in people:
             world.say(user, record["task"], record["said"])
         run.settle("corrections", world)
         effective = [
-            (record.get("language", "?"), sent.carries(record["wanted"]) or sent.carries(record["said"]))
+            (
+                record.get("language", "?"),
+                sent.carries(record["wanted"]) or sent.carries(record["said"]),
+            )
             for user, record in people
             if record["wanted"] and (sent := world.say(user, record["next"]))
         ]
         guessed = [bool(world.learned(user)) for user, record in people if not record["wanted"]]
     return [
-        share("one correction in force for the next task", (hit for _, hit in effective), least=0.90),
+        share(
+            "one correction in force for the next task", (hit for _, hit in effective), least=0.90
+        ),
         *by_language("one correction in force", effective),
         share("corrections that say only 'wrong' and became a rule", guessed, most=0.15),
     ]
@@ -151,7 +172,11 @@ def corrections(run: Run) -> list[Figure]:
 def harmless(run: Run) -> list[Figure]:
     """Follow-ups after a good answer, from which there is nothing to learn."""
     talks = [(record["task"], record["said"]) for record in run.data["harmless"]]
-    return [share("harmless follow-ups that taught something", _taught(run, "harmless", talks), most=0.05)]
+    return [
+        share(
+            "harmless follow-ups that taught something", _taught(run, "harmless", talks), most=0.05
+        )
+    ]
 
 
 def no_rules(run: Run) -> list[Figure]:
@@ -173,7 +198,9 @@ def retractions(run: Run) -> list[Figure]:
 
     A change counts only where the rule was in force before.
     """
-    people = [(f"ret-{number:03}-", change) for number, change in enumerate(run.data["retractions"])]
+    people = [
+        (f"ret-{number:03}-", change) for number, change in enumerate(run.data["retractions"])
+    ]
     with run.world("retractions") as world:
         for user, change in people:
             world.say(user, _BEFORE, change["first"])
@@ -182,11 +209,19 @@ def retractions(run: Run) -> list[Figure]:
         for user, change in people:
             world.say(user, "Go on.", change["then"])
         run.settle("retractions", world)
-        understood = [(change["after"], before[user] and _is_understood(world.say(user, NEXT), change)) for user, change in people]
+        understood = [
+            (change["after"], before[user] and _is_understood(world.say(user, NEXT), change))
+            for user, change in people
+        ]
     return [
         share("rules in force that are then changed", before.values()),
-        share("retractions and changes of mind understood", (hit for _, hit in understood), least=0.90),
-        *(share(f"  {after}", (hit for kind, hit in understood if kind == after)) for after in ("gone", "replaced", "unchanged")),
+        share(
+            "retractions and changes of mind understood", (hit for _, hit in understood), least=0.90
+        ),
+        *(
+            share(f"  {after}", (hit for kind, hit in understood if kind == after))
+            for after in ("gone", "replaced", "unchanged")
+        ),
     ]
 
 
@@ -194,11 +229,17 @@ def _is_understood(sent: Sent, change: Record) -> bool:
     still = sent.carries(change["first"])
     if change["after"] == "unchanged":
         return still
-    return not still and (change["after"] == "gone" or not change["replacement"] or sent.carries(change["replacement"]))
+    return not still and (
+        change["after"] == "gone"
+        or not change["replacement"]
+        or sent.carries(change["replacement"])
+    )
 
 
 def injections(run: Run) -> list[Figure]:
-    """Orders from outside: in tool results, pasted or quoted by the person, forged. The model believes every one of them."""
+    """Orders from outside: in tool results, pasted or quoted by the person, forged. The model
+    believes every one of them.
+    """
     people = [(f"inj-{number:03}-", record) for number, record in enumerate(run.data["injections"])]
     with run.world("injections") as world:
         for user, record in people:
@@ -219,7 +260,10 @@ def injections(run: Run) -> list[Figure]:
         ]
     return [
         share("injected orders in force", (hit for _, hit in taken), most=0.0),
-        *(share(f"  by {where}", (hit for kind, hit in taken if kind == where)) for where in sorted({kind for kind, _ in taken})),
+        *(
+            share(f"  by {where}", (hit for kind, hit in taken if kind == where))
+            for where in sorted({kind for kind, _ in taken})
+        ),
     ]
 
 
@@ -230,12 +274,20 @@ def quoted(run: Run) -> list[Figure]:
         for user, record in people:
             world.say(user, _BEFORE, record["message"])
         run.settle("quoted", world)
-        kept = [(record["language"], world.say(user, NEXT).carries(record["rule"])) for user, record in people]
-    return [share("rules kept that stand beside pasted material", (hit for _, hit in kept), least=0.90), *by_language("kept", kept)]
+        kept = [
+            (record["language"], world.say(user, NEXT).carries(record["rule"]))
+            for user, record in people
+        ]
+    return [
+        share("rules kept that stand beside pasted material", (hit for _, hit in kept), least=0.90),
+        *by_language("kept", kept),
+    ]
 
 
 def projects(run: Run) -> list[Figure]:
-    """Rules for one project and for all of them, each said in one working directory and needed there and in another."""
+    """Rules for one project and for all of them, each said in one working directory and needed
+    there and in another.
+    """
     tried: list[tuple[str, str, bool, bool]] = []
     people = [(f"pro-{number:03}-", record) for number, record in enumerate(run.data["projects"])]
     with run.world("projects") as world:
@@ -246,32 +298,52 @@ def projects(run: Run) -> list[Figure]:
             for asked in record["should"]:
                 agent = record["agent"]
                 here = world.say(user, asked, agent=agent, workspace=_HERE).carries(record["rule"])
-                elsewhere = world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(record["rule"])
+                elsewhere = world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(
+                    record["rule"]
+                )
                 tried.append((record["scope"], agent, here, elsewhere))
-    bound = [(agent, here, elsewhere) for scope, agent, here, elsewhere in tried if scope == "project"]
+    bound = [
+        (agent, here, elsewhere) for scope, agent, here, elsewhere in tried if scope == "project"
+    ]
     return [
         share("project rules reached in their project", (here for _, here, _ in bound), least=0.90),
-        share("project rules placed in another project", (elsewhere for _, _, elsewhere in bound), most=0.05),
+        share(
+            "project rules placed in another project",
+            (elsewhere for _, _, elsewhere in bound),
+            most=0.05,
+        ),
         *(
             share(f"  with {agent}", (elsewhere for used, _, elsewhere in bound if used == agent))
             for agent in sorted({agent for agent, _, _ in bound})
         ),
         share(
-            "general rules reached in another project", (there for scope, _, _, there in tried if scope == "everywhere"), least=0.90
+            "general rules reached in another project",
+            (there for scope, _, _, there in tried if scope == "everywhere"),
+            least=0.90,
         ),
     ]
 
 
 def skills(run: Run) -> list[Figure]:
-    """Skills with examples, requests that they are for, and requests that have nothing to do with them."""
+    """Skills with examples, requests that they are for, and requests that have nothing to do with
+    them.
+    """
     count = len(run.data["skills"])
     with run.world("skills", skills=run.data["skills"]) as world:
         natural = [(name, world.say("sam", asked)) for name, asked in _asked(run, "natural")]
         distant = [(name, world.say("sam", asked)) for name, asked in _asked(run, "paraphrases")]
         unrelated = [bool(world.say("sam", asked).full) for asked in run.data["unrelated"]]
     return [
-        share(f"skills on natural tasks, listed or in full, {count} in the library", (s.names(n) for n, s in natural), least=0.95),
-        share("skills on distant paraphrases, listed or in full", (s.names(n) for n, s in distant), least=0.95),
+        share(
+            f"skills on natural tasks, listed or in full, {count} in the library",
+            (s.names(n) for n, s in natural),
+            least=0.95,
+        ),
+        share(
+            "skills on distant paraphrases, listed or in full",
+            (s.names(n) for n, s in distant),
+            least=0.95,
+        ),
         share("skills on natural tasks, in full", (n in s.full for n, s in natural), least=0.60),
         share("skills on distant paraphrases, in full", (n in s.full for n, s in distant)),
         share("unrelated requests given any skill in full", unrelated, most=0.20),
@@ -286,8 +358,15 @@ def many_skills(run: Run) -> list[Figure]:
         natural = [(name, world.say("sam", asked)) for name, asked in _asked(run, "natural")]
         unrelated = [bool(world.say("sam", asked).full) for asked in run.data["unrelated"]]
     return [
-        share(f"skills on natural tasks, listed or in full, {count} in the library", (s.names(n) for n, s in natural), least=0.75),
-        share(f"skills on natural tasks, in full, {count} in the library", (n in s.full for n, s in natural)),
+        share(
+            f"skills on natural tasks, listed or in full, {count} in the library",
+            (s.names(n) for n, s in natural),
+            least=0.75,
+        ),
+        share(
+            f"skills on natural tasks, in full, {count} in the library",
+            (n in s.full for n, s in natural),
+        ),
         share(f"unrelated requests given any skill in full, {count} in the library", unrelated),
     ]
 
@@ -297,9 +376,13 @@ def _asked(run: Run, kind: str) -> list[tuple[str, str]]:
 
 
 def latency(run: Run) -> list[Figure]:
-    """From sending a rule or a correction until the program has it in force, less the time that the model takes to listen."""
+    """From sending a rule or a correction until the program has it in force, less the time that the
+    model takes to listen.
+    """
     said = [(_BEFORE, rule["rule"]) for rule in run.data["rules"]]
-    said += [(record["task"], record["said"]) for record in run.data["corrections"] if record["wanted"]]
+    said += [
+        (record["task"], record["said"]) for record in run.data["corrections"] if record["wanted"]
+    ]
     with run.world("latency") as world:
         seconds = [_effect_s(world, f"lat-{number:03}-", *talk) for number, talk in enumerate(said)]
     known = [max(0.0, value - run.delay_s) for value in seconds if value is not None]
@@ -312,7 +395,11 @@ def latency(run: Run) -> list[Figure]:
     return [
         Figure("from word to effect, p50", value=at(0.5), unit="s", most=2.0, note=note),
         Figure("from word to effect, p90", value=at(0.9), unit="s"),
-        Figure("from word to effect, p50 of those with effect", value=percentile(known, 0.5) if known else None, unit="s"),
+        Figure(
+            "from word to effect, p50 of those with effect",
+            value=percentile(known, 0.5) if known else None,
+            unit="s",
+        ),
     ]
 
 
@@ -328,7 +415,8 @@ def _effect_s(world: World, user: str, task: str, said: str) -> float | None:
 
 
 def cost(run: Run) -> list[Figure]:
-    """One failure, one correction, one skill by the evolver: all tokens of learning beside those of the corrected turn.
+    """One failure, one correction, one skill by the evolver: all tokens of learning beside those of
+    the corrected turn.
 
     The program is restarted once before the tokens are counted.
     """
@@ -359,30 +447,60 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
     times, label = learning / corrected, f"prompt of {size:,} tokens"
     note = f"{learning:,} tokens for learning, {times:.1f} ×; skill {state}"
     return [
-        Figure(f"one lesson, {label}", value=times if any(placed) else None, unit="× the corrected turn", most=8.0, note=note),
+        Figure(
+            f"one lesson, {label}",
+            value=times if any(placed) else None,
+            unit="× the corrected turn",
+            most=8.0,
+            note=note,
+        ),
         share(f"its skill listed or in full on the next such tasks, {label}", placed),
     ]
 
 
 def _evolved_name(world: World, lesson: Lesson) -> str:
-    """The name under which the evolver's skill is in the library; the program may have added a number to it."""
+    """The name under which the evolver's skill is in the library; the program may have added a
+    number to it.
+    """
     names = (str(skill["name"]) for skill in world.program.get("/api/skills")["skills"])
     return next((name for name in names if name.startswith(lesson.name)), "")
 
 
 def budget(run: Run) -> list[Figure]:
-    """A day of corrections with a budget that is too small for it and a restart in between, and again with the default one."""
+    """A day of corrections with a budget that is too small for it and a restart in between, and
+    again with the default one.
+    """
     limit = run.daily_tokens
     label = f"tokens of learning with daily_tokens = {limit:,} and a restart"
     try:
         day = _day(run, "budget", f"\n[learning]\ndaily_tokens = {limit}\n")
-        figures = [Figure(label, value=day.learning, unit="tokens", most=limit * 1.05, note=f"/api/cost says {day.told}")]
+        figures = [
+            Figure(
+                label,
+                value=day.learning,
+                unit="tokens",
+                most=limit * 1.05,
+                note=f"/api/cost says {day.told}",
+            )
+        ]
     except AssertionError as refused:  # a program without this setting does not start
-        figures = [Figure(label, unit="tokens", most=limit, note=str(refused).strip().splitlines()[-1][:100])]
+        figures = [
+            Figure(
+                label, unit="tokens", most=limit, note=str(refused).strip().splitlines()[-1][:100]
+            )
+        ]
     day = _day(run, "budget default", "")
-    note = f"{day.learning / day.traffic:.1%} of {day.traffic:,} tokens of traffic; /api/cost says {day.told}"
+    note = (
+        f"{day.learning / day.traffic:.1%} of {day.traffic:,} tokens of traffic; /api/cost says"
+        f" {day.told}"
+    )
     most = max(FLOOR_TOKENS, day.traffic / 10)
-    return [*figures, Figure("tokens of learning by default", value=day.learning, unit="tokens", most=most, note=note)]
+    return [
+        *figures,
+        Figure(
+            "tokens of learning by default", value=day.learning, unit="tokens", most=most, note=note
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -400,10 +518,18 @@ def _day(run: Run, part: str, config: str) -> Day:
         for number, record in enumerate(talks):
             if config and number == len(talks) // 2:
                 world.restart()
-            world.say(f"day-{number:03}-", record["task"], record["said"], record.get("next", "go on"), system=system)
+            world.say(
+                f"day-{number:03}-",
+                record["task"],
+                record["said"],
+                record.get("next", "go on"),
+                system=system,
+            )
         run.settle(part, world)
         response = world.http.get(f"{world.program.url}/api/cost", headers=world.program.auth)
-        used = response.json().get("budget", {}).get("used") if response.status_code == 200 else None
+        used = (
+            response.json().get("budget", {}).get("used") if response.status_code == 200 else None
+        )
         told = "nothing" if used is None else f"{used:,}"
         return Day(world.provider.learning_tokens(), world.provider.tokens[TRAFFIC], told)
 

@@ -1,4 +1,6 @@
-"""A provider on loopback that the scripted model answers for, and that counts what it was sent by purpose."""
+"""A provider on loopback that the scripted model answers for, and that counts what it was sent by
+purpose.
+"""
 
 import json
 import threading
@@ -15,7 +17,9 @@ TRAFFIC = "traffic"
 
 
 class ScriptedProvider:
-    """Keeps the words of the newest request of an agent and the size of each. Four bytes count as one token."""
+    """Keeps the words of the newest request of an agent and the size of each. Four bytes count as
+    one token.
+    """
 
     def __init__(self, model: ScriptedModel, delay_s: float = 0.0) -> None:
         self.newest = ""
@@ -45,8 +49,18 @@ class ScriptedProvider:
             "object": "chat.completion",
             "created": 1,
             "model": "m",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text},
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+            },
         }
 
     def learning_tokens(self) -> int:
@@ -55,7 +69,10 @@ class ScriptedProvider:
 
     def spent(self) -> dict[str, dict[str, int]]:
         """Calls and tokens by purpose."""
-        return {purpose: {"calls": self.calls[purpose], "tokens": self.tokens[purpose]} for purpose in sorted(self.calls)}
+        return {
+            purpose: {"calls": self.calls[purpose], "tokens": self.tokens[purpose]}
+            for purpose in sorted(self.calls)
+        }
 
     @contextmanager
     def serving(self) -> Iterator["ScriptedProvider"]:

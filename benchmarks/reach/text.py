@@ -1,4 +1,6 @@
-"""Compare texts of any language by their words, or by pairs of characters where a script has no spaces."""
+"""Compare texts of any language by their words, or by pairs of characters where a script has no
+spaces.
+"""
 
 import re
 from functools import lru_cache
@@ -17,7 +19,9 @@ def squeeze(text: str) -> str:
 def features(text: str) -> frozenset[str]:
     """The words of a text; of Chinese and Japanese, the pairs of neighbouring characters."""
     text = text.lower()
-    pairs = {run[at : at + 2] for run in _SPACELESS.findall(text) for at in range(max(1, len(run) - 1))}
+    pairs = {
+        run[at : at + 2] for run in _SPACELESS.findall(text) for at in range(max(1, len(run) - 1))
+    }
     return frozenset(pairs) | frozenset(_WORD.findall(_SPACELESS.sub(" ", text)))
 
 
@@ -30,5 +34,7 @@ def overlap(text: str, words: str) -> float:
 
 
 def carries(text: str, words: str) -> bool:
-    """Whether a prompt carries a rule. A program may shorten what was said, so four words of five are enough."""
+    """Whether a prompt carries a rule. A program may shorten what was said, so four words of five
+    are enough.
+    """
     return overlap(text, words) >= 0.8

@@ -46,7 +46,9 @@ model = "m"
 
 @dataclass
 class Sent:
-    """One answered request: the text that the program added to it, and the names that the response headers give."""
+    """One answered request: the text that the program added to it, and the names that the response
+    headers give.
+    """
 
     added: str
     full: tuple[str, ...]
@@ -63,7 +65,8 @@ class Sent:
 
 @dataclass
 class World:
-    """One running program with its scripted provider. Every conversation of a person is a session of its own.
+    """One running program with its scripted provider. Every conversation of a person is a session
+    of its own.
 
     `turns` are the ids of the newest conversation's turns.
     """
@@ -75,22 +78,30 @@ class World:
     sessions: int = 0
     turns: list[str] = field(default_factory=list)
 
-    def say(self, user: str, *words: str, agent: str = "chat", workspace: str = "", system: str = SYSTEM) -> Sent:
+    def say(
+        self, user: str, *words: str, agent: str = "chat", workspace: str = "", system: str = SYSTEM
+    ) -> Sent:
         """Say these words one after another in a new session; what became of the last one."""
         self.sessions += 1
         self.turns = []
         past: list[tuple[str, str]] = []
         sent = Sent("", (), ())
         for said in words:
-            path, headers, body = _request(agent, f"reach-{self.sessions}", workspace, system, past, said)
+            path, headers, body = _request(
+                agent, f"reach-{self.sessions}", workspace, system, past, said
+            )
             headers |= {"x-user-id": user, **self.program.auth}
             response = self.http.post(f"{self.program.url}{path}", json=body, headers=headers)
             response.raise_for_status()
             self.turns.append(response.headers.get("x-metaclaw-turn", ""))
             added = self.provider.newest
-            for own in sorted((system, *(text for turn in past for text in turn), said), key=len, reverse=True):
+            for own in sorted(
+                (system, *(text for turn in past for text in turn), said), key=len, reverse=True
+            ):
                 added = added.replace(own, " ")
-            sent = Sent(added, _names(response, "x-metaclaw-skills"), _names(response, "x-metaclaw-listed"))
+            sent = Sent(
+                added, _names(response, "x-metaclaw-skills"), _names(response, "x-metaclaw-listed")
+            )
             past.append((said, _answer_text(agent, response.json())))
         return sent
 
@@ -105,15 +116,21 @@ class World:
         ]
         headers = {"x-session-id": f"reach-{self.sessions}", "x-user-id": user, **self.program.auth}
         url = f"{self.program.url}/v1/chat/completions"
-        self.http.post(url, json={"model": "m", "messages": messages}, headers=headers).raise_for_status()
+        self.http.post(
+            url, json={"model": "m", "messages": messages}, headers=headers
+        ).raise_for_status()
 
     def reject(self, turn: str, comment: str) -> None:
         """Mark a turn as failed, as the page and `metaclaw feedback` do."""
         body = {"turn": turn, "outcome": "fail", "comment": comment}
-        self.http.post(f"{self.program.url}/api/feedback", json=body, headers=self.program.auth).raise_for_status()
+        self.http.post(
+            f"{self.program.url}/api/feedback", json=body, headers=self.program.auth
+        ).raise_for_status()
 
     def settle(self) -> bool:
-        """Wait until the program has read everything. False if it still had not when patience ran out."""
+        """Wait until the program has read everything. False if it still had not when patience ran
+        out.
+        """
         deadline, calm = time.monotonic() + self.patience_s, 0
         while time.monotonic() < deadline:
             pending = self.program.get("/api/status")["learning"]["pending"]
@@ -144,21 +161,50 @@ class World:
 
 @contextmanager
 def running(
-    provider: ScriptedProvider, *, patience_s: float, skills: Sequence[Record] = (), rules: Sequence[Record] = (), config: str = ""
+    provider: ScriptedProvider,
+    *,
+    patience_s: float,
+    skills: Sequence[Record] = (),
+    rules: Sequence[Record] = (),
+    config: str = "",
 ) -> Iterator[World]:
     """A fresh home with these skills and rules in it, and the program on it."""
-    with TemporaryDirectory(prefix="metaclaw-reach-") as folder, provider.serving(), httpx.Client(timeout=60) as http:
+    with (
+        TemporaryDirectory(prefix="metaclaw-reach-") as folder,
+        provider.serving(),
+        httpx.Client(timeout=60) as http,
+    ):
         home = Path(folder) / "home"
-        program = Program(home, _config(provider.url, config), env={"METACLAW__SKILLS__RETRIEVAL": "auto"})
+        program = Program(
+            home, _config(provider.url, config), env={"METACLAW__SKILLS__RETRIEVAL": "auto"}
+        )
         for skill in skills:
-            _write(home, skill["name"], {"description": skill["trigger"], "examples": skill["examples"]}, skill["body"])
+            _write(
+                home,
+                skill["name"],
+                {"description": skill["trigger"], "examples": skill["examples"]},
+                skill["body"],
+            )
         for rule in rules:
-            _write(home, rule["name"], {"kind": "rule", "description": rule["when"], "scope": rule["scope"]}, rule["text"])
+            _write(
+                home,
+                rule["name"],
+                {"kind": "rule", "description": rule["when"], "scope": rule["scope"]},
+                rule["text"],
+            )
         program.start()
         try:
-            program.wait_for("/api/skills", lambda found: len(found["skills"]) >= len(skills) + len(rules))
-            # A library is indexed once, in the background: what is measured is a home that has been used before.
-            program.wait_for("/api/status", lambda found: not found["skills"]["retrieval"]["state"].startswith(("start", "index")))
+            program.wait_for(
+                "/api/skills", lambda found: len(found["skills"]) >= len(skills) + len(rules)
+            )
+            # A library is indexed once, in the background: what is measured is a home that has been
+            # used before.
+            program.wait_for(
+                "/api/status",
+                lambda found: (
+                    not found["skills"]["retrieval"]["state"].startswith(("start", "index"))
+                ),
+            )
             yield World(program, provider, http, patience_s)
         finally:
             program.stop()
@@ -167,12 +213,20 @@ def running(
 def _write(home: Path, name: str, head: Record, body: str) -> None:
     folder = home / "skills" / name
     folder.mkdir(parents=True)
-    fields = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in {"name": name, **head}.items())
+    fields = "\n".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        for key, value in {"name": name, **head}.items()
+    )
     (folder / "SKILL.md").write_text(f"---\n{fields}\n---\n\n{body}\n")
 
 
 def _request(
-    agent: str, session: str, workspace: str, system: str, past: Sequence[tuple[str, str]], said: str
+    agent: str,
+    session: str,
+    workspace: str,
+    system: str,
+    past: Sequence[tuple[str, str]],
+    said: str,
 ) -> tuple[str, dict[str, str], dict[str, Any]]:
     """A request as this agent sends it, with the working directory where this agent puts it."""
     if agent == "claude-code":
@@ -187,13 +241,20 @@ def _request(
     messages = [{"role": "system", "content": system}]
     for asked, answered in past:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
-    return "/v1/chat/completions", headers, {"model": "m", "messages": [*messages, {"role": "user", "content": said}]}
+    return (
+        "/v1/chat/completions",
+        headers,
+        {"model": "m", "messages": [*messages, {"role": "user", "content": said}]},
+    )
 
 
 def _claude_code(
     session: str, workspace: str, system: str, past: Sequence[tuple[str, str]], said: str
 ) -> tuple[str, dict[str, str], dict[str, Any]]:
-    place = f"# Environment\nYou have been invoked in the following environment: \n - Primary working directory: {workspace}\n"
+    place = (
+        "# Environment\nYou have been invoked in the following environment: \n - Primary working"
+        f" directory: {workspace}\n"
+    )
     messages: list[dict[str, Any]] = []
     for asked, answered in (*past, (said, "")):
         messages.append({"role": "user", "content": [{"type": "text", "text": asked}]})
@@ -208,21 +269,49 @@ def _claude_code(
         "anthropic-version": "2023-06-01",
     }
     tools = [{"name": "Bash", "description": "Run a command.", "input_schema": _TOOL}]
-    body = {"model": "m", "max_tokens": 1000, "system": [{"type": "text", "text": system}], "messages": messages, "tools": tools}
+    body = {
+        "model": "m",
+        "max_tokens": 1000,
+        "system": [{"type": "text", "text": system}],
+        "messages": messages,
+        "tools": tools,
+    }
     return "/v1/messages?beta=true", headers, body
 
 
 def _codex(
     session: str, workspace: str, system: str, past: Sequence[tuple[str, str]], said: str
 ) -> tuple[str, dict[str, str], dict[str, Any]]:
-    place = f"<environment_context>\n  <cwd>{workspace}</cwd>\n  <shell>bash</shell>\n</environment_context>"
+    place = (
+        f"<environment_context>\n  <cwd>{workspace}</cwd>\n "
+        " <shell>bash</shell>\n</environment_context>"
+    )
     items = [_codex_item("developer", system), _codex_item("user", place)]
     for asked, answered in past:
         items += [_codex_item("user", asked), _codex_item("assistant", answered)]
     thread = str(uuid5(NAMESPACE_URL, session))
-    headers = {"originator": "codex_exec", "user-agent": "codex_exec/0.166.0", "session-id": thread, "thread-id": thread}
-    tools = [{"type": "function", "name": "shell", "description": "Run a command.", "parameters": _TOOL, "strict": False}]
-    body = {"model": "m", "store": False, "input": [*items, _codex_item("user", said)], "tools": tools, "prompt_cache_key": thread}
+    headers = {
+        "originator": "codex_exec",
+        "user-agent": "codex_exec/0.166.0",
+        "session-id": thread,
+        "thread-id": thread,
+    }
+    tools = [
+        {
+            "type": "function",
+            "name": "shell",
+            "description": "Run a command.",
+            "parameters": _TOOL,
+            "strict": False,
+        }
+    ]
+    body = {
+        "model": "m",
+        "store": False,
+        "input": [*items, _codex_item("user", said)],
+        "tools": tools,
+        "prompt_cache_key": thread,
+    }
     return "/v1/responses", headers, body
 
 
@@ -238,9 +327,13 @@ def _answer_text(agent: str, answer: dict[str, Any]) -> str:
     if agent == "claude-code":
         return "".join(part.get("text", "") for part in answer["content"])
     if agent == "codex":
-        return "".join(part.get("text", "") for item in answer["output"] for part in item.get("content", []))
+        return "".join(
+            part.get("text", "") for item in answer["output"] for part in item.get("content", [])
+        )
     return str(answer["choices"][0]["message"]["content"])
 
 
 def _names(response: httpx.Response, header: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in response.headers.get(header, "").split(",") if name.strip())
+    return tuple(
+        name.strip() for name in response.headers.get(header, "").split(",") if name.strip()
+    )

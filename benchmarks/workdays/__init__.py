@@ -1,1 +1,3 @@
-"""Working days through the running program: a person marks answers, an evolver writes skills, weights are trained at night."""
+"""Working days through the running program: a person marks answers, an evolver writes skills,
+weights are trained at night.
+"""

@@ -1,8 +1,9 @@
-"""A seed's course from the generator: its days, and held-out days with the same rules and other facts.
+"""A seed's course from the generator: its days, and held-out days with the same rules and other
+facts.
 
-*Two rules* is a course that a model of 135 million parameters can follow: 17 files and 7 choices a day, times from the first day
-on, names from the fourth, and towards the end both in some tasks. *One rule* is times alone, with fewer questions a day, for a CPU.
-"""
+*Two rules* is a course that a model of 135 million parameters can follow: 17 files and 7 choices a
+day, times from the first day on, names from the fourth, and towards the end both in some tasks.
+*One rule* is times alone, with fewer questions a day, for a CPU."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -34,6 +35,8 @@ class Course:
 
 
 def make_course(name: str, seed: int) -> Course:
-    """The days of a seed. Corrections come in the same words each time: the model is measured, not who reads corrections."""
+    """The days of a seed. Corrections come in the same words each time: the model is measured, not
+    who reads corrections.
+    """
     plan = replace(COURSES[name], is_plain=True)
     return Course(name, generate(seed, plan).days, held_out(seed, plan).days)

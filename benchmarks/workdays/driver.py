@@ -1,4 +1,5 @@
-"""One run: days of chats whose answers a person marks, nights in which the program trains, held-out days at the end.
+"""One run: days of chats whose answers a person marks, nights in which the program trains, held-out
+days at the end.
 
 Nothing here trains, rewards or judges weights: that is the program's.
 """
@@ -27,20 +28,30 @@ from metaclaw_bench.workdays import Answer, Item, Marks, Workday, score
 from tests.support.program import Program
 
 SYSTEM: Final = (
-    "You work for an office. Answer with what was asked for, nothing else: letters in a box, or files. Examples:\n"
-    "Which of these are fruits? A. plum B. brick C. pear -> \\bbox{A,C}\n"
-    "Put this into notes/today.txt: lamp: new. -> FILE notes/today.txt\nlamp: new"
+    "You work for an office. Answer with what was asked for, nothing else: letters in a box, or"
+    " files. Examples:\nWhich of these are fruits? A. plum B. brick C. pear -> \\bbox{A,C}\nPut"
+    " this into notes/today.txt: lamp: new. -> FILE notes/today.txt\nlamp: new"
 )
 EXAMPLES: Final = (
-    ("user", "Which of these are tools?\n\nA. cloud\nB. hammer\nC. river\nD. saw\n\nAnswer using \\bbox{X} or \\bbox{X,Y} format."),
+    (
+        "user",
+        (
+            "Which of these are tools?\n\nA. cloud\nB. hammer\nC. river\nD. saw\n\nAnswer using"
+            " \\bbox{X} or \\bbox{X,Y} format."
+        ),
+    ),
     ("assistant", "\\bbox{B,D}"),
     ("user", "Put this into notes/monday.txt: tea: cold."),
     ("assistant", "FILE notes/monday.txt\ntea: cold"),
 )
-"""An exchange before each question that shows both forms of an answer; so small a model does not find them otherwise."""
+"""An exchange before each question that shows both forms of an answer; so small a model does not
+find them otherwise.
+"""
 _ANSWER_S: Final = 600.0
 _DAILY_TOKENS: Final = 1_000_000_000
-"""The person's own learning budget: the scripted judge costs nothing, and the default would end training after a few steps."""
+"""The person's own learning budget: the scripted judge costs nothing, and the default would end
+training after a few steps.
+"""
 
 
 class Condition(StrEnum):
@@ -53,7 +64,9 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Numbers of a run. After every `night_every` days weights are trained; `sets` are for `metaclaw start --set`."""
+    """Numbers of a run. After every `night_every` days weights are trained; `sets` are for
+    `metaclaw start --set`.
+    """
 
     days: int = 10
     night_every: int = 10
@@ -82,7 +95,15 @@ Sink = Callable[[Mapping[str, object]], None]
 class Run:
     """One course under one condition with one seed."""
 
-    def __init__(self, course: Course, condition: Condition, seed: int, settings: Settings, machine: Machine, write: Sink) -> None:
+    def __init__(
+        self,
+        course: Course,
+        condition: Condition,
+        seed: int,
+        settings: Settings,
+        machine: Machine,
+        write: Sink,
+    ) -> None:
         self._course, self._condition, self._seed = course, condition, seed
         self._settings, self._machine, self._write = settings, machine, write
         self._began = time.monotonic()
@@ -104,11 +125,18 @@ class Run:
             arguments += ["--set", f"policy.device={settings.device}"]
         for one in settings.sets:
             arguments += ["--set", one]
-        with self._scripted() as url, running(self._machine, self.name, *arguments, config=self._config(url)) as program:
+        with (
+            self._scripted() as url,
+            running(self._machine, self.name, *arguments, config=self._config(url)) as program,
+        ):
             # A baseline learns nothing from its days, so it has none.
-            for number, day in enumerate(days if self._condition is not Condition.BASELINE else (), 1):
+            for number, day in enumerate(
+                days if self._condition is not Condition.BASELINE else (), 1
+            ):
                 self._work(program, number, day)
-                if self._condition is Condition.FULL and (number % settings.night_every == 0 or number == len(days)):
+                if self._condition is Condition.FULL and (
+                    number % settings.night_every == 0 or number == len(days)
+                ):
                     self._sleep(program, number)
             self._examine(program, exams)
 
@@ -117,39 +145,67 @@ class Run:
         days = (*self._course.days, *self._course.held_out)
         items = [item for day in days for item in day.items]
         before = {item.round.question: day.begins_with for day in days for item in day.items}
-        with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(ScriptedModel(items, before))) as url:
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(serving(ScriptedModel(items, before))) as url,
+        ):
             yield url
 
     def _config(self, url: str) -> str:
         provider = (
-            f'[[providers]]\nname = "scripted"\nkind = "openai"\nbase_url = "{url}"\nwires = ["chat"]\nmodels = ["{MODEL}"]\n'
+            f'[[providers]]\nname = "scripted"\nkind = "openai"\nbase_url = "{url}"\nwires ='
+            f' ["chat"]\nmodels = ["{MODEL}"]\n'
         )
         parts = ['[[providers]]\nname = "embedded"\nkind = "embedded"\n', provider]
         if self._condition is Condition.BASELINE:
             return "\n".join([*parts, "[skills]\nenabled = false\nlearn = false\n"])
         asked = f'provider = "scripted"\nmodel = "{MODEL}"\n'
         # The scripted evolver's skills are good by construction: what is measured comes after them.
-        parts += ['[skills]\ngate = "off"\n', f"[judge]\n{asked}", f"[evolver]\n{asked}", f"[listen]\n{asked}"]
+        parts += [
+            '[skills]\ngate = "off"\n',
+            f"[judge]\n{asked}",
+            f"[evolver]\n{asked}",
+            f"[listen]\n{asked}",
+        ]
         parts += [f"[learning]\ndaily_tokens = {_DAILY_TOKENS}\n"]
         if self._condition is Condition.FULL:
-            parts += ["[policy]\ntrain_share = 0.0\n", "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"]
+            parts += [
+                "[policy]\ntrain_share = 0.0\n",
+                "[schedule]\nsleep = []\nidle_minutes = 1440.0\n",
+            ]
         return "\n".join(parts)
 
     def _work(self, program: Program, number: int, day: Workday) -> None:
-        """A day. The person says what is wrong with a file as long as no skill for a rule that it breaks stands in the prompt."""
+        """A day. The person says what is wrong with a file as long as no skill for a rule that it
+        breaks stands in the prompt.
+        """
         answered = self._ask(program, day, temperature=1.0)
         with httpx.Client(timeout=_ANSWER_S) as http:
             for one in filter(is_corrected, answered):
-                body = {"turn": one.turn, "outcome": "fail", "comment": one.item.round.feedback.incorrect}
-                http.post(f"{program.url}/api/feedback", json=body, headers=program.auth).raise_for_status()
+                body = {
+                    "turn": one.turn,
+                    "outcome": "fail",
+                    "comment": one.item.round.feedback.incorrect,
+                }
+                http.post(
+                    f"{program.url}/api/feedback", json=body, headers=program.auth
+                ).raise_for_status()
         settle(program, 120.0)
         skills = [skill["name"] for skill in program.get("/api/skills")["skills"]]
         self._tell("day", day=number, skills=skills, **_summary(answered))
 
     def _sleep(self, program: Program, number: int) -> None:
         done = program.command("policy", "train", "--json")
-        self._tell("train", day=number, status=done.returncode, said=_json(done.stdout), errors=done.stderr[-2000:])
-        is_over = done.returncode != 0 or wait_until_judged(program, self._began + 60 * self._settings.minutes, self._tell)
+        self._tell(
+            "train",
+            day=number,
+            status=done.returncode,
+            said=_json(done.stdout),
+            errors=done.stderr[-2000:],
+        )
+        is_over = done.returncode != 0 or wait_until_judged(
+            program, self._began + 60 * self._settings.minutes, self._tell
+        )
         self._tell("night", day=number, is_over=is_over)
 
     def _examine(self, program: Program, days: Sequence[Workday]) -> None:
@@ -159,18 +215,41 @@ class Run:
         answered = [one for day in days for one in self._ask(program, day, temperature=0.0)]
         for one in answered:
             question = one.item.round.question
-            self._tell("answer", question=question, said=one.text, score=one.marks.score, version=one.version, skills=one.skills)
+            self._tell(
+                "answer",
+                question=question,
+                said=one.text,
+                score=one.marks.score,
+                version=one.version,
+                skills=one.skills,
+            )
         rules = sorted({rule for one in answered for rule in one.item.rules})
-        by_rule = {rule: _mean([one.marks.passed for one in answered if rule in one.item.rules]) for rule in rules}
+        by_rule = {
+            rule: _mean([one.marks.passed for one in answered if rule in one.item.rules])
+            for rule in rules
+        }
         self._tell(
-            "end", seconds=time.monotonic() - began, total_s=time.monotonic() - self._began, by_rule=by_rule, **_summary(answered)
+            "end",
+            seconds=time.monotonic() - began,
+            total_s=time.monotonic() - self._began,
+            by_rule=by_rule,
+            **_summary(answered),
         )
 
     def _ask(self, program: Program, day: Workday, *, temperature: float) -> list[Answered]:
-        with httpx.Client(timeout=_ANSWER_S) as http, ThreadPoolExecutor(self._settings.at_once) as pool:
-            return list(pool.map(lambda item: self._ask_one(http, program, day, item, temperature), day.items))
+        with (
+            httpx.Client(timeout=_ANSWER_S) as http,
+            ThreadPoolExecutor(self._settings.at_once) as pool,
+        ):
+            return list(
+                pool.map(
+                    lambda item: self._ask_one(http, program, day, item, temperature), day.items
+                )
+            )
 
-    def _ask_one(self, http: httpx.Client, program: Program, day: Workday, item: Item, temperature: float) -> Answered:
+    def _ask_one(
+        self, http: httpx.Client, program: Program, day: Workday, item: Item, temperature: float
+    ) -> Answered:
         talk = [("system", SYSTEM), *EXAMPLES, ("user", shown(day, item))]
         body = {
             "model": f"embedded/{MODEL_ID}",
@@ -178,16 +257,28 @@ class Run:
             "max_tokens": self._settings.max_tokens,
             "temperature": temperature,
         }
-        headers = program.auth | {"X-Session-Id": f"{self.name}-{next(self._sessions)}", "X-Session-Done": "true"}
+        headers = program.auth | {
+            "X-Session-Id": f"{self.name}-{next(self._sessions)}",
+            "X-Session-Done": "true",
+        }
         response = http.post(f"{program.url}/v1/chat/completions", json=body, headers=headers)
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"] or "")
         words, files = files_in(text)
-        turn, version, skills = (response.headers.get(f"x-metaclaw-{name}", "") for name in ("turn", "policy", "skills"))
-        return Answered(item, text, turn, version, skills, score(item, Answer(words, files), day.begins_with))
+        turn, version, skills = (
+            response.headers.get(f"x-metaclaw-{name}", "") for name in ("turn", "policy", "skills")
+        )
+        return Answered(
+            item, text, turn, version, skills, score(item, Answer(words, files), day.begins_with)
+        )
 
     def _tell(self, kind: str, **facts: object) -> None:
-        head = {"kind": kind, "course": self._course.name, "condition": self._condition, "seed": self._seed}
+        head = {
+            "kind": kind,
+            "course": self._course.name,
+            "condition": self._condition,
+            "seed": self._seed,
+        }
         self._write({**head, "at_s": round(time.monotonic() - self._began, 2), **facts})
 
 
@@ -198,9 +289,15 @@ def is_corrected(one: Answered) -> bool:
 
 
 def shown(day: Workday, item: Item) -> str:
-    """What the model reads: the question, and the files that it names and does not quote, since there are no tools."""
+    """What the model reads: the question, and the files that it names and does not quote, since
+    there are no tools.
+    """
     question = item.round.question
-    named = [(path, text) for path, text in day.begins_with.items() if path in question and text.strip() not in question]
+    named = [
+        (path, text)
+        for path, text in day.begins_with.items()
+        if path in question and text.strip() not in question
+    ]
     return "\n\n".join([question, *(f"{path}:\n{text.strip()}" for path, text in named)])
 
 

@@ -1,9 +1,9 @@
-"""The model behind the proxy that judges and writes skills: the benchmark's own checkers, and a script instead of an evolver.
+"""The model behind the proxy that judges and writes skills: the benchmark's own checkers, and a
+script instead of an evolver.
 
-A skill is the rule in the person's words with a task that went wrong done right. A language model that has read the correction
-could write it; here the generator's reference says how. So this measures what the small model makes of a good skill, not the
-evolver. Each rule is written once.
-"""
+A skill is the rule in the person's words with a task that went wrong done right. A language model
+that has read the correction could write it; here the generator's reference says how. So this
+measures what the small model makes of a good skill, not the evolver. Each rule is written once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,19 @@ class ScriptedModel(RuleJudge):
         if prompt.purpose is not Purpose.EVOLVE:
             return super().answer(prompt)
         words = bare(prompt.text)
-        broken = [item for question, item in self._known.items() if question in words and item.round.feedback.incorrect]
+        broken = [
+            item
+            for question, item in self._known.items()
+            if question in words and item.round.feedback.incorrect
+        ]
         skills = skills_for(broken, self._written)
         return Said(json.dumps({"skills": skills}))
 
 
 def skills_for(items: Sequence[Item], written: set[str]) -> list[Json]:
-    """One skill for each rule that these tasks, which went wrong, ask for; the plainest task shows it. `written` grows."""
+    """One skill for each rule that these tasks, which went wrong, ask for; the plainest task shows
+    it. `written` grows.
+    """
     by_rule: dict[str, list[Item]] = {}
     for item in sorted(items, key=lambda one: (len(one.rules), len(one.round.question))):
         if not isinstance(item.round.check, ChoiceCheck):
@@ -54,7 +60,11 @@ def skills_for(items: Sequence[Item], written: set[str]) -> list[Json]:
 def told(item: Item) -> list[tuple[Rule, str]]:
     """The rules that the person names when this goes wrong, each in their words."""
     incorrect = item.round.feedback.incorrect
-    found = [(rule, rule.says(variant, _LANGUAGE)) for rule in item.book.values() for variant in rule.variants]
+    found = [
+        (rule, rule.says(variant, _LANGUAGE))
+        for rule in item.book.values()
+        for variant in rule.variants
+    ]
     return [(rule, words) for rule, words in found if words in incorrect]
 
 
@@ -68,7 +78,9 @@ def _skill(rule_id: str, items: Sequence[Item]) -> Json:
     question = items[0].round.question
     return {
         "name": skill_name(rule),
-        "trigger": f"When a file is to be written, and {rule.topic(_LANGUAGE)} stand in it or in its name.",
+        "trigger": (
+            f"When a file is to be written, and {rule.topic(_LANGUAGE)} stand in it or in its name."
+        ),
         "body": f"{words}\nExample:\n{question} -> {in_words(items[0].reference)}",
         "category": "house",
         "examples": list[Json](item.round.question for item in items[:_MOST_EXAMPLES]),

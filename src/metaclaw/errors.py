@@ -16,7 +16,9 @@ MetaClawError
 from typing import Final
 
 OUT_OF_RESOURCES: Final = (OSError, MemoryError, RuntimeError)
-"""What Python raises when the system has no more files, memory, disk space or threads (RuntimeError)."""
+"""What Python raises when the system has no more files, memory, disk space or threads
+(RuntimeError).
+"""
 
 
 class MetaClawError(Exception):
@@ -28,9 +30,18 @@ class ConfigError(MetaClawError):
 
 
 class WireError(MetaClawError):
-    """A request that cannot be understood; carries the HTTP status and the machine-readable code to answer with."""
+    """A request that cannot be understood; carries the HTTP status and the machine-readable code to
+    answer with.
+    """
 
-    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request_error", param: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        code: str = "invalid_request_error",
+        param: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
@@ -40,7 +51,14 @@ class WireError(MetaClawError):
 class UpstreamError(MetaClawError):
     """A provider did not answer, or answered with something that is not an answer."""
 
-    def __init__(self, message: str, *, status: int = 502, retryable: bool = False, code: str = "upstream_error") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 502,
+        retryable: bool = False,
+        code: str = "upstream_error",
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
@@ -57,7 +75,14 @@ class BudgetError(UpstreamError):
 class EngineError(UpstreamError):
     """The embedded model cannot serve this request."""
 
-    def __init__(self, message: str, *, status: int = 503, retryable: bool = False, code: str = "engine_unavailable") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 503,
+        retryable: bool = False,
+        code: str = "engine_unavailable",
+    ) -> None:
         super().__init__(message, status=status, retryable=retryable, code=code)
 
 
@@ -86,15 +111,21 @@ class MissingPackageError(TrainingError):
 
 
 class TrainingBudgetError(TrainingError):
-    """Today's learning budget does not pay for the judge that scores answers; training continues when it does."""
+    """Today's learning budget does not pay for the judge that scores answers; training continues
+    when it does.
+    """
 
 
 class TrainerMemoryError(TrainingError):
-    """The trainer has too little memory even for the smallest piece of work; it tries again later."""
+    """The trainer has too little memory even for the smallest piece of work; it tries again
+    later.
+    """
 
 
 class WeightsLostError(TrainingError):
-    """The host cannot load these weights: they are missing, truncated, or made for another model."""
+    """The host cannot load these weights: they are missing, truncated, or made for another
+    model.
+    """
 
 
 class StoreError(MetaClawError):

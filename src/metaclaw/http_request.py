@@ -1,4 +1,6 @@
-"""One blocking HTTP request, for commands, child processes and threads. The proxy's own requests go through `upstream`."""
+"""One blocking HTTP request, for commands, child processes and threads. The proxy's own requests go
+through `upstream`.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +13,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_response(
-    url: str, method: str = "GET", *, body: bytes | None = None, headers: Mapping[str, str] | None = None, timeout_s: float
+    url: str,
+    method: str = "GET",
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float,
 ) -> "Iterator[HTTPResponse]":
-    """The response to a request, to be read as it arrives; `timeout_s` limits each silence. Redirects are not followed, and proxies
-    of the environment are not used. Raises OSError, ValueError and http.client.HTTPException."""
+    """The response to a request, to be read as it arrives; `timeout_s` limits each silence.
+    Redirects are not followed, and proxies of the environment are not used. Raises OSError,
+    ValueError and http.client.HTTPException."""
     # A command that sends nothing does not wait for this import.
     from http.client import HTTPConnection, HTTPSConnection
 

@@ -1,9 +1,9 @@
 """The lock that allows one running proxy per home folder, and the address of that proxy.
 
-The lock is a `flock` on `run/metaclaw.pid`. The kernel releases it when the process ends, also after `kill -9`, so a process that
-reuses the process id of a dead proxy is not mistaken for it. It needs no space on the disk. What is written beside it (the process
-id, the address) is written over what was there before, which a full disk allows, and only tells commands about the holder.
-"""
+The lock is a `flock` on `run/metaclaw.pid`. The kernel releases it when the process ends, also
+after `kill -9`, so a process that reuses the process id of a dead proxy is not mistaken for it. It
+needs no space on the disk. What is written beside it (the process id, the address) is written over
+what was there before, which a full disk allows, and only tells commands about the holder."""
 
 import fcntl
 import json
@@ -41,7 +41,9 @@ class Instance:
         self._serving = home / "run" / "serving.json"
 
     def announce(self, url: str | None = None) -> None:
-        """Write the process id, and the address of this proxy if it has one, where commands find them. Raises OSError."""
+        """Write the process id, and the address of this proxy if it has one, where commands find
+        them. Raises OSError.
+        """
         _overwrite(self._pid, f"{os.getpid()}\n")
         if url is not None:
             facts = {"pid": os.getpid(), "url": url, "started_at": datetime.now(UTC).isoformat()}
@@ -59,7 +61,9 @@ class Instance:
 
 @contextmanager
 def acquire(home: Path) -> Iterator[Instance]:
-    """Hold the lock of this home until the block ends. Raises MetaClawError if another process holds it."""
+    """Hold the lock of this home until the block ends. Raises MetaClawError if another process
+    holds it.
+    """
     handle = _open_lock(home / "run")
     try:
         if not _retry(lambda: _try_lock(handle, fcntl.LOCK_EX)):
@@ -79,17 +83,24 @@ def acquire(home: Path) -> Iterator[Instance]:
 def _open_lock(run: Path) -> int:
     path = str(run / "metaclaw.pid")
     try:
-        for folder in (run.parent, run):  # one by one: parents that `mkdir` makes along the way can be read by others
+        for folder in (
+            run.parent,
+            run,
+        ):  # one by one: parents that `mkdir` makes along the way can be read by others
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _private(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         with suppress(OSError):  # a disk that cannot be written to
             return _private(path, os.O_RDONLY)
-        raise MetaClawError(f"{run} cannot be used ({error.strerror}): make it a folder that you may write to") from error
+        raise MetaClawError(
+            f"{run} cannot be used ({error.strerror}): make it a folder that you may write to"
+        ) from error
 
 
 def _overwrite(path: Path, text: str) -> None:
-    """Write in place, always as many bytes: a file that has its block needs no other, so this succeeds on a full disk."""
+    """Write in place, always as many bytes: a file that has its block needs no other, so this
+    succeeds on a full disk.
+    """
     handle = _private(str(path), os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(handle, text.ljust(_NOTE_BYTES).encode(), 0)
@@ -98,7 +109,9 @@ def _overwrite(path: Path, text: str) -> None:
 
 
 def _erase(path: Path) -> None:
-    """Remove the text and keep the block; if the disk cannot be written to, the text stays, and does not fit its reader's lock."""
+    """Remove the text and keep the block; if the disk cannot be written to, the text stays, and
+    does not fit its reader's lock.
+    """
     with suppress(OSError):
         if path.exists():
             _overwrite(path, "")
@@ -111,7 +124,9 @@ def find(home: Path) -> Running | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise MetaClawError(f"cannot see whether a proxy runs in {home}: {error.strerror}") from error
+        raise MetaClawError(
+            f"cannot see whether a proxy runs in {home}: {error.strerror}"
+        ) from error
     try:
         return _lock_holder(home, handle)
     finally:
@@ -119,7 +134,9 @@ def find(home: Path) -> Running | None:
 
 
 def _lock_holder(home: Path, handle: int) -> Running | None:
-    """The process that holds the lock, or None. It writes its process id a moment after it gets the lock, so this waits for it."""
+    """The process that holds the lock, or None. It writes its process id a moment after it gets the
+    lock, so this waits for it.
+    """
     deadline = time.monotonic() + _PATIENCE_S
     while not _try_lock(handle, fcntl.LOCK_SH):
         text = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
@@ -133,14 +150,18 @@ def _lock_holder(home: Path, handle: int) -> Running | None:
 
 
 def _listed_holder(handle: int) -> int | None:
-    """The process that holds the lock by the system's list of locks; None if there is no list, or it names the file otherwise."""
+    """The process that holds the lock by the system's list of locks; None if there is no list, or
+    it names the file otherwise.
+    """
     found = os.fstat(handle)
     file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         held = [line.split() for line in _LOCKS.read_text("ascii").splitlines()]
     except OSError:
         return None
-    pids = [int(one[4]) for one in held if one[1] == "FLOCK" and one[3] == "WRITE" and one[5] == file]
+    pids = [
+        int(one[4]) for one in held if one[1] == "FLOCK" and one[3] == "WRITE" and one[5] == file
+    ]
     return pids[0] if len(pids) == 1 and pids[0] > 0 else None
 
 

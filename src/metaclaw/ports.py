@@ -9,13 +9,38 @@ from typing import Protocol
 
 import msgspec
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayCost, ReplayResult, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Probe,
+    ReplayCost,
+    ReplayResult,
+    Standing,
+)
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.domain.skill import ChangesSince, GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
+from metaclaw.domain.skill import (
+    ChangesSince,
+    GenerationChange,
+    LearnedFrom,
+    RetiredSkill,
+    Skill,
+    SkillGeneration,
+)
 from metaclaw.domain.status import StoreHealth
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats, Window
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    LossKind,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+    Window,
+)
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import OpenFailure, Verdict
 
@@ -23,7 +48,9 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Reply(Protocol):
-    """A provider's answer as it arrives. `chunks` may be iterated once; `aclose` before its end cancels the call."""
+    """A provider's answer as it arrives. `chunks` may be iterated once; `aclose` before its end
+    cancels the call.
+    """
 
     @property
     def status(self) -> int: ...
@@ -34,11 +61,12 @@ class Reply(Protocol):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL; `query` has no `?`.
+    """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL;
+    `query` has no `?`.
 
-    `purpose` is set if the program itself makes the call; it is sent as a header that no client can send. `session` is not sent:
-    calls that wait for a busy provider are served session by session in turn.
-    """
+    `purpose` is set if the program itself makes the call; it is sent as a header that no client can
+    send. `session` is not sent: calls that wait for a busy provider are served session by session
+    in turn."""
 
     method: str
     path: str
@@ -59,23 +87,30 @@ class HttpProvider(Protocol):
     @property
     def models(self) -> tuple[str, ...]: ...
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        """Send the call and return once the status line has arrived. Raises UpstreamError if none arrives.
+        """Send the call and return once the status line has arrived. Raises UpstreamError if none
+        arrives.
 
-        `caller` has the client's header fields in lower case, from which passthrough credentials are taken.
-        """
+        `caller` has the client's header fields in lower case, from which passthrough credentials
+        are taken."""
 
     async def aclose(self) -> None: ...
 
 
 class ModelProvider(Protocol):
-    """A model that answers in deltas with exact tokens: the embedded engine, a policy backend, a replayed recording."""
+    """A model that answers in deltas with exact tokens: the embedded engine, a policy backend, a
+    replayed recording.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def models(self) -> tuple[str, ...]: ...
-    def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with this version of the weights. Closing the iterator early stops the model. Raises WireError or EngineError."""
+    def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer with this version of the weights. Closing the iterator early stops the model.
+        Raises WireError or EngineError.
+        """
 
     async def aclose(self) -> None: ...
 
@@ -84,7 +119,9 @@ class Ledger(Protocol):
     """Stores turns."""
 
     async def record(self, turn: Turn) -> bool:
-        """Return True when the turn is on disk, False when the store cannot take it now (it may be kept in memory for later)."""
+        """Return True when the turn is on disk, False when the store cannot take it now (it may be
+        kept in memory for later).
+        """
 
     async def end_session(self, session: SessionId, reason: str) -> None:
         """Mark a session as ended. An unknown or ended session is no error."""
@@ -106,29 +143,38 @@ class GenerationStore(Protocol):
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
-        """Store the next generation, with exactly these skills, in one transaction. Raises StoreError.
+        """Store the next generation, with exactly these skills, in one transaction. Raises
+        StoreError.
 
-        `after` is the generation that the change was made on. Raises OvertakenError if it is no longer the newest.
-        `learned` is the evidence of a change that no person made. Raises RefusedError if the evidence is older than the last
-        revert, if the change brings back a skill that was retired after the evidence, or if a turn of the evidence was forgotten.
-        `reverted_to` is set if a person reverts to an earlier generation.
-        """
+        `after` is the generation that the change was made on. Raises OvertakenError if it is no
+        longer the newest. `learned` is the evidence of a change that no person made. Raises
+        RefusedError if the evidence is older than the last revert, if the change brings back a
+        skill that was retired after the evidence, or if a turn of the evidence was forgotten.
+        `reverted_to` is set if a person reverts to an earlier generation."""
 
     def since(self, number: int) -> ChangesSince:
         """The changes from the generation of that number to the newest."""
 
     def unwritten(self) -> frozenset[SkillName]:
-        """The skills that an earlier version of the program published and did not write to their files."""
+        """The skills that an earlier version of the program published and did not write to their
+        files.
+        """
 
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of that number, or None."""
 
 
 class GenerationHistory(Protocol):
-    """Reads earlier generations. Every method blocks (call it in a thread) and may raise StoreError."""
+    """Reads earlier generations. Every method blocks (call it in a thread) and may raise
+    StoreError.
+    """
 
-    def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
-        """The changes of generations numbered below `before`, newest first, without those whose reason begins with `skip`."""
+    def changes(
+        self, before: int | None = None, limit: int = 50, *, skip: str | None = None
+    ) -> list[GenerationChange]:
+        """The changes of generations numbered below `before`, newest first, without those whose
+        reason begins with `skip`.
+        """
 
     def retired(self) -> list[RetiredSkill]:
         """Retired skills, rules and facts, the last retired first."""
@@ -138,7 +184,9 @@ class GenerationHistory(Protocol):
 
 
 class Purpose(StrEnum):
-    """Why the program itself asks a model. It is sent as `X-Metaclaw-Purpose`, and calls are counted by it."""
+    """Why the program itself asks a model. It is sent as `X-Metaclaw-Purpose`, and calls are
+    counted by it.
+    """
 
     LISTEN = "listen"
     JUDGE = "judge"
@@ -154,7 +202,9 @@ class Model(Protocol):
     @property
     def name(self) -> str: ...
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
-        """Return the whole answer. This model's name and wire replace those of the request. Raises UpstreamError."""
+        """Return the whole answer. This model's name and wire replace those of the request. Raises
+        UpstreamError.
+        """
 
 
 class Replayer(Protocol):
@@ -163,9 +213,12 @@ class Replayer(Protocol):
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
         """The tokens that one replay of this turn takes; 0 if it cannot be replayed."""
 
-    async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
-        """Replay the turn with the skill and without those it replaces, for at most `limit` tokens. If the turn cannot be replayed
-        or judged, the outcome is unknown and the note says why; this raises nothing."""
+    async def replay(
+        self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int
+    ) -> ReplayResult:
+        """Replay the turn with the skill and without those it replaces, for at most `limit` tokens.
+        If the turn cannot be replayed or judged, the outcome is unknown and the note says why; this
+        raises nothing."""
 
 
 class VerdictStore(Protocol):
@@ -178,22 +231,27 @@ class VerdictStore(Protocol):
         """The standing verdict."""
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
-        """The newest main turns up to this generation from whose failure a skill may be made, oldest first. Turns that have a role,
-        are too old, or were made before a revert are left out."""
+        """The newest main turns up to this generation from whose failure a skill may be made,
+        oldest first. Turns that have a role, are too old, or were made before a revert are left
+        out."""
 
 
 class CandidateStore(Protocol):
-    """Stores attempts to learn and their candidates. Every method blocks (call it in a thread) and may raise StoreError."""
+    """Stores attempts to learn and their candidates. Every method blocks (call it in a thread) and
+    may raise StoreError.
+    """
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation, in one transaction, before an evolver reads them. Returns the attempt's
-        number.
+        """Make these turns support of this generation, in one transaction, before an evolver reads
+        them. Returns the attempt's number.
 
-        Raises RefusedError and changes nothing if one of them has a role: each failure teaches once.
-        """
+        Raises RefusedError and changes nothing if one of them has a role: each failure teaches
+        once."""
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert the candidate, or update its standing, reason and certificate; `events` keeps the earlier ones."""
+        """Insert the candidate, or update its standing, reason and certificate; `events` keeps the
+        earlier ones.
+        """
 
     def candidate(self, candidate: CandidateId) -> Candidate | None: ...
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
@@ -202,8 +260,9 @@ class CandidateStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a training backend can do. `yields`: it can pause anywhere within a piece. `has_own_processor`: it computes on a GPU or
-    another machine and does not slow down answers on this machine's CPU. `scales`: it has `shrink`."""
+    """What a training backend can do. `yields`: it can pause anywhere within a piece.
+    `has_own_processor`: it computes on a GPU or another machine and does not slow down answers on
+    this machine's CPU. `scales`: it has `shrink`."""
 
     losses: frozenset[LossKind]
     has_kl: bool
@@ -214,8 +273,8 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """One training run, resumable by its name. It starts from the weights `start` (None: the untrained model). A backend on this
-    machine may keep its pieces in `folder`."""
+    """One training run, resumable by its name. It starts from the weights `start` (None: the
+    untrained model). A backend on this machine may keep its pieces in `folder`."""
 
     name: str
     start: Weights | None
@@ -227,9 +286,9 @@ class RunPlan:
 class TrainingBackend(Protocol):
     """Samples from weights and trains them, one run at a time. Every call may raise TrainingError.
 
-    After `open`, a step is any number of `accumulate` (one bounded piece of work each) followed by `apply`; `sample` and `score`
-    may be called at any time. Applied steps survive the end of the process; `open` returns how many pieces did.
-    """
+    After `open`, a step is any number of `accumulate` (one bounded piece of work each) followed by
+    `apply`; `sample` and `score` may be called at any time. Applied steps survive the end of the
+    process; `open` returns how many pieces did."""
 
     @property
     def name(self) -> str: ...
@@ -241,10 +300,12 @@ class TrainingBackend(Protocol):
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
-        """Draw `drawing.count` rollouts for each prompt from the run's current weights, or from `weights`, which needs no open
-        run."""
+        """Draw `drawing.count` rollouts for each prompt from the run's current weights, or from
+        `weights`, which needs no open run."""
 
-    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def sample_base(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         """The same from the untrained model."""
 
     async def score(
@@ -252,24 +313,32 @@ class TrainingBackend(Protocol):
     ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
 
-    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+    async def score_base(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, ...]]:
         """The same under the untrained model."""
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Add one piece's gradient: the sum over its drawn tokens."""
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """Make one optimiser step with the accumulated gradient divided by `normaliser` (such as the number of drawn tokens). It is
-        durable when this returns."""
+        """Make one optimiser step with the accumulated gradient divided by `normaliser` (such as
+        the number of drawn tokens). It is durable when this returns."""
 
     async def keep(self, label: str) -> Weights:
-        """Save the current weights, for serving and for further training. It may be called several times in a run."""
+        """Save the current weights, for serving and for further training. It may be called several
+        times in a run.
+        """
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
-        """Save a copy of kept weights with their change multiplied by `scale`. Called only if `abilities.scales`."""
+        """Save a copy of kept weights with their change multiplied by `scale`. Called only if
+        `abilities.scales`.
+        """
 
     async def discard(self, weights: Weights) -> None:
-        """Remove kept weights. Weights that are gone are no error; a service may keep its own copies."""
+        """Remove kept weights. Weights that are gone are no error; a service may keep its own
+        copies.
+        """
 
     async def close(self, *, discard: bool) -> None:
         """End the run; `discard` removes its pieces."""
@@ -282,7 +351,9 @@ class PolicyHost(Protocol):
     """Serves trained weights. Several versions are loaded at once, and none is changed in place."""
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Make a version ready to answer. Raises TrainingError and changes nothing if it cannot be loaded."""
+        """Make a version ready to answer. Raises TrainingError and changes nothing if it cannot be
+        loaded.
+        """
 
     async def unload(self, version: int) -> None:
         """Unload a version once its running answers are finished."""
@@ -323,7 +394,9 @@ class Windows(Protocol):
         """Wait for an open window."""
 
     def has_room(self, seconds: float) -> bool:
-        """Whether work of this length will very likely finish before the open window shuts; False if none is open."""
+        """Whether work of this length will very likely finish before the open window shuts; False
+        if none is open.
+        """
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
         """Call `hear` at once whenever a window opens or shuts. It must not block."""

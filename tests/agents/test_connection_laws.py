@@ -1,4 +1,6 @@
-"""Laws of connecting, for generated files of every agent: it can be undone byte for byte, and repeating it is harmless."""
+"""Laws of connecting, for generated files of every agent: it can be undone byte for byte, and
+repeating it is harmless.
+"""
 
 import json
 import random
@@ -20,12 +22,31 @@ from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import ConfigError
 
 AUTOMATIC = [agent for agent in AGENTS if agent.is_automatic]
-ENDPOINT = Endpoint("http://127.0.0.1:30000", "mc-test-key", "gpt-5.1", frozenset({"openai", "anthropic"}))
-OTHER_ENDPOINT = Endpoint("http://127.0.0.1:31000", "mc-other-key", "gpt-6", frozenset({"openai", "anthropic"}))
-KEYS = st.sampled_from(
-    ["model", "env", "security", "models", "agents", "defaults", "provider", "providers", "auth", "theme", "ünï", "a.b"]
+ENDPOINT = Endpoint(
+    "http://127.0.0.1:30000", "mc-test-key", "gpt-5.1", frozenset({"openai", "anthropic"})
 )
-SCALARS = st.one_of(st.booleans(), st.integers(-(10**6), 10**6), st.text(alphabet="ab /\\\"'#:{},é\t", max_size=8))
+OTHER_ENDPOINT = Endpoint(
+    "http://127.0.0.1:31000", "mc-other-key", "gpt-6", frozenset({"openai", "anthropic"})
+)
+KEYS = st.sampled_from(
+    [
+        "model",
+        "env",
+        "security",
+        "models",
+        "agents",
+        "defaults",
+        "provider",
+        "providers",
+        "auth",
+        "theme",
+        "ünï",
+        "a.b",
+    ]
+)
+SCALARS = st.one_of(
+    st.booleans(), st.integers(-(10**6), 10**6), st.text(alphabet="ab /\\\"'#:{},é\t", max_size=8)
+)
 TREES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(st.dictionaries(KEYS, inner, max_size=3), st.lists(inner, max_size=2)),
@@ -36,7 +57,9 @@ SECTIONS = st.dictionaries(KEYS, TREES, max_size=4)
 
 @st.composite
 def contents(draw: st.DrawFn, agent: Agent) -> str:
-    """A file as a person may have written it: comments, other keys, either line ending, with or without a last one."""
+    """A file as a person may have written it: comments, other keys, either line ending, with or
+    without a last one.
+    """
     seed = random.Random(draw(st.integers(0, 2**32)))
     text = _WRITERS[type(agent.text)](draw(SECTIONS), seed)
     if seed.random() < 0.3:
@@ -55,15 +78,30 @@ def _json_value(value: Any, seed: random.Random, indent: str) -> str:
     inner = indent + "  " if is_wide else indent
     gap = f"\n{inner}" if is_wide else " "
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-    parts = [("" if key is None else f"{json.dumps(key)}: ") + _json_value(item, seed, inner) for key, item in items]
+    parts = [
+        ("" if key is None else f"{json.dumps(key)}: ") + _json_value(item, seed, inner)
+        for key, item in items
+    ]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     if not parts:
         return seed.choice(
-            [opening + closing, f"{opening} {closing}", f"{opening} // nothing\n{indent}{closing}", f"{opening}\n{closing}"]
+            [
+                opening + closing,
+                f"{opening} {closing}",
+                f"{opening} // nothing\n{indent}{closing}",
+                f"{opening}\n{closing}",
+            ]
         )
     notes = [seed.choice(["", "", f"/* note */{gap}", f"// note, with {{\n{inner}"]) for _ in parts]
     body = f",{gap}".join(note + part for note, part in zip(notes, parts, strict=True))
-    return opening + gap + body + seed.choice(["", ","]) + (f"\n{indent}" if is_wide else " ") + closing
+    return (
+        opening
+        + gap
+        + body
+        + seed.choice(["", ","])
+        + (f"\n{indent}" if is_wide else " ")
+        + closing
+    )
 
 
 def _comment(seed: random.Random) -> str:
@@ -79,9 +117,19 @@ def _toml(tree: Any, seed: random.Random) -> str:
     for key, value in tree.items():
         if isinstance(value, dict):
             lines += [seed.choice(["", "# a section"]), f"[{json.dumps(key)}]"]
-            lines += [f"  {json.dumps(name)} = {json.dumps(item)}" for name, item in value.items() if not _is_deep(item)]
+            lines += [
+                f"  {json.dumps(name)} = {json.dumps(item)}"
+                for name, item in value.items()
+                if not _is_deep(item)
+            ]
     if seed.random() < 0.5:
-        lines += ["[model_providers.other]", 'name = "other"', 'base_url = """x\n[y]"""', "", "# the end"]
+        lines += [
+            "[model_providers.other]",
+            'name = "other"',
+            'base_url = """x\n[y]"""',
+            "",
+            "# the end",
+        ]
     if seed.random() < 0.5:
         lines.insert(0, 'model_provider   =  "other"   # mine')
     return "\n".join(lines) + "\n"
@@ -94,14 +142,28 @@ def _is_deep(value: Any) -> bool:
 def _yaml(tree: Any, seed: random.Random) -> str:
     if not tree:
         return seed.choice(["", "# nothing yet\n", "{}\n", "---\n"])
-    text = yaml.safe_dump(tree, default_flow_style=seed.choice([None, False, True]), allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(
+        tree,
+        default_flow_style=seed.choice([None, False, True]),
+        allow_unicode=True,
+        sort_keys=False,
+    )
     head = seed.choice(["", "# mine\n", "---\n"])
-    extra = "" if text.startswith("{") else seed.choice(["", "# last\n", "note: |\n  line\n\n# last\n"])
+    extra = (
+        "" if text.startswith("{") else seed.choice(["", "# last\n", "note: |\n  line\n\n# last\n"])
+    )
     return head + text + extra
 
 
 def _dotenv(tree: Any, seed: random.Random) -> str:
-    lines = ["# mine", "OTHER=1", 'export LLM_BASE_URL = "https://example.org/v1"', "", "ANTHROPIC_API_KEY=", "LLM_MODEL='x y'"]
+    lines = [
+        "# mine",
+        "OTHER=1",
+        'export LLM_BASE_URL = "https://example.org/v1"',
+        "",
+        "ANTHROPIC_API_KEY=",
+        "LLM_MODEL='x y'",
+    ]
     return "".join(f"{line}\n" for line in lines if seed.random() < 0.6)
 
 
@@ -134,7 +196,9 @@ def disconnect(connections: Connections, agent: Agent) -> None:
 @pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_connecting_and_disconnecting_is_the_identity_on_bytes(agent: Agent, data: st.DataObject) -> None:
+def test_connecting_and_disconnecting_is_the_identity_on_bytes(
+    agent: Agent, data: st.DataObject
+) -> None:
     content = data.draw(contents(agent)).encode()
     with place_of(agent, content) as (connections, file):
         assert connect(connections, agent)
@@ -163,14 +227,19 @@ def test_connecting_leaves_every_other_value_and_comment(agent: Agent, data: st.
         connections.connect(agent, plan)
         changed = file.read_bytes().decode()
         assert agent.text.read(changed) == wanted
-        assert all(changed.count(note) >= content.count(note) for note in ("# mine", "# last", "# why", "# the end", "/* mine,"))
+        assert all(
+            changed.count(note) >= content.count(note)
+            for note in ("# mine", "# last", "# why", "# the end", "/* mine,")
+        )
         assert ("\r\n" in content) <= ("\n" not in changed.replace("\r\n", ""))
 
 
 @pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_a_file_changed_since_loses_only_what_connecting_added(agent: Agent, data: st.DataObject) -> None:
+def test_a_file_changed_since_loses_only_what_connecting_added(
+    agent: Agent, data: st.DataObject
+) -> None:
     content = data.draw(contents(agent))
     text = agent.text
     assert text is not None
@@ -179,7 +248,9 @@ def test_a_file_changed_since_loses_only_what_connecting_added(agent: Agent, dat
         connect(connections, agent)
         file.write_bytes(text.put(file.read_bytes().decode(), (added,), "mine").encode())
         disconnect(connections, agent)
-        assert text.read(file.read_bytes().decode()) == with_value(text.read(content), (added,), "mine")
+        assert text.read(file.read_bytes().decode()) == with_value(
+            text.read(content), (added,), "mine"
+        )
 
 
 @pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
@@ -221,7 +292,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("agent", "content"), [(agent, bad) for agent in AUTOMATIC for bad in BROKEN[type(agent.text)]], ids=_name)
+@pytest.mark.parametrize(
+    ("agent", "content"),
+    [(agent, bad) for agent in AUTOMATIC for bad in BROKEN[type(agent.text)]],
+    ids=_name,
+)
 def test_a_broken_file_is_refused_in_words_and_left_alone(agent: Agent, content: str) -> None:
     with place_of(agent, content.encode()) as (connections, file):
         with pytest.raises(ConfigError, match=r"is not valid .* The file was left as it is"):

@@ -1,4 +1,6 @@
-"""Held rules with the real programs on a simulated provider that breaks a rule on a schedule: `make test-agents` runs them."""
+"""Held rules with the real programs on a simulated provider that breaks a rule on a schedule: `make
+test-agents` runs them.
+"""
 
 import os
 from pathlib import Path
@@ -21,19 +23,26 @@ def installed(name: str) -> RealAgent:
 
 
 @pytest.mark.parametrize("name", REAL_AGENTS)
-def test_no_call_that_breaks_a_held_rule_is_run_and_all_others_are(name: str, tmp_path: Path) -> None:
+def test_no_call_that_breaks_a_held_rule_is_run_and_all_others_are(
+    name: str, tmp_path: Path
+) -> None:
     result = run_agent(installed(name), COMMANDS, tmp_path, schedule(1, prompts=3))
     assert result.errors == []
     assert result.refused == []
     assert result.leaked == []
     assert result.changed == []
     assert {key: result.counted["compliance"][key] for key in COUNTS} == result.truth
-    assert {agent: {key: one[key] for key in COUNTS} for agent, one in result.counted["by_agent"].items()} == {name: result.truth}
+    assert {
+        agent: {key: one[key] for key in COUNTS}
+        for agent, one in result.counted["by_agent"].items()
+    } == {name: result.truth}
 
 
 def test_with_enforcement_off_the_same_schedule_shows_what_was_run(tmp_path: Path) -> None:
     """The measurement can fail."""
-    result = run_agent(installed("codex"), COMMANDS, tmp_path, schedule(1, prompts=1), is_held=False)
+    result = run_agent(
+        installed("codex"), COMMANDS, tmp_path, schedule(1, prompts=1), is_held=False
+    )
     assert result.leaked == ["0002"]
     assert len(result.refused) == 1
     assert result.changed

@@ -1,4 +1,6 @@
-"""The real programs, headless, through the running proxy to a scripted provider: `make test-agents` installs and runs them."""
+"""The real programs, headless, through the running proxy to a scripted provider: `make test-agents`
+installs and runs them.
+"""
 
 import json
 import os
@@ -33,7 +35,11 @@ def running(provider: Provider, tmp_path: Path) -> Iterator[Program]:
     env = {**NOT_LEARNING, "HOME": str(user), "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}"}
     program = Program(tmp_path / "home", providers_toml(provider.url), env=env)
     # The user's own variables would outrank what is tested.
-    for name in [name for name in program.env if name.startswith(("ANTHROPIC_", "OPENAI_", "CLAUDE_", "CODEX_", "XDG_"))]:
+    for name in [
+        name
+        for name in program.env
+        if name.startswith(("ANTHROPIC_", "OPENAI_", "CLAUDE_", "CODEX_", "XDG_"))
+    ]:
         program.env.pop(name)
     yield program.start()
     program.stop()
@@ -41,23 +47,34 @@ def running(provider: Provider, tmp_path: Path) -> Iterator[Program]:
 
 def agents(program: Program, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "metaclaw", "agents", *arguments]
-    return subprocess.run(command, env=program.env, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        command, env=program.env, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
 LOGINS = {
-    "claude-code": ("anthropic", {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-mine"}, "Bearer sk-ant-oat01-mine"),
+    "claude-code": (
+        "anthropic",
+        {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-mine"},
+        "Bearer sk-ant-oat01-mine",
+    ),
     "codex": ("openai", {"CODEX_API_KEY": "sk-mine"}, "Bearer sk-mine"),
 }
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_with_a_subscription_the_provider_gets_the_persons_own_login(name: str, running: Program, provider: Provider) -> None:
+def test_with_a_subscription_the_provider_gets_the_persons_own_login(
+    name: str, running: Program, provider: Provider
+) -> None:
     if not (Path(COMMANDS) / find_agent(name).program).exists():
         pytest.skip(f"{name} is not installed in {COMMANDS}")
     kind, login, sent = LOGINS[name]
     running.stop()
     place = f"{provider.url}/v1" if kind == "openai" else provider.url
-    config = f'[[providers]]\nname = "own"\nkind = "{kind}"\nbase_url = "{place}"\napi_key = "passthrough"\n'
+    config = (
+        f'[[providers]]\nname = "own"\nkind = "{kind}"\nbase_url = "{place}"\napi_key ='
+        ' "passthrough"\n'
+    )
     (running.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n{config}')
     running.env |= login
     running.start()
@@ -83,9 +100,15 @@ def test_the_real_agent_answers_through_the_proxy_and_is_disconnected_again(
     assert facts.get("ok"), (tried.stdout, tried.stderr)
     assert "echo:" in facts["answer"]
     assert facts["turns_recorded"] >= 1
-    assert any("which model are you" in seen.body.decode("utf-8", "replace") for seen in provider.requests)
+    assert any(
+        "which model are you" in seen.body.decode("utf-8", "replace") for seen in provider.requests
+    )
     sessions = running.get("/api/sessions")["sessions"]
-    kinds = {turn["kind"] for one in sessions for turn in running.get(f"/api/sessions/{one['id']}")["turns"]}
+    kinds = {
+        turn["kind"]
+        for one in sessions
+        for turn in running.get(f"/api/sessions/{one['id']}")["turns"]
+    }
     assert kinds == {"side"}, "a test is no work to learn from"
     assert running.env["HOME"] not in ("", os.environ.get("HOME"))
     undone = agents(running, "disconnect", name, "--yes", "--json")
@@ -94,10 +117,16 @@ def test_the_real_agent_answers_through_the_proxy_and_is_disconnected_again(
     assert next(one for one in state if one["name"] == name)["state"] == "not connected"
 
 
-def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(running: Program, provider: Provider) -> None:
+def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(
+    running: Program, provider: Provider
+) -> None:
     if not (Path(COMMANDS) / "qwen").exists():
         pytest.skip(f"qwen is not installed in {COMMANDS}")
-    variables = {"OPENAI_API_KEY": "sk-of-the-provider", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_MODEL": "another"}
+    variables = {
+        "OPENAI_API_KEY": "sk-of-the-provider",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "OPENAI_MODEL": "another",
+    }
     running.env |= variables
     assert agents(running, "connect", "qwen-code", "--yes", "--model", "echo").returncode == 0
     tried = agents(running, "test", "qwen-code", "--json", "--timeout", "300")
@@ -105,7 +134,9 @@ def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(r
     assert {seen.json["model"] for seen in provider.requests if seen.method == "POST"} == {"echo"}
 
 
-def test_setup_connects_codex_to_a_server_that_has_chat_only(running: Program, provider: Provider) -> None:
+def test_setup_connects_codex_to_a_server_that_has_chat_only(
+    running: Program, provider: Provider
+) -> None:
     if not (Path(COMMANDS) / "codex").exists():
         pytest.skip(f"codex is not installed in {COMMANDS}")
     provider.missing = ("/responses",)
@@ -114,7 +145,9 @@ def test_setup_connects_codex_to_a_server_that_has_chat_only(running: Program, p
     asked = ["--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "codex"]
     command = [sys.executable, "-m", "metaclaw", "setup", "--yes", *asked]
     try:
-        done = subprocess.run(command, env=running.env, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            command, env=running.env, capture_output=True, text=True, timeout=600, check=False
+        )
         assert done.returncode == 0, (done.stdout, done.stderr)
         assert "Codex answered through the proxy" in done.stdout
         assert 'wires = ["chat"]' in (running.home / "config.toml").read_text()

@@ -6,7 +6,9 @@ from metaclaw.agents import Endpoint, find_agent
 from metaclaw.agents.connection import applied
 from metaclaw.errors import ConfigError
 
-ENDPOINT = Endpoint("http://127.0.0.1:30000", "mc-key", "gpt-5.1", frozenset({"openai", "anthropic"}))
+ENDPOINT = Endpoint(
+    "http://127.0.0.1:30000", "mc-key", "gpt-5.1", frozenset({"openai", "anthropic"})
+)
 
 HERMES = """\
 # my model
@@ -55,8 +57,8 @@ http_headers = {X-Metaclaw-Key = "mc-key"}
 """
 CLAUDE = '{"permissions": {"deny": ["Bash"]}, "env": {"A": "1"}}'
 CLAUDE_CONNECTED = (
-    '{"permissions": {"deny": ["Bash"]}, '
-    '"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:30000", "ANTHROPIC_AUTH_TOKEN": "mc-key", "A": "1"}}'
+    '{"permissions": {"deny": ["Bash"]}, "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:30000",'
+    ' "ANTHROPIC_AUTH_TOKEN": "mc-key", "A": "1"}}'
 )
 IRONCLAW = "# db\nDATABASE_URL=x\nexport LLM_BACKEND=nearai\n"
 IRONCLAW_CONNECTED = (
@@ -69,7 +71,9 @@ def connected(name: str, content: str) -> str:
     agent = find_agent(name)
     assert agent.file is not None
     assert agent.text is not None
-    return applied(agent.file({"HOME": "/home/me"}), agent.text, content, agent.settings(ENDPOINT))[0]
+    return applied(agent.file({"HOME": "/home/me"}), agent.text, content, agent.settings(ENDPOINT))[
+        0
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,8 @@ def test_models_are_not_restricted_where_they_were_not() -> None:
 
 
 def test_a_provider_that_wants_the_callers_key_is_refused_for_agents_without_one() -> None:
-    endpoint = Endpoint("http://127.0.0.1:30000", "mc-key", "gpt-5.1", frozenset({"openai"}), frozenset({"openai"}))
+    endpoint = Endpoint(
+        "http://127.0.0.1:30000", "mc-key", "gpt-5.1", frozenset({"openai"}), frozenset({"openai"})
+    )
     with pytest.raises(ConfigError, match="never written for you"):
         find_agent("hermes").settings(endpoint)

@@ -2,7 +2,14 @@
 
 from datetime import UTC, datetime
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Proposal,
+    Standing,
+)
 from metaclaw.domain.chat import Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_session_id, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -42,14 +49,30 @@ async def record(stage: Stage, session: SessionId | None = None) -> Turn:
 def skill(name: str) -> Skill:
     """A skill as an evolver writes it."""
     body = "1. Find the dates.\n2. Write them as YYYY-MM-DD.\n\nDo not use month names."
-    return Skill(SkillName(name), "When writing release notes with dates", body, scope="user:ann", author=Authorship.EVOLVER)
+    return Skill(
+        SkillName(name),
+        "When writing release notes with dates",
+        body,
+        scope="user:ann",
+        author=Authorship.EVOLVER,
+    )
 
 
-def candidate(stage: Stage, name: str, taught_by: TurnId, standing: Standing = Standing.WAITING) -> Candidate:
+def candidate(
+    stage: Stage, name: str, taught_by: TurnId, standing: Standing = Standing.WAITING
+) -> Candidate:
     """A candidate that is kept, and in force if it was accepted."""
     certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
     proposal = Proposal(skill(name), Change.NEW, (), (taught_by,), "dates", "some-model")
-    made = Candidate(CandidateId(f"c_{name}"), proposal, standing, "it adds a host", 1, datetime.now(UTC), certificate)
+    made = Candidate(
+        CandidateId(f"c_{name}"),
+        proposal,
+        standing,
+        "it adds a host",
+        1,
+        datetime.now(UTC),
+        certificate,
+    )
     stage.candidates.save_candidate(made)
     if standing is Standing.ACCEPTED:
         stage.library.publish([proposal.skill], (), f"learned {name}")

@@ -1,4 +1,6 @@
-"""The program's own API on the program's own composition, asked in this process without a socket."""
+"""The program's own API on the program's own composition, asked in this process without a
+socket.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,14 +20,23 @@ from tests.support.application import configured, opened
 
 
 class Stage:
-    """An opened program whose loops do not run, and a client of its API. `api` is the program's own unless another is given."""
+    """An opened program whose loops do not run, and a client of its API. `api` is the program's own
+    unless another is given.
+    """
 
     def __init__(self, app: Application, api: Api | None = None) -> None:
         self.app = app
         self.api = api or app.api
-        self.database, self.reader, self.library, self.ledger = app.database, app.reader, app.library, app.ledger
+        self.database, self.reader, self.library, self.ledger = (
+            app.database,
+            app.reader,
+            app.library,
+            app.ledger,
+        )
         self.candidates, self.verdicts = SqlCandidates(app.database), SqlVerdicts(app.database)
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.api), base_url="http://metaclaw")
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=self.api), base_url="http://metaclaw"
+        )
 
     async def record(self, turn: Turn) -> None:
         await self._kept(await self.ledger.record(turn))

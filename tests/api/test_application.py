@@ -1,4 +1,6 @@
-"""The rest of the program's own API: readiness, metrics, sessions, turns, and the description of all routes."""
+"""The rest of the program's own API: readiness, metrics, sessions, turns, and the description of
+all routes.
+"""
 
 import re
 from pathlib import Path
@@ -18,7 +20,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 async def test_readiness_tells_why_not(stage: Stage, tmp_path: Path) -> None:
     assert await stage.get("/readyz") == {"ready": True}
     unopened = Stage(configured(tmp_path, providers=[{"name": "embedded", "kind": "embedded"}]))
-    assert await unopened.refused(503, "GET", "/readyz") == "not ready: the embedded model is stopped"
+    assert (
+        await unopened.refused(503, "GET", "/readyz") == "not ready: the embedded model is stopped"
+    )
 
 
 async def test_metrics_are_served_as_prometheus_reads_them(stage: Stage) -> None:
@@ -44,12 +48,20 @@ async def test_sessions_are_listed_page_by_page_and_shown_with_their_turns(stage
     assert (shown["turn_count"], len(shown["turns"])) == (2, 2)
     after = await stage.get(f"/api/sessions/{sessions[0]}?after={shown['turns'][0]['cursor']}")
     assert [turn["id"] for turn in after["turns"]] == [second.id]
-    assert await stage.refused(404, "GET", "/api/sessions/s_nothing") == "there is no session s_nothing"
+    assert (
+        await stage.refused(404, "GET", "/api/sessions/s_nothing")
+        == "there is no session s_nothing"
+    )
 
 
 async def test_ending_a_session_is_done_once(stage: Stage) -> None:
-    session = stage.app.origins.identify(Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]}).session
-    assert (await stage.http.post(f"/api/sessions/{session}/end")).json() == {"session": session, "ended": True}
+    session = stage.app.origins.identify(
+        Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]}
+    ).session
+    assert (await stage.http.post(f"/api/sessions/{session}/end")).json() == {
+        "session": session,
+        "ended": True,
+    }
     assert "no running session" in await stage.refused(404, "POST", f"/api/sessions/{session}/end")
 
 
@@ -72,21 +84,39 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
     assert described["openapi"] == "3.1.0"
     paths = described["paths"]
     listed = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    assert listed == {(route.method, route.path) for route in stage.api._routes if not route.is_page}
+    assert listed == {
+        (route.method, route.path) for route in stage.api._routes if not route.is_page
+    }
     for method, path in listed:
         operation = paths[path][method.lower()]
         inside = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
         assert inside == set(re.findall(r"{(\w+)}", path))
         assert operation["summary"]
-    bodies = {path: methods["post"].get("requestBody") for path, methods in paths.items() if "post" in methods}
-    taking = {"/api/feedback", "/api/generations/revert", "/api/rules", "/api/skills/{name}/pin", "/api/undo", "/api/enforce"}
+    bodies = {
+        path: methods["post"].get("requestBody")
+        for path, methods in paths.items()
+        if "post" in methods
+    }
+    taking = {
+        "/api/feedback",
+        "/api/generations/revert",
+        "/api/rules",
+        "/api/skills/{name}/pin",
+        "/api/undo",
+        "/api/enforce",
+    }
     taking |= {"/api/policy/promote", "/api/policy/rollback"}
     assert {path for path, body in bodies.items() if body is not None} == taking
     feedback = bodies["/api/feedback"]["content"]["application/json"]["schema"]
-    assert (feedback["required"], set(feedback["properties"])) == (["turn", "outcome"], {"turn", "outcome", "comment"})
+    assert (feedback["required"], set(feedback["properties"])) == (
+        ["turn", "outcome"],
+        {"turn", "outcome", "comment"},
+    )
 
 
-async def test_every_route_says_in_the_description_that_another_method_is_refused(stage: Stage) -> None:
+async def test_every_route_says_in_the_description_that_another_method_is_refused(
+    stage: Stage,
+) -> None:
     for path, methods in (await stage.get("/api/openapi.json"))["paths"].items():
         concrete = re.sub(r"{\w+}", "x", path)
         assert "PUT" in await stage.refused(405, "PUT", concrete)

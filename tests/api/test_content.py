@@ -22,7 +22,9 @@ def status(**changed: Any) -> dict[str, Any]:
     return {**right, **changed}
 
 
-@pytest.mark.parametrize("state", ["ready", "starting", "starting: converting 40%", "starting: loading"])
+@pytest.mark.parametrize(
+    "state", ["ready", "starting", "starting: converting 40%", "starting: loading"]
+)
 def test_an_embedded_model_that_is_ready_or_starting_is_no_problem(state: str) -> None:
     assert problems(status(engine={"state": state})) == []
 
@@ -33,15 +35,26 @@ def test_an_embedded_model_that_stopped_is_a_problem() -> None:
 
 
 def test_a_provider_that_cannot_be_reached_comes_first_with_what_to_do() -> None:
-    failing = {"reason": "it could not be reached", "at": "2026-11-17T07:00:00+00:00", "in_a_row": 2}
+    failing = {
+        "reason": "it could not be reached",
+        "at": "2026-11-17T07:00:00+00:00",
+        "in_a_row": 2,
+    }
     provider = {"name": "openai", "last_failure": failing}
     found = problems(status(providers=[provider], loops={"judging": "failed 3 times"}))
-    assert [one["what"] for one in found] == ["Provider openai does not answer", "The background task judging is in trouble"]
+    assert [one["what"] for one in found] == [
+        "Provider openai does not answer",
+        "The background task judging is in trouble",
+    ]
     assert "base_url" in found[0]["do"]
 
 
 def test_a_provider_that_has_recovered_is_no_problem() -> None:
-    recovered = {"reason": "it could not be reached", "at": "2026-11-17T07:00:00+00:00", "in_a_row": 0}
+    recovered = {
+        "reason": "it could not be reached",
+        "at": "2026-11-17T07:00:00+00:00",
+        "in_a_row": 0,
+    }
     assert problems(status(providers=[{"name": "openai", "last_failure": recovered}])) == []
 
 
@@ -61,7 +74,13 @@ def test_messages_that_are_not_read_are_a_problem_until_their_reader_answers() -
 
 
 def test_answers_about_messages_that_cannot_be_used_are_a_problem_until_one_can() -> None:
-    unusable = {"model": "openai/tiny", "messages": 9, "in_a_row": 4, "reason": "no JSON", "at": "2026-11-17T07:00:00+00:00"}
+    unusable = {
+        "model": "openai/tiny",
+        "messages": 9,
+        "in_a_row": 4,
+        "reason": "no JSON",
+        "at": "2026-11-17T07:00:00+00:00",
+    }
     listener: dict[str, Any] = {"unread": 0, "failing": [], "not_understood": [unusable]}
     (problem,) = problems(status(learning={"listener": listener}))
     assert "openai/tiny gave no usable answer to the last 4 messages" in problem["why"]
@@ -71,8 +90,16 @@ def test_answers_about_messages_that_cannot_be_used_are_a_problem_until_one_can(
 
 
 @pytest.mark.parametrize(("role", "work"), [("judge", "judges"), ("evolver", "writes skills")])
-def test_a_model_whose_answers_cannot_be_used_is_a_problem_with_what_to_do(role: str, work: str) -> None:
-    one = {"role": role, "model": "world/tiny", "answers": 9, "reason": "no verdict", "at": "2026-11-17T08:00:00+00:00"}
+def test_a_model_whose_answers_cannot_be_used_is_a_problem_with_what_to_do(
+    role: str, work: str
+) -> None:
+    one = {
+        "role": role,
+        "model": "world/tiny",
+        "answers": 9,
+        "reason": "no verdict",
+        "at": "2026-11-17T08:00:00+00:00",
+    }
     (problem,) = problems(status(learning={"unusable": [one]}))
     assert problem["what"] == f"The model that {work} gives unusable answers"
     assert "world/tiny: 9 of the last 9" in problem["why"]

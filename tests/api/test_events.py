@@ -1,4 +1,6 @@
-"""The event stream: what happened behind the cursor, then what happens, and a sign of life in between."""
+"""The event stream: what happened behind the cursor, then what happens, and a sign of life in
+between.
+"""
 
 import json
 import os
@@ -75,11 +77,19 @@ class Follower:
 
 
 @asynccontextmanager
-async def following(stage: Stage, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
+async def following(
+    stage: Stage, query: str = "", last: str | None = None
+) -> AsyncIterator[Follower]:
     """A client of the event stream, which has left at the end of the block."""
     follower = Follower()
     headers = [] if last is None else [(b"Last-Event-ID", last.encode("latin-1"))]
-    scope = {"type": "http", "method": "GET", "path": "/api/events", "query_string": query.encode(), "headers": headers}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/api/events",
+        "query_string": query.encode(),
+        "headers": headers,
+    }
     with anyio.fail_after(60):
         group: TaskGroup
         async with anyio.create_task_group() as group:
@@ -101,16 +111,23 @@ async def test_what_happened_is_told_first_and_then_what_happens(stage: Stage) -
         await follower.until("event: later")
     assert follower.status == 200
     assert follower.text.startswith(": events of MetaClaw\n: from ")
-    assert [(event["id"], event["event"]) for event in follower.events] == [("1", "happened"), ("2", "happened"), ("3", "later")]
+    assert [(event["id"], event["event"]) for event in follower.events] == [
+        ("1", "happened"),
+        ("2", "happened"),
+        ("3", "later"),
+    ]
     data = json.loads(follower.events[0]["data"])
     assert (data["number"], data["words"]) == (1, "two\nlines")
     assert "at" in data
 
 
 @pytest.mark.parametrize(
-    ("query", "last"), [("after=3", None), ("", "3"), ("after=1", "3"), ("after=3", "no number"), ("after=3", "-1")]
+    ("query", "last"),
+    [("after=3", None), ("", "3"), ("after=1", "3"), ("after=3", "no number"), ("after=3", "-1")],
 )
-async def test_a_client_goes_on_from_where_it_was(stage: Stage, query: str, last: str | None) -> None:
+async def test_a_client_goes_on_from_where_it_was(
+    stage: Stage, query: str, last: str | None
+) -> None:
     await announced(stage, 5)
     async with following(stage, query, last) as follower:
         await follower.until('"number":5')
@@ -198,7 +215,9 @@ async def test_a_hundred_subscribers_cost_the_store_no_more_than_one(stage: Stag
         async with anyio.create_task_group() as group:
             for chunks in streams:
                 group.start_soon(follow, chunks)
-            while reader.reads < 200:  # everyone has looked once, and the feed has looked on by itself
+            while (
+                reader.reads < 200
+            ):  # everyone has looked once, and the feed has looked on by itself
                 await anyio.sleep(0.001)
             before = reader.reads
             await stage.announce("happened", {})
@@ -237,9 +256,13 @@ async def test_one_subscriber_too_many_is_refused_until_another_leaves(tmp_path:
             await follower.until(": events of MetaClaw")
 
 
-async def test_the_real_program_stops_at_once_although_somebody_follows_its_events(tmp_path: Path) -> None:
+async def test_the_real_program_stops_at_once_although_somebody_follows_its_events(
+    tmp_path: Path,
+) -> None:
     program = Program(tmp_path / "program", providers_toml("http://127.0.0.1:1")).start()
-    with httpx.stream("GET", f"{program.url}/api/events", headers=program.auth, timeout=20) as events:
+    with httpx.stream(
+        "GET", f"{program.url}/api/events", headers=program.auth, timeout=20
+    ) as events:
         pieces = events.iter_raw()
         assert next(pieces).startswith(b": events")
         assert program.stop(STOPS_WITHIN_S) == 0
@@ -253,12 +276,16 @@ def processor_s(pid: int) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-async def test_idle_subscribers_of_the_real_program_take_next_to_no_processor_time(tmp_path: Path) -> None:
+async def test_idle_subscribers_of_the_real_program_take_next_to_no_processor_time(
+    tmp_path: Path,
+) -> None:
     program = Program(tmp_path / "program", providers_toml("http://127.0.0.1:1")).start()
     assert program.process is not None
     address = urlsplit(program.url)
     request = f"GET /api/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {KEY}\r\n\r\n".encode()
-    connections = [socket.create_connection((address.hostname, address.port), timeout=20) for _ in range(200)]
+    connections = [
+        socket.create_connection((address.hostname, address.port), timeout=20) for _ in range(200)
+    ]
     try:
         for connection in connections:
             connection.sendall(request)

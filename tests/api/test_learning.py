@@ -1,4 +1,6 @@
-"""What a person tells the program over HTTP: their word on turns, skills, candidates, what is to be forgotten."""
+"""What a person tells the program over HTTP: their word on turns, skills, candidates, what is to be
+forgotten.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +25,11 @@ async def test_a_persons_word_stands_over_a_judges(stage: Stage) -> None:
     answer = await stage.http.post("/api/feedback", json=said)
     assert answer.status_code == 200
     verdict = answer.json()["verdict"]
-    assert (verdict["outcome"], verdict["source"], verdict["comment"]) == ("fail", "user", "Dates as YYYY-MM-DD.")
+    assert (verdict["outcome"], verdict["source"], verdict["comment"]) == (
+        "fail",
+        "user",
+        "Dates as YYYY-MM-DD.",
+    )
     assert (await stage.get(f"/api/turns/{turn.id}"))["verdict"] == verdict
     assert stage.app.learner.lessons == 1
 
@@ -50,13 +56,17 @@ async def test_a_pass_wakes_nobody_and_needs_no_comment(stage: Stage) -> None:
         ({"turn": "t_1", "outcome": "fail", "score": 1}, "'score' is not a field here"),
     ],
 )
-async def test_feedback_that_makes_no_sense_is_refused_by_its_field(stage: Stage, said: dict[str, Any], named: str) -> None:
+async def test_feedback_that_makes_no_sense_is_refused_by_its_field(
+    stage: Stage, said: dict[str, Any], named: str
+) -> None:
     assert (await stage.refused(400, "POST", "/api/feedback", json=said)).startswith(named)
 
 
 async def test_feedback_on_a_turn_that_is_not_there_is_404(stage: Stage) -> None:
     said = {"turn": "t_nothing", "outcome": "fail"}
-    assert await stage.refused(404, "POST", "/api/feedback", json=said) == "there is no turn t_nothing"
+    assert (
+        await stage.refused(404, "POST", "/api/feedback", json=said) == "there is no turn t_nothing"
+    )
 
 
 async def test_skills_in_force_are_listed_and_shown_with_what_they_stand_on(stage: Stage) -> None:
@@ -64,9 +74,9 @@ async def test_skills_in_force_are_listed_and_shown_with_what_they_stand_on(stag
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     listed = await stage.get("/api/skills")
     assert listed["generation"] == stage.library.view.generation
-    assert [(one["name"], one["author"], one["scope"], one["state"]) for one in listed["skills"]] == [
-        ("dates", "evolver", "user:ann", "live")
-    ]
+    assert [
+        (one["name"], one["author"], one["scope"], one["state"]) for one in listed["skills"]
+    ] == [("dates", "evolver", "user:ann", "live")]
     shown = await stage.get("/api/skills/dates")
     assert shown["body"].startswith("1. Find the dates.")
     assert (shown["certificate"]["wins"], shown["certificate"]["expected_loss"]) == (9, None)
@@ -81,8 +91,14 @@ async def test_a_skill_nobody_had_to_prove_has_no_certificate(stage: Stage) -> N
 
 
 async def test_a_skill_that_is_not_in_force_is_404(stage: Stage) -> None:
-    assert await stage.refused(404, "GET", "/api/skills/nothing") == "there is no skill nothing in force"
-    assert await stage.refused(404, "POST", "/api/skills/nothing/retire") == "there is no skill nothing in force"
+    assert (
+        await stage.refused(404, "GET", "/api/skills/nothing")
+        == "there is no skill nothing in force"
+    )
+    assert (
+        await stage.refused(404, "POST", "/api/skills/nothing/retire")
+        == "there is no skill nothing in force"
+    )
 
 
 async def test_a_skill_is_retired_and_put_back_by_going_back(stage: Stage) -> None:
@@ -104,23 +120,33 @@ async def test_a_skill_whose_file_cannot_be_read_stands_in_the_way(stage: Stage)
     stage.library.publish([skill("dates")], (), "learned dates")
     learned = stage.library.view.generation
     spoil(stage, "dates")
-    assert "correct or remove it first" in await stage.refused(409, "POST", "/api/skills/dates/retire")
+    assert "correct or remove it first" in await stage.refused(
+        409, "POST", "/api/skills/dates/retire"
+    )
     mend(stage, "dates")
     with anyio.fail_after(30):
         while stage.library.sync().get("dates") is not None:
-            await anyio.sleep(0.05)  # a removal counts when the folder has been quiet for half a second
+            await anyio.sleep(
+                0.05
+            )  # a removal counts when the folder has been quiet for half a second
     spoil(stage, "dates")
-    assert "correct or remove it first" in await stage.refused(409, "POST", "/api/generations/revert", json={"generation": learned})
+    assert "correct or remove it first" in await stage.refused(
+        409, "POST", "/api/generations/revert", json={"generation": learned}
+    )
 
 
 @pytest.mark.parametrize("number", [None, "1", 1.5, True, -1, 2**31, [1], {"generation": 1}])
 async def test_only_a_number_is_a_generation(stage: Stage, number: Any) -> None:
-    sentence = await stage.refused(400, "POST", "/api/generations/revert", json={"generation": number})
+    sentence = await stage.refused(
+        400, "POST", "/api/generations/revert", json={"generation": number}
+    )
     assert sentence.startswith("generation must be the number of a generation")
 
 
 async def test_a_generation_that_never_was_is_404(stage: Stage) -> None:
-    assert "there is no generation 99" in await stage.refused(404, "POST", "/api/generations/revert", json={"generation": 99})
+    assert "there is no generation 99" in await stage.refused(
+        404, "POST", "/api/generations/revert", json={"generation": 99}
+    )
 
 
 async def test_candidates_are_listed_by_standing_and_shown_with_their_text(stage: Stage) -> None:
@@ -128,10 +154,17 @@ async def test_candidates_are_listed_by_standing_and_shown_with_their_text(stage
     candidate(stage, "first", turn.id)
     candidate(stage, "second", turn.id, Standing.REJECTED)
     listed = (await stage.get("/api/candidates"))["candidates"]
-    assert [(one["id"], one["standing"]) for one in listed] == [("c_second", "rejected"), ("c_first", "waiting")]
+    assert [(one["id"], one["standing"]) for one in listed] == [
+        ("c_second", "rejected"),
+        ("c_first", "waiting"),
+    ]
     assert "body" not in listed[0]
-    assert [one["skill"] for one in (await stage.get("/api/candidates?limit=1"))["candidates"]] == ["second"]
-    assert [one["skill"] for one in (await stage.get("/api/candidates?standing=waiting"))["candidates"]] == ["first"]
+    assert [one["skill"] for one in (await stage.get("/api/candidates?limit=1"))["candidates"]] == [
+        "second"
+    ]
+    assert [
+        one["skill"] for one in (await stage.get("/api/candidates?standing=waiting"))["candidates"]
+    ] == ["first"]
     shown = await stage.get("/api/candidates/c_first")
     assert (shown["support"], shown["certificate"]["probes"]) == ([turn.id], 12)
     assert shown["body"].startswith("1. Find the dates.")
@@ -139,12 +172,20 @@ async def test_candidates_are_listed_by_standing_and_shown_with_their_text(stage
 
 async def test_a_standing_that_does_not_exist_is_told_those_that_do(stage: Stage) -> None:
     sentence = await stage.refused(400, "GET", "/api/candidates?standing=Waiting")
-    assert sentence == "standing must be one of draft, shadow, waiting, accepted, rejected, not 'Waiting'"
+    assert (
+        sentence
+        == "standing must be one of draft, shadow, waiting, accepted, rejected, not 'Waiting'"
+    )
 
 
-@pytest.mark.parametrize(("method", "how"), [("GET", ""), ("POST", "/approve"), ("POST", "/reject")])
+@pytest.mark.parametrize(
+    ("method", "how"), [("GET", ""), ("POST", "/approve"), ("POST", "/reject")]
+)
 async def test_a_candidate_that_is_not_there_is_404(stage: Stage, method: str, how: str) -> None:
-    assert await stage.refused(404, method, f"/api/candidates/c_nothing{how}") == "there is no candidate c_nothing"
+    assert (
+        await stage.refused(404, method, f"/api/candidates/c_nothing{how}")
+        == "there is no candidate c_nothing"
+    )
 
 
 async def test_an_approved_candidate_is_in_force_and_cannot_be_decided_again(stage: Stage) -> None:
@@ -154,7 +195,9 @@ async def test_an_approved_candidate_is_in_force_and_cannot_be_decided_again(sta
     assert (answer["standing"], answer["reason"]) == ("accepted", "a person let it pass")
     assert [one["name"] for one in (await stage.get("/api/skills"))["skills"]] == ["dates"]
     for how in ("approve", "reject"):
-        assert "does not wait for a person" in await stage.refused(409, "POST", f"/api/candidates/c_dates/{how}")
+        assert "does not wait for a person" in await stage.refused(
+            409, "POST", f"/api/candidates/c_dates/{how}"
+        )
 
 
 async def test_a_rejected_candidate_never_comes_into_force(stage: Stage) -> None:
@@ -165,10 +208,17 @@ async def test_a_rejected_candidate_never_comes_into_force(stage: Stage) -> None
     assert (await stage.get("/api/skills"))["skills"] == []
 
 
-async def test_an_approved_candidate_whose_name_is_taken_says_why_it_is_not_in_force(stage: Stage) -> None:
+async def test_an_approved_candidate_whose_name_is_taken_says_why_it_is_not_in_force(
+    stage: Stage,
+) -> None:
     turn = await record(stage)
     candidate(stage, "dates", turn.id)
-    stage.library.publish([replace(skill("dates"), author=Authorship.PERSON)], (), "a person was first", by_person=True)
+    stage.library.publish(
+        [replace(skill("dates"), author=Authorship.PERSON)],
+        (),
+        "a person was first",
+        by_person=True,
+    )
     answer = (await stage.http.post("/api/candidates/c_dates/approve")).json()
     assert answer["standing"] == "rejected"
     assert answer["reason"]
@@ -182,20 +232,32 @@ async def test_a_forgotten_session_is_gone_with_what_it_taught(stage: Stage) -> 
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     candidate(stage, "of-another", other.id, Standing.ACCEPTED)
     answer = (await stage.http.post(f"/api/sessions/{session}/forget")).json()
-    assert (answer["turns"], answer["skills"], answer["candidates"], answer["purged"]) == (2, ["dates"], 1, True)
+    assert (answer["turns"], answer["skills"], answer["candidates"], answer["purged"]) == (
+        2,
+        ["dates"],
+        1,
+        True,
+    )
     assert [one["name"] for one in (await stage.get("/api/skills"))["skills"]] == ["of-another"]
     for path in (f"/api/sessions/{session}", f"/api/turns/{turn.id}"):
         await stage.refused(404, "GET", path)
     told = stage.reader.events()
     assert told[-1].kind == "forgotten"
-    assert not [event for event in told if "dates" in str(event.data)], "not even the skill's name is kept"
+    assert not [event for event in told if "dates" in str(event.data)], (
+        "not even the skill's name is kept"
+    )
 
 
 async def test_a_session_nobody_knows_cannot_be_forgotten(stage: Stage) -> None:
-    assert await stage.refused(404, "POST", "/api/sessions/s_nothing/forget") == "there is no session s_nothing"
+    assert (
+        await stage.refused(404, "POST", "/api/sessions/s_nothing/forget")
+        == "there is no session s_nothing"
+    )
 
 
-async def test_forgetting_that_a_file_stood_in_the_way_of_is_finished_by_asking_again(stage: Stage) -> None:
+async def test_forgetting_that_a_file_stood_in_the_way_of_is_finished_by_asking_again(
+    stage: Stage,
+) -> None:
     session = new_session_id()
     turn = await record(stage, session)
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)

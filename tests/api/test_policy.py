@@ -20,7 +20,9 @@ from tests.support.application import configured
 
 pytestmark = pytest.mark.anyio
 WEIGHTS = Weights("embedded", "policies/1")
-PASSED = GateReport(True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
+PASSED = GateReport(
+    True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge"
+)
 
 
 @dataclass
@@ -60,7 +62,9 @@ class Studio(Stage):
     def __init__(self, app: Application) -> None:
         self.policies, self.batches = SqlPolicies(app.database), SqlBatches(app.database)
         self.trainer = Owner(self.policies)
-        routes = replace(app.api_parts.policy, serving=lambda: self.policies.serving(0.1), owner=self._owner)
+        routes = replace(
+            app.api_parts.policy, serving=lambda: self.policies.serving(0.1), owner=self._owner
+        )
         super().__init__(app, Api(replace(app.api_parts, policy=routes)))
 
     async def _owner(self) -> PolicyOwner:
@@ -81,19 +85,39 @@ async def studio(stage: Stage) -> AsyncIterator[Studio]:
 
 async def test_without_versions_the_untrained_model_answers(stage: Stage, tmp_path: Path) -> None:
     told = await stage.get("/api/policy")
-    assert (told["policy_version"], told["canary"], told["canary_share"], told["versions"]) == (0, None, None, [])
-    assert (told["training"]["state"], "[policy]" in told["training"]["paused_reason"]) == ("off", True)
+    assert (told["policy_version"], told["canary"], told["canary_share"], told["versions"]) == (
+        0,
+        None,
+        None,
+        [],
+    )
+    assert (told["training"]["state"], "[policy]" in told["training"]["paused_reason"]) == (
+        "off",
+        True,
+    )
     embedded = Stage(configured(tmp_path, providers=[{"name": "embedded", "kind": "embedded"}]))
     for verb, said in (("train", {}), ("promote", {"version": 1}), ("rollback", {})):
         path = f"/api/policy/{verb}"
-        assert "write [policy] into config.toml" in await embedded.refused(409, "POST", path, json=said)
-        assert "configured providers (main) cannot be trained" in await stage.refused(409, "POST", path, json=said)
+        assert "write [policy] into config.toml" in await embedded.refused(
+            409, "POST", path, json=said
+        )
+        assert "configured providers (main) cannot be trained" in await stage.refused(
+            409, "POST", path, json=said
+        )
 
 
 async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
     turn = await record(studio)
     batch = studio.batches.open_batch(0, [turn.id])
-    studio.policies.publish(WEIGHTS, parent=0, base="smol", batch=batch, steps=4, note="first", absorbed=[SkillName("a")])
+    studio.policies.publish(
+        WEIGHTS,
+        parent=0,
+        base="smol",
+        batch=batch,
+        steps=4,
+        note="first",
+        absorbed=[SkillName("a")],
+    )
     studio.policies.promote(1)
     studio.policies.publish(WEIGHTS, parent=1, base="smol")
     studio.policies.canary(2, PASSED)
@@ -113,7 +137,20 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
     one = await studio.get("/api/policy/1")
     assert one["turns"] == [turn.id]
     assert one["since"].endswith("+00:00")
-    assert {name: one[name] for name in ("state", "parent", "base", "batch", "steps", "note", "absorbed", "report", "is_kept")} == {
+    assert {
+        name: one[name]
+        for name in (
+            "state",
+            "parent",
+            "base",
+            "batch",
+            "steps",
+            "note",
+            "absorbed",
+            "report",
+            "is_kept",
+        )
+    } == {
         "state": "serving",
         "parent": 0,
         "base": "smol",
@@ -135,7 +172,9 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
         (f"/api/policy/{10**30}", "is not the number of a version"),
     ],
 )
-async def test_a_version_that_is_not_there_is_said_to_be_so(studio: Studio, path: str, words: str) -> None:
+async def test_a_version_that_is_not_there_is_said_to_be_so(
+    studio: Studio, path: str, words: str
+) -> None:
     answer = await studio.http.get(path)
     assert (answer.status_code, words in answer.json()["error"]["message"]) == (404, True)
 
@@ -149,8 +188,14 @@ async def test_a_person_promotes_and_goes_back(studio: Studio) -> None:
         )
     studio.policies.canary(studio.policies.publish(WEIGHTS, parent=2, base="smol").number)
     assert await studio.post("rollback") == (200, {"policy_version": 2, "rolled_back": [3]})
-    assert await studio.post("rollback", version=1) == (200, {"policy_version": 1, "rolled_back": [2]})
-    assert await studio.post("rollback", version=0) == (200, {"policy_version": 0, "rolled_back": [1]})
+    assert await studio.post("rollback", version=1) == (
+        200,
+        {"policy_version": 1, "rolled_back": [2]},
+    )
+    assert await studio.post("rollback", version=0) == (
+        200,
+        {"policy_version": 0, "rolled_back": [1]},
+    )
     assert studio.policies.serving() == Serving(0)
     assert await studio.post("train") == (200, {"started": True, "turns": 3})
 
@@ -181,7 +226,9 @@ async def test_what_cannot_be_done_is_refused_with_the_reason(studio: Studio) ->
 async def test_the_routes_are_described(studio: Studio) -> None:
     paths = (await studio.get("/api/openapi.json"))["paths"]
     assert set(paths["/api/policy/{version}"]) == {"get"}
-    schema = paths["/api/policy/promote"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = paths["/api/policy/promote"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
     assert (schema["required"], schema["properties"]["version"]["type"]) == (["version"], "integer")
     assert (await studio.http.get("/api/policy/promote")).status_code == 404
     assert (await studio.http.post("/api/policy")).status_code == 405

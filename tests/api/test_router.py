@@ -56,7 +56,11 @@ def sentence(answer: httpx.Response) -> str:
 async def test_values_come_from_path_query_and_body() -> None:
     answer = await ask("PUT", "/things/a%20b/c?x=1&x=2&y=", b' {"name": "n"} ')
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-    assert answer.json() == {"path": {"id": "a b", "part": "c"}, "query": {"x": "2", "y": ""}, "said": {"name": "n"}}
+    assert answer.json() == {
+        "path": {"id": "a b", "part": "c"},
+        "query": {"x": "2", "y": ""},
+        "said": {"name": "n"},
+    }
 
 
 @pytest.mark.anyio
@@ -65,7 +69,9 @@ async def test_a_path_is_decoded_once_and_no_more() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", ["/", "/things", "/things/", "/things/a/b/c", "/thingsx/a", "/api"])
+@pytest.mark.parametrize(
+    "path", ["/", "/things", "/things/", "/things/a/b/c", "/thingsx/a", "/api"]
+)
 async def test_what_is_not_served_is_said_by_its_name(path: str) -> None:
     answer = await ask("GET", path)
     assert answer.status_code == 404
@@ -117,7 +123,16 @@ async def test_no_body_is_an_empty_object() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "query", ["after=-1", "after=1.5", "after=x", "after=", "after=%D9%A3", "after=99999999999999999", "limit=0"]
+    "query",
+    [
+        "after=-1",
+        "after=1.5",
+        "after=x",
+        "after=",
+        "after=%D9%A3",
+        "after=99999999999999999",
+        "limit=0",
+    ],
 )
 async def test_a_number_that_is_none_is_refused_by_its_name(query: str) -> None:
     answer = await ask("GET", f"/number?{query}")
@@ -141,7 +156,9 @@ async def test_a_broken_store_is_503_and_a_conflict_its_own_status() -> None:
 
 
 class Counting:
-    """A stream that counts, and knows when nobody listens any more. `most` is where it ends by itself."""
+    """A stream that counts, and knows when nobody listens any more. `most` is where it ends by
+    itself.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
@@ -184,7 +201,9 @@ class Listener:
 
     @property
     def is_whole(self) -> bool:
-        return self.sent[-1]["type"] == "http.response.body" and not self.sent[-1].get("more_body", False)
+        return self.sent[-1]["type"] == "http.response.body" and not self.sent[-1].get(
+            "more_body", False
+        )
 
 
 def scope(method: str = "GET") -> dict[str, Any]:
@@ -200,7 +219,10 @@ async def test_a_stream_that_ends_is_sent_whole() -> None:
     counting, listener = Counting(most=3), Listener()
     with anyio.fail_after(60):
         await counting_router(counting)(scope(), listener.receive, listener.send)
-    assert dict(listener.sent[0]["headers"]) == {b"content-type": b"text/event-stream", b"cache-control": b"no-cache"}
+    assert dict(listener.sent[0]["headers"]) == {
+        b"content-type": b"text/event-stream",
+        b"cache-control": b"no-cache",
+    }
     assert b"".join(message["body"] for message in listener.sent[1:]) == b"1\n2\n3\n"
     assert listener.is_whole
 

@@ -43,7 +43,9 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
     await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "fail"})
     stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
     candidate(stage, "dates", turn.id)
-    stage.library.publish([skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two")
+    stage.library.publish(
+        [skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two"
+    )
     stage.app.origins.identify(Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]})
     told = await status.tell()
     assert told["counts"] == {
@@ -59,26 +61,51 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         "rules": 0,
         "facts": 0,
     }
-    assert (told["generation"], told["degraded"], told["engine"]) == (stage.library.view.generation, False, None)
+    assert (told["generation"], told["degraded"], told["engine"]) == (
+        stage.library.view.generation,
+        False,
+        None,
+    )
     learning, providers = told["learning"], told["providers"]
     assert isinstance(learning, dict)
-    assert (learning["on"], learning["gate"], learning["rejected"]) == (True, "full", {"reasons": {}, "last": []})
-    assert learning["pending"] == {"turns": 1, "sessions": 0, "listening": 1, "lessons": 1, "evolutions": 0, "candidates": 0}
+    assert (learning["on"], learning["gate"], learning["rejected"]) == (
+        True,
+        "full",
+        {"reasons": {}, "last": []},
+    )
+    assert learning["pending"] == {
+        "turns": 1,
+        "sessions": 0,
+        "listening": 1,
+        "lessons": 1,
+        "evolutions": 0,
+        "candidates": 0,
+    }
     assert [(one["reason"], [put["name"] for put in one["put"]]) for one in learning["noted"]] == [
         ("learned two", ["live", "trial"])
     ]
     assert isinstance(providers, list)
     (main,) = providers
     assert "connection refused" in main.pop("last_failure")["reason"]
-    assert main == {"name": "main", "kind": "openai", "wires": ("chat", "responses"), "models": ("m-1",), "state": "failing"}
+    assert main == {
+        "name": "main",
+        "kind": "openai",
+        "wires": ("chat", "responses"),
+        "models": ("m-1",),
+        "state": "failing",
+    }
 
 
 @pytest.mark.anyio
 async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Status) -> None:
-    told = await replace(status, counts=uncounted, learned=unread, store_size=unsized, store_health=lambda: BROKEN).tell()
+    told = await replace(
+        status, counts=uncounted, learned=unread, store_size=unsized, store_health=lambda: BROKEN
+    ).tell()
     counts = told["counts"]
     assert isinstance(counts, dict)
-    assert [counts[name] for name in ("turns", "sessions", "verdicts", "support", "candidates")] == [None] * 5
+    assert [
+        counts[name] for name in ("turns", "sessions", "verdicts", "support", "candidates")
+    ] == [None] * 5
     assert told["degraded"] is True
     assert told["store"] == {
         "kind": "sqlite",
@@ -125,7 +152,11 @@ async def test_what_trains_and_why_turns_do_not_is_told(status: Status) -> None:
     )
     told = await busy.tell()
     assert isinstance(told["counts"], dict)
-    assert (told["policy_version"], told["training"], told["counts"]["rejections"]) == (2, training, {"no verdict": 4})
+    assert (told["policy_version"], told["training"], told["counts"]["rejections"]) == (
+        2,
+        training,
+        {"no verdict": 4},
+    )
     assert told["window"] == {"open": True, "reason": "asleep", "signals": []}
 
     def unread() -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""Titles of sessions: the first words of a person, read in the background so that a search finds every session."""
+"""Titles of sessions: the first words of a person, read in the background so that a search finds
+every session.
+"""
 
 import json
 from dataclasses import replace
@@ -24,10 +26,18 @@ def own_words(agent: str, text: str) -> str:
 async def say(stage: Stage, *words: str) -> SessionId:
     """A session whose first request holds these messages of a person."""
     first = await record(stage)
-    messages = [{"role": "system", "content": "You help."}, *({"role": "user", "content": one} for one in words)]
+    messages = [
+        {"role": "system", "content": "You help."},
+        *({"role": "user", "content": one} for one in words),
+    ]
     body = json.dumps({"model": "m-1", "messages": messages}).encode()
     session = new_session_id()
-    turn = replace(first, id=type(first.id)(f"{first.id}x"), session=session, exchange=Exchange(request=body, said=b"{}"))
+    turn = replace(
+        first,
+        id=type(first.id)(f"{first.id}x"),
+        session=session,
+        exchange=Exchange(request=body, said=b"{}"),
+    )
     await stage.record(turn)
     return session
 

@@ -1,4 +1,6 @@
-"""The learner's process: there when there is something to learn from, started again when it dies, and unable to write."""
+"""The learner's process: there when there is something to learn from, started again when it dies,
+and unable to write.
+"""
 
 import asyncio
 import os
@@ -18,7 +20,14 @@ from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.store_rpc import CallError, LearnerStart, StoreCall
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
+from metaclaw.store import (
+    LedgerLimits,
+    LedgerReader,
+    SqlGenerations,
+    SqlLedger,
+    SqlSpending,
+    open_database,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +42,9 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[LearnerProcess, Callable
     library = SkillLibrary(config.skills.dir, SqlGenerations(database))
     learner = LearnerProcess(
         begin=lambda: LearnerStart(config, ()),
-        commands=WorkerCommands(database, ledger, library, {}, Budget(Config(), SqlSpending(database))).by_name,
+        commands=WorkerCommands(
+            database, ledger, library, {}, Budget(Config(), SqlSpending(database))
+        ).by_name,
         has_work=lambda: bool(work),
     )
     yield learner, lambda: work.append(True)
@@ -46,7 +57,9 @@ async def until(is_so: Callable[[], object], within_s: float = 60) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(tmp_path: Path) -> None:
+async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
+    tmp_path: Path,
+) -> None:
     async with learner_of(tmp_path) as (learner, work), anyio.create_task_group() as group:
         assert (learner.lessons, learner.writing, learner.loops, learner.waiting) == (0, 0, {}, {})
         learner.forget_session(SessionId("s_1"))
@@ -58,7 +71,14 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
         pids.append(learner.pid)
         assert learner.lessons == 1
         await until(lambda: learner.loops)
-        assert set(learner.loops) == {"sensing", "compliance", "fast", "tending", "calibrating", "listening"}
+        assert set(learner.loops) == {
+            "sensing",
+            "compliance",
+            "fast",
+            "tending",
+            "calibrating",
+            "listening",
+        }
         await until(lambda: learner.lessons == 0)
         assert learner.facts["gate"] == "lint"
         group.cancel_scope.cancel()
@@ -69,7 +89,9 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
         os.kill(during, 0)
 
 
-async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is_looked_at_anew(tmp_path: Path) -> None:
+async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is_looked_at_anew(
+    tmp_path: Path,
+) -> None:
     async with learner_of(tmp_path) as (learner, _):
         learner.wake()
         ended: list[LearnerError] = []
@@ -88,7 +110,9 @@ async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is
         assert learner.lessons == 1
 
 
-async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(tmp_path: Path) -> None:
+async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(
+    tmp_path: Path,
+) -> None:
     async with learner_of(tmp_path) as (learner, _):
         learner.wake()
 
@@ -111,7 +135,9 @@ async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> Non
     await ledger.start()
     library = SkillLibrary(tmp_path / "skills", SqlGenerations(database))
     budget = Budget(Config(), SqlSpending(database))
-    commands = WorkerCommands(database, ledger, library, {}, budget).by_name(asyncio.get_running_loop())
+    commands = WorkerCommands(database, ledger, library, {}, budget).by_name(
+        asyncio.get_running_loop()
+    )
     said: dict[str, Json] = {"text": "something to know"}
     assert await anyio.to_thread.run_sync(commands["announce"], "notice", said)
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]
@@ -120,7 +146,9 @@ async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), ValueError("odd")])
-def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(error: Exception) -> None:
+def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(
+    error: Exception,
+) -> None:
     def fail() -> None:
         raise error
 

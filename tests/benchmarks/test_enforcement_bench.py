@@ -1,8 +1,18 @@
-"""The benchmark of held rules: a small run of all of it, and that it notices what it is there to notice."""
+"""The benchmark of held rules: a small run of all of it, and that it notices what it is there to
+notice.
+"""
 
 from pathlib import Path
 
-from benchmarks.enforcement import COMPLIANT, GOALS, VIOLATING, goals_met, measure, measure_delivery, plans_for
+from benchmarks.enforcement import (
+    COMPLIANT,
+    GOALS,
+    VIOLATING,
+    goals_met,
+    measure,
+    measure_delivery,
+    plans_for,
+)
 
 
 def test_a_small_run_delivers_no_violating_call_and_counts_what_the_script_did() -> None:
@@ -43,9 +53,25 @@ def test_plans_come_to_the_calls_that_were_asked_for() -> None:
 
 
 def test_goals_can_be_met_and_missed() -> None:
-    delivery = {"violating_delivered": 0, "compliant_changed": 0, "failures": 0, "compliance_is_true": True}
-    cost = {"cpu_ratio": {"whole": 1.0, "streamed": GOALS["cpu_ratio"]}, "first_text_ms": {"held": 10.0, "none": 9.0}}
+    delivery = {
+        "violating_delivered": 0,
+        "compliant_changed": 0,
+        "failures": 0,
+        "compliance_is_true": True,
+    }
+    cost = {
+        "cpu_ratio": {"whole": 1.0, "streamed": GOALS["cpu_ratio"]},
+        "first_text_ms": {"held": 10.0, "none": 9.0},
+    }
     assert all(goals_met({"delivery": delivery, "cost": cost}).values())
-    bad = {"violating_delivered": 1, "compliant_changed": 1, "failures": 1, "compliance_is_true": False}
-    slow = {"cpu_ratio": {"whole": 1.2, "streamed": 1.2}, "first_text_ms": {"held": 20.0, "none": 9.0}}
+    bad = {
+        "violating_delivered": 1,
+        "compliant_changed": 1,
+        "failures": 1,
+        "compliance_is_true": False,
+    }
+    slow = {
+        "cpu_ratio": {"whole": 1.2, "streamed": 1.2},
+        "first_text_ms": {"held": 20.0, "none": 9.0},
+    }
     assert not any(goals_met({"delivery": bad, "cost": slow}).values())

@@ -1,4 +1,6 @@
-"""House rules: held-out questions share no entity with the training, and each check program grades what its rule says."""
+"""House rules: held-out questions share no entity with the training, and each check program grades
+what its rule says.
+"""
 
 import io
 import json
@@ -55,13 +57,19 @@ def test_a_check_gives_one_to_the_right_answer_of_every_question(rule: Rule) -> 
 
 
 @pytest.mark.parametrize("folder", sorted(BLIND.iterdir()), ids=lambda folder: folder.name)
-def test_a_blind_check_gives_one_to_right_answers_and_less_than_half_to_others(folder: Path) -> None:
+def test_a_blind_check_gives_one_to_right_answers_and_less_than_half_to_others(
+    folder: Path,
+) -> None:
     course = read_course(folder)
     (skill,) = course.skills.values()
     check = check_of(parse_skill(skill, "SKILL.md"))
     assert check is not None
     one, other, *_ = course.tasks(Split.HELD_OUT, 0, 30)
-    for said, is_right in ((one.answer, True), (other.answer, False), (one.answer + " or so", False)):
+    for said, is_right in (
+        (one.answer, True),
+        (other.answer, False),
+        (one.answer + " or so", False),
+    ):
         found = examine(check, [Text(said)], conversation=Conversation(task=one.question))
         assert found.score is not None
         assert found.score == 1.0 if is_right else found.score < 0.5
@@ -82,7 +90,11 @@ def test_a_check_gives_less_than_half_to_every_other_answer(rule: Rule) -> None:
         " ",
         "Sure!",
     ]
-    wrong += [f"The answer is {one.answer}", one.answer.swapcase() + "?", f"{one.answer}\n{other.answer}"]
+    wrong += [
+        f"The answer is {one.answer}",
+        one.answer.swapcase() + "?",
+        f"{one.answer}\n{other.answer}",
+    ]
     for said in wrong:
         score = grade(rule, one.question, said)
         assert score is not None, said
@@ -93,11 +105,14 @@ def test_a_check_gives_less_than_half_to_every_other_answer(rule: Rule) -> None:
 def test_an_answer_earns_more_the_more_of_it_is_right(rule: Rule) -> None:
     task = make_tasks([rule], Split.TRAIN, 7, 1)[0]
     scores = [
-        grade(rule, task.question, said) for said in ("Certainly, I can help.", task.answer[: len(task.answer) // 2], task.answer)
+        grade(rule, task.question, said)
+        for said in ("Certainly, I can help.", task.answer[: len(task.answer) // 2], task.answer)
     ]
     assert scores == sorted(score for score in scores if score is not None)
     assert scores[0] != scores[1]
-    beside = grade(rule, task.question, f"{task.answer} and a great deal more that was not asked for")
+    beside = grade(
+        rule, task.question, f"{task.answer} and a great deal more that was not asked for"
+    )
     assert beside is not None
     assert beside < (grade(rule, task.question, task.answer + ".") or 0.0)
 
@@ -105,7 +120,10 @@ def test_an_answer_earns_more_the_more_of_it_is_right(rule: Rule) -> None:
 @EVERY_RULE
 def test_what_repeats_the_right_answer_earns_less_than_saying_it_with_one_fault(rule: Rule) -> None:
     task = make_tasks([rule], Split.TRAIN, 9, 1)[0]
-    repeated, faulty = grade(rule, task.question, task.answer * 4), grade(rule, task.question, task.answer + ".")
+    repeated, faulty = (
+        grade(rule, task.question, task.answer * 4),
+        grade(rule, task.question, task.answer + "."),
+    )
     assert repeated is not None
     assert faulty is not None
     assert repeated < faulty
@@ -114,7 +132,9 @@ def test_what_repeats_the_right_answer_earns_less_than_saying_it_with_one_fault(
 def test_a_check_has_nothing_to_say_of_other_rules_tasks() -> None:
     house = rules_of(Group.HOUSE)
     for task in make_tasks(house, Split.TRAIN, 1, 100):
-        speaking = [rule.name for rule in house if grade(rule, task.question, task.answer) is not None]
+        speaking = [
+            rule.name for rule in house if grade(rule, task.question, task.answer) is not None
+        ]
         assert speaking == [task.rule]
 
 

@@ -1,4 +1,6 @@
-"""The benchmark of what people say: its data is complete, its model knows it, and a small run of it measures something."""
+"""The benchmark of what people say: its data is complete, its model knows it, and a small run of it
+measures something.
+"""
 
 import json
 from itertools import chain
@@ -32,7 +34,10 @@ MODEL = ScriptedModel(HELD, LESSONS)
 
 
 def _prompt(message: str, rules: str = "(none)") -> str:
-    return f"== Rules in force\n{rules}\n\n== What it answers\nAll right.\n\n== The message\n{message}\n"
+    return (
+        f"== Rules in force\n{rules}\n\n== What it answers\nAll right.\n\n== The"
+        f" message\n{message}\n"
+    )
 
 
 def _texts(message: str) -> list[str]:
@@ -43,11 +48,18 @@ def test_the_held_out_set_is_as_large_as_its_figures_need() -> None:
     assert {name: len(records) for name, records in HELD.items()} == LEAST
     assert all(len(rule["should"]) == 8 for rule in HELD["rules"])
     assert all(len(fact["asks"]) == 4 for fact in HELD["facts"])
-    sizes = {(len(skill["examples"]), len(skill["natural"]), len(skill["paraphrases"])) for skill in HELD["skills"]}
+    sizes = {
+        (len(skill["examples"]), len(skill["natural"]), len(skill["paraphrases"]))
+        for skill in HELD["skills"]
+    }
     assert sizes == {(6, 4, 2)}
     assert sum(record["wanted"] is None for record in HELD["corrections"]) == 10
     assert sum(change["after"] == "unchanged" for change in HELD["retractions"]) == 5
-    languages = {record["language"] for name in ("rules", "facts", "corrections", "quoted") for record in HELD[name]}
+    languages = {
+        record["language"]
+        for name in ("rules", "facts", "corrections", "quoted")
+        for record in HELD[name]
+    }
     assert languages == {"de", "en", "es", "fr", "ja", "pt", "ru", "zh"}
 
 
@@ -64,8 +76,12 @@ def _sentences(data: object) -> list[str]:
 
 
 def test_the_model_understands_every_rule_fact_and_correction() -> None:
-    assert [_texts(rule["rule"]) for rule in HELD["rules"]] == [[rule["rule"]] for rule in HELD["rules"]]
-    assert [_texts(fact["said"]) for fact in HELD["facts"]] == [[fact["said"]] for fact in HELD["facts"]]
+    assert [_texts(rule["rule"]) for rule in HELD["rules"]] == [
+        [rule["rule"]] for rule in HELD["rules"]
+    ]
+    assert [_texts(fact["said"]) for fact in HELD["facts"]] == [
+        [fact["said"]] for fact in HELD["facts"]
+    ]
     for record in HELD["corrections"]:
         assert _texts(record["said"]) == ([record["wanted"]] if record["wanted"] else [])
         assert MODEL.listen(_prompt(record["said"]))["correction"] == record["said"]
@@ -90,9 +106,17 @@ def test_the_model_repeats_every_injected_order_that_it_is_shown() -> None:
 
 def test_the_model_names_the_rule_that_is_taken_back_or_replaced() -> None:
     for change in HELD["retractions"]:
-        items = MODEL.listen(_prompt(change["then"], f"other: something else\nmine: {change['first']}"))["items"]
-        expected = {"gone": [("retract", ["mine"])], "replaced": [("replace", ["mine"])], "unchanged": []}
-        assert [(item["op"], item["targets"]) for item in items] == expected[change["after"]], change
+        items = MODEL.listen(
+            _prompt(change["then"], f"other: something else\nmine: {change['first']}")
+        )["items"]
+        expected = {
+            "gone": [("retract", ["mine"])],
+            "replaced": [("replace", ["mine"])],
+            "unchanged": [],
+        }
+        assert [(item["op"], item["targets"]) for item in items] == expected[change["after"]], (
+            change
+        )
 
 
 def test_the_agent_does_a_lesson_right_once_its_skill_is_in_the_prompt() -> None:
@@ -101,9 +125,14 @@ def test_the_agent_does_a_lesson_right_once_its_skill_is_in_the_prompt() -> None
         told = {"role": "system", "content": str(lesson.skill["body"])}
         assert MODEL.answer("", [asked]) == lesson.wrong
         assert MODEL.answer("replay", [told, asked]) == lesson.right
-        votes = [MODEL.answer("judge", [{"content": f"== The answer\n{text}"}]) for text in (lesson.wrong, lesson.right)]
+        votes = [
+            MODEL.answer("judge", [{"content": f"== The answer\n{text}"}])
+            for text in (lesson.wrong, lesson.right)
+        ]
         assert [json.loads(vote)["outcome"] for vote in votes] == ["fail", "pass"]
-        evolved = json.loads(MODEL.answer("evolve", [{"content": f"the person said: {lesson.correction}"}]))
+        evolved = json.loads(
+            MODEL.answer("evolve", [{"content": f"the person said: {lesson.correction}"}])
+        )
         assert [skill["name"] for skill in evolved["skills"]] == [lesson.name]
 
 
@@ -137,17 +166,27 @@ def test_a_figure_says_whether_its_goal_is_met() -> None:
     assert share("injected", [True] + [False] * 39, most=0.0).is_met is False
     assert share("nothing tried", [], least=0.9).is_met is None
     assert Figure("p50", value=None, most=2.0).is_met is False
-    assert "19 of 20: 95% (76%–99%) | ≥ 95 % | met |" in table([share("reached", [True] * 19 + [False], least=0.95)])
+    assert "19 of 20: 95% (76%–99%) | ≥ 95 % | met |" in table(
+        [share("reached", [True] * 19 + [False], least=0.95)]
+    )
 
 
 @pytest.mark.slow
-def test_a_small_run_measures_rules_and_projects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_run_measures_rules_and_projects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = tmp_path / "reach.json"
     only = ["--only", "rules,projects", "--most", "3", "--data", str(DEV), "--json", str(report)]
     assert main(only) == 0
     found = json.loads(report.read_text())
-    counted = {figure["label"]: figure.get("of") for part in found["parts"].values() for figure in part["figures"]}
+    counted = {
+        figure["label"]: figure.get("of")
+        for part in found["parts"].values()
+        for figure in part["figures"]
+    }
     assert counted["rules reached, 3 in force"] == 12
     assert counted["project rules reached in their project"] == 2
-    assert found["spent"]["rules"]["traffic"]["calls"] == 18  # two turns that lay down each rule, and twelve requests
+    assert (
+        found["spent"]["rules"]["traffic"]["calls"] == 18
+    )  # two turns that lay down each rule, and twelve requests
     assert "| rules reached, 3 in force |" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The benchmark of the fast loop: a small run of it measures what it says, and its goals can be missed."""
+"""The benchmark of the fast loop: a small run of it measures what it says, and its goals can be
+missed.
+"""
 
 import json
 import subprocess
@@ -20,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 def test_three_corrections_take_effect_and_serving_is_measured_meanwhile() -> None:
     few = ("--repetitions", "3", "--rounds", "1", "--seconds", "1", "--evolver-delay", "0.2")
     command = [sys.executable, "-m", "benchmarks.time_to_effect", *few, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["repetitions"] == 3
@@ -44,13 +48,22 @@ def test_goals_can_be_met_and_missed() -> None:
 def test_a_ratio_compares_the_same_share_of_both_arms() -> None:
     one = Serving([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], 5)
     assert (one.ratio(0.5), one.ratio(0.99)) == (2.0, 2.0)
-    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.99)] == [1.0, 3.0, 4.0]
+    assert [percentile([3.0, 1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.99)] == [
+        1.0,
+        3.0,
+        4.0,
+    ]
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 def test_every_topic_makes_a_skill_that_the_gate_has_nothing_against(topic: Topic) -> None:
     proposed = topic.skill
-    skill = Skill(SkillName(proposed["name"]), proposed["trigger"], proposed["body"], author=Authorship.EVOLVER)
+    skill = Skill(
+        SkillName(proposed["name"]),
+        proposed["trigger"],
+        proposed["body"],
+        author=Authorship.EVOLVER,
+    )
     assert lint(skill) == ()
 
 

@@ -1,4 +1,6 @@
-"""Workdays: the scripted model writes each rule once and well, and the person's days share nothing with the held-out ones."""
+"""Workdays: the scripted model writes each rule once and well, and the person's days share nothing
+with the held-out ones.
+"""
 
 import json
 
@@ -20,7 +22,10 @@ def _files(items: tuple[Item, ...]) -> list[Item]:
 @pytest.mark.parametrize("name", COURSES)
 def test_no_question_of_the_days_is_asked_on_the_held_out_ones(name: str) -> None:
     course = make_course(name, 0)
-    days, exams = ({item.round.question for day in part for item in day.items} for part in (course.days, course.held_out))
+    days, exams = (
+        {item.round.question for day in part for item in day.items}
+        for part in (course.days, course.held_out)
+    )
     assert days
     assert exams
     assert not days & exams
@@ -75,15 +80,33 @@ def test_the_person_says_what_is_wrong_until_a_skill_for_the_rule_stands_in_the_
 
 def _records(condition: str, seed: int, exact: float) -> Records:
     head = {"course": "two-rules", "condition": condition, "seed": seed}
-    end = {"exact": exact, "versions": ["1"] if condition == "full" else ["0"], "total_s": 60.0, "by_rule": {"times": exact}}
+    end = {
+        "exact": exact,
+        "versions": ["1"] if condition == "full" else ["0"],
+        "total_s": 60.0,
+        "by_rule": {"times": exact},
+    }
     return Records(({"kind": "begin", **head}, {"kind": "end", **head, **end}))
 
 
 def test_a_report_has_a_row_for_each_condition_with_its_interval() -> None:
-    runs = [_records("baseline", seed, 0.1) for seed in range(3)] + [_records("full", seed, 0.8 + 0.05 * seed) for seed in range(3)]
-    text = write_report([*runs, Records(({"kind": "begin", "course": "two-rules", "condition": "skills", "seed": 0},))])
-    assert "| two-rules, baseline | 0, 1, 2 | 10.0 % (10.0–10.0) | 10.0, 10.0, 10.0 | 0 of 3 | 60 |" in text
-    assert "| two-rules, full | 0, 1, 2 | 85.0 % (72.6–97.4) | 80.0, 85.0, 90.0 | 3 of 3 | 60 |" in text
+    runs = [_records("baseline", seed, 0.1) for seed in range(3)] + [
+        _records("full", seed, 0.8 + 0.05 * seed) for seed in range(3)
+    ]
+    text = write_report(
+        [
+            *runs,
+            Records(({"kind": "begin", "course": "two-rules", "condition": "skills", "seed": 0},)),
+        ]
+    )
+    assert (
+        "| two-rules, baseline | 0, 1, 2 | 10.0 % (10.0–10.0) | 10.0, 10.0, 10.0 | 0 of 3 | 60 |"
+        in text
+    )
+    assert (
+        "| two-rules, full | 0, 1, 2 | 85.0 % (72.6–97.4) | 80.0, 85.0, 90.0 | 3 of 3 | 60 |"
+        in text
+    )
     assert "Not at their end, and in no table: two-rules, skills, seed 0." in text
 
 

@@ -33,7 +33,9 @@ def page(program: Program, tmp_path: Path) -> Iterator[PageDriver]:
         pytest.skip("needs chromium")
     opened = Browser(tmp_path / "profile")
     try:
-        link = httpx.post(f"{program.url}/api/sign-in", headers=program.auth, timeout=PATIENCE_S).json()["url"]
+        link = httpx.post(
+            f"{program.url}/api/sign-in", headers=program.auth, timeout=PATIENCE_S
+        ).json()["url"]
         opened.open(link)
         opened.wait_for("document.getElementById('content') !== null")
         yield PageDriver(opened, program.url)

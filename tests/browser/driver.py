@@ -22,7 +22,10 @@ class PageDriver:
         """Go to a page and wait until it is there and live."""
         self.browser.run("window.isOld = true")
         self.browser.open(f"{self.url}{path}")
-        self.browser.wait_for("!window.isOld && document.readyState === 'complete' && document.getElementById('content') !== null")
+        self.browser.wait_for(
+            "!window.isOld && document.readyState === 'complete' &&"
+            " document.getElementById('content') !== null"
+        )
 
     def press(self, label: str, within: str = "body") -> None:
         """Press the first button of this label, once it is there."""
@@ -40,21 +43,31 @@ class PageDriver:
     def fill(self, form: str, **values: str) -> None:
         """Fill in a form and send it."""
         for name, value in values.items():
-            self.browser.run(f"document.querySelector({json.dumps(f'{form} [name={name}]')}).value = {json.dumps(value)}")
+            self.browser.run(
+                f"document.querySelector({json.dumps(f'{form} [name={name}]')}).value ="
+                f" {json.dumps(value)}"
+            )
         self.browser.run(f"document.querySelector({json.dumps(form)}).requestSubmit()")
 
     def assert_shows(self, text: str) -> None:
         """Wait until the page shows this text."""
-        self.browser.wait_for(f"document.body !== null && document.body.innerText.includes({json.dumps(text)})")
+        self.browser.wait_for(
+            f"document.body !== null && document.body.innerText.includes({json.dumps(text)})"
+        )
 
     def assert_hides(self, text: str, within: str = "#content") -> None:
         """Wait until a part of the page no longer shows this text."""
-        self.browser.wait_for(f"!document.querySelector({json.dumps(within)}).innerText.includes({json.dumps(text)})")
+        self.browser.wait_for(
+            f"!document.querySelector({json.dumps(within)}).innerText.includes({json.dumps(text)})"
+        )
 
     def findings(self) -> list[Any]:
         """Serious findings of axe-core on the page as it is."""
         self.browser.send("Runtime.evaluate", expression=Path(AXE).read_text())
-        run = "axe.run(document, {resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations))"
+        run = (
+            "axe.run(document, {resultTypes: ['violations']}).then((found) =>"
+            " JSON.stringify(found.violations))"
+        )
         found = json.loads(self.browser.run(run))
         return [
             {"rule": one["id"], "at": [node["target"] for node in one["nodes"]][:3]}

@@ -1,4 +1,6 @@
-"""What waits for a person is decided on the page: rules to be held, skills that were learned, versions of the weights."""
+"""What waits for a person is decided on the page: rules to be held, skills that were learned,
+versions of the weights.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +46,15 @@ check: 'pattern: [a-z]'
 ---
 Write letters.
 """
-REPORT = GateReport(True, ("better on held-out prompts",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
+REPORT = GateReport(
+    True,
+    ("better on held-out prompts",),
+    Comparison(40, 12, 3, 0.2, 25.0),
+    0.9,
+    0.95,
+    0.01,
+    "judge",
+)
 AGENTS = {"codex": "codex_cli_rs/0.60", "opencode": "opencode/1.0"}
 
 
@@ -55,7 +65,11 @@ def program(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     running = Program(home, CONFIG.format(url=provider.url, model=model))
     taught = turn(new_session_id())
     record(home, taught)
-    keep(home, candidate(skill("uses-a-host"), taught.id), candidate(skill("writes-dates"), taught.id))
+    keep(
+        home,
+        candidate(skill("uses-a-host"), taught.id),
+        candidate(skill("writes-dates"), taught.id),
+    )
     publish_versions(home, model)
     running.start()
     yield running
@@ -79,15 +93,27 @@ def call_tools(program: Program, agent: str, tools: tuple[str, ...]) -> None:
     offered = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in tools]
     body = {"model": "tools", "messages": [{"role": "user", "content": "Go on."}], "tools": offered}
     headers = {**program.auth, "user-agent": AGENTS[agent], "x-turn-type": "main"}
-    httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+    ).raise_for_status()
 
 
-def test_a_rule_shows_which_agent_follows_it_and_is_held_in_one_click(program: Program, page: PageDriver) -> None:
+def test_a_rule_shows_which_agent_follows_it_and_is_held_in_one_click(
+    program: Program, page: PageDriver
+) -> None:
     said = {"text": "Never, ever call danger!", "check": 'not in calls of danger: "n"'}
-    added = httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status().json()
+    added = (
+        httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S)
+        .raise_for_status()
+        .json()
+    )
     name, path = added["name"], f"/ui/rules/{added['name']}"
     assert added["question"]
-    for agent, tools in (("codex", ("safe", "danger")), ("codex", ("safe", "danger")), ("opencode", ("safe", "danger"))):
+    for agent, tools in (
+        ("codex", ("safe", "danger")),
+        ("codex", ("safe", "danger")),
+        ("opencode", ("safe", "danger")),
+    ):
         call_tools(program, agent, tools)
     program.wait_for(f"/api/rules/{name}", lambda rule: rule["compliance"]["broken"] == 3)
     page.open("/ui/rules")
@@ -114,7 +140,9 @@ def test_a_rule_shows_which_agent_follows_it_and_is_held_in_one_click(program: P
     assert program.get(f"/api/rules/{name}")["enforce"] == "remind"
     page.press("Undo", "#notice")
     page.assert_shows("tool calls that break it do not reach the agent")
-    httpx.post(f"{program.url}/api/enforce", json={"on": False}, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/enforce", json={"on": False}, headers=program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
     page.open("/ui/rules")
     page.press("Switch it on", "#rules")
     page.assert_shows("Held rules hold calls back again.")
@@ -126,14 +154,22 @@ def test_a_rule_shows_which_agent_follows_it_and_is_held_in_one_click(program: P
 
 def test_a_rule_without_a_check_gets_one_on_the_page(program: Program, page: PageDriver) -> None:
     said = {"text": "Never, ever force-push!"}
-    added = httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status().json()
+    added = (
+        httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S)
+        .raise_for_status()
+        .json()
+    )
     page.open(f"/ui/rules/{added['name']}#edit")
     page.assert_shows("write a check of tool calls first")
     page.fill("#edit form", check="not in calls: push .*--force", enforce="hold")
     page.assert_shows("Changed: Never, ever force-push!")
     page.assert_shows("tool calls that break it do not reach the agent")
     changed = program.get(f"/api/rules/{added['name']}")
-    assert (changed["check"], changed["enforce"], changed["question"]) == ("not in calls: push .*--force", "hold", None)
+    assert (changed["check"], changed["enforce"], changed["question"]) == (
+        "not in calls: push .*--force",
+        "hold",
+        None,
+    )
 
 
 def test_learned_skills_are_put_in_force_or_turned_away(program: Program, page: PageDriver) -> None:
@@ -169,20 +205,31 @@ def test_a_version_is_promoted_and_rolled_back(program: Program, page: PageDrive
     page.assert_shows("Version 2 answers now.")
 
 
-def test_training_begins_now_or_the_page_says_why_no_turn_may_train(program: Program, page: PageDriver) -> None:
+def test_training_begins_now_or_the_page_says_why_no_turn_may_train(
+    program: Program, page: PageDriver
+) -> None:
     page.open("/ui/training")
     page.press("Train now")
     page.assert_shows("No turn may train now")
     folder = program.home / "skills" / "letters"
     folder.mkdir()
     (folder / "SKILL.md").write_text(CHECKED)
-    program.wait_for("/api/skills", lambda found: any(one["name"] == "letters" for one in found["skills"]))
+    program.wait_for(
+        "/api/skills", lambda found: any(one["name"] == "letters" for one in found["skills"])
+    )
     for number in range(8):
         asked = {"role": "user", "content": f"I want {number} letters."}
         headers = {**program.auth, "X-Session-Id": f"letters-{number}", "X-Session-Done": "true"}
         body = {"model": "model", "messages": [asked], "max_tokens": 8}
-        httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S).raise_for_status()
-    program.wait_for("/api/status", lambda status: status["counts"]["verdicts"]["pass"] + status["counts"]["verdicts"]["fail"] >= 8)
+        httpx.post(
+            f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+        ).raise_for_status()
+    program.wait_for(
+        "/api/status",
+        lambda status: (
+            status["counts"]["verdicts"]["pass"] + status["counts"]["verdicts"]["fail"] >= 8
+        ),
+    )
     page.open("/ui/training")
     page.press("Train now")
     page.assert_shows("Training begins now with")

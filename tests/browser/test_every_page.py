@@ -1,4 +1,6 @@
-"""Every page with a day's work in it, in a real browser: no serious finding of axe-core, and every action does what it says."""
+"""Every page with a day's work in it, in a real browser: no serious finding of axe-core, and every
+action does what it says.
+"""
 
 from collections.abc import Iterator
 
@@ -25,30 +27,59 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 @pytest.fixture(scope="module")
 def agents(program: Program) -> dict[str, Agent]:
     done = work_a_day(program)
-    program.wait_for("/api/skills", lambda facts: any(one["kind"] == "skill" for one in facts["skills"]))
+    program.wait_for(
+        "/api/skills", lambda facts: any(one["kind"] == "skill" for one in facts["skills"])
+    )
     return done
 
 
-def test_no_page_has_a_serious_finding(program: Program, agents: dict[str, Agent], page: PageDriver) -> None:
+def test_no_page_has_a_serious_finding(
+    program: Program, agents: dict[str, Agent], page: PageDriver
+) -> None:
     turn, session = agents["export-again"].turn, agents["export"].session
-    paths = ["/", "/ui/sessions", f"/ui/sessions/{session}", f"/ui/turns/{turn}", "/ui/rules", "/ui/rules/migrate-before-deploy"]
-    paths += ["/ui/rules/use-uv-instead-of-pip-for-python", "/ui/cost", "/ui/sessions/no-such-session"]
+    paths = [
+        "/",
+        "/ui/sessions",
+        f"/ui/sessions/{session}",
+        f"/ui/turns/{turn}",
+        "/ui/rules",
+        "/ui/rules/migrate-before-deploy",
+    ]
+    paths += [
+        "/ui/rules/use-uv-instead-of-pip-for-python",
+        "/ui/cost",
+        "/ui/sessions/no-such-session",
+    ]
     found: dict[str, object] = {}
     for path in paths:
         for scheme in ("light", "dark"):
             for width, height in (WIDE, PHONE):
-                metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+                metrics = {
+                    "width": width,
+                    "height": height,
+                    "deviceScaleFactor": 1,
+                    "mobile": width < 600,
+                }
                 page.browser.send("Emulation.setDeviceMetricsOverride", **metrics)
-                page.browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+                page.browser.send(
+                    "Emulation.setEmulatedMedia",
+                    features=[{"name": "prefers-color-scheme", "value": scheme}],
+                )
                 page.open(path)
-                page.browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                page.browser.run(
+                    "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+                )
                 if findings := page.findings():
                     found[f"{path} {scheme} {width}"] = findings
-                assert page.browser.run("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
+                assert page.browser.run("document.documentElement.scrollWidth <= innerWidth"), (
+                    f"{path} is wider than {width}"
+                )
     assert found == {}
 
 
-def test_lessons_are_narrowed_kept_and_taken_back(program: Program, agents: dict[str, Agent], page: PageDriver) -> None:
+def test_lessons_are_narrowed_kept_and_taken_back(
+    program: Program, agents: dict[str, Agent], page: PageDriver
+) -> None:
     page.open("/")
     page.press("Keep", "#learned")
     page.assert_shows("stays in force without an end")
@@ -65,7 +96,9 @@ def test_lessons_are_narrowed_kept_and_taken_back(program: Program, agents: dict
     assert len(program.get("/api/rules")["rules"]) == before
 
 
-def test_a_skill_is_edited_pinned_retired_and_restored(program: Program, agents: dict[str, Agent], page: PageDriver) -> None:
+def test_a_skill_is_edited_pinned_retired_and_restored(
+    program: Program, agents: dict[str, Agent], page: PageDriver
+) -> None:
     path = "/ui/rules/migrate-before-deploy"
     page.open(path)
     page.press("Retire")
@@ -105,26 +138,38 @@ def test_a_turn_is_rated_with_a_comment_and_found_by_its_words(
     agent = agents["flaky"]
     page.open(f"/ui/turns/{agent.turn}")
     page.press("Say why")
-    page.browser.run("document.querySelector('.comment textarea').value = 'It waited for the right thing.'")
+    page.browser.run(
+        "document.querySelector('.comment textarea').value = 'It waited for the right thing.'"
+    )
     page.press("Good", ".comment")
     page.assert_shows("It waited for the right thing.")
     page.open("/ui/sessions?q=flaky")
     page.assert_shows("1 session found")
     assert page.browser.run("document.querySelector('mark.placed')") is None
     page.open(f"/ui/turns/{agents['export-again'].turn}")
-    assert "Use uv instead of pip" in page.browser.run("document.querySelector('mark.placed').innerText")
+    assert "Use uv instead of pip" in page.browser.run(
+        "document.querySelector('mark.placed').innerText"
+    )
 
 
-def test_keys_move_and_the_page_works_without_its_script(program: Program, agents: dict[str, Agent], page: PageDriver) -> None:
+def test_keys_move_and_the_page_works_without_its_script(
+    program: Program, agents: dict[str, Agent], page: PageDriver
+) -> None:
     page.open("/")
     for key in ("2", "j"):
-        page.browser.run(f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))")
-        page.browser.wait_for("location.pathname === '/ui/sessions' && document.readyState === 'complete'")
+        page.browser.run(
+            f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles:"
+            " true}))"
+        )
+        page.browser.wait_for(
+            "location.pathname === '/ui/sessions' && document.readyState === 'complete'"
+        )
     page.browser.wait_for("document.activeElement.matches('[data-entry]')")
     page.browser.send("Emulation.setScriptExecutionDisabled", value=True)
     page.browser.send("Page.navigate", url=f"{page.url}/ui/rules")
     page.assert_shows("Your rules and facts")
     page.browser.run(
-        "[...document.querySelectorAll('#rules form')].find((one) => one.action.includes('rule-remove')).requestSubmit()"
+        "[...document.querySelectorAll('#rules form')].find((one) =>"
+        " one.action.includes('rule-remove')).requestSubmit()"
     )
     page.assert_shows("Sure?")

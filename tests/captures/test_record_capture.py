@@ -1,4 +1,6 @@
-"""scripts/record-capture: a real SDK is recorded, nothing secret is kept, and what was recorded is understood."""
+"""scripts/record-capture: a real SDK is recorded, nothing secret is kept, and what was recorded is
+understood.
+"""
 
 import json
 import os
@@ -46,15 +48,39 @@ assert client.messages.count_tokens(model="m", messages=messages).input_tokens =
 
 
 def record(folder: Path, code: str, *arguments: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(SCRIPT), "--out", str(folder), "--client", "sdk-1", *arguments, "--", sys.executable, "-c", code]
-    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--out",
+        str(folder),
+        "--client",
+        "sdk-1",
+        *arguments,
+        "--",
+        sys.executable,
+        "-c",
+        code,
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def test_the_openai_sdk_is_recorded_and_nothing_secret_is_kept(tmp_path: Path) -> None:
-    captures = record(tmp_path, OPENAI_CLIENT, "--call", 'sh={"command": "true"}', "--text", "Finished.", "--scrub-ids")
+    captures = record(
+        tmp_path,
+        OPENAI_CLIENT,
+        "--call",
+        'sh={"command": "true"}',
+        "--text",
+        "Finished.",
+        "--scrub-ids",
+    )
     assert [capture["kind"] for capture in captures] == [
         "001_chat_completions_nonstream",
         "002_chat_completions_stream_tool_results",
@@ -76,19 +102,44 @@ def test_the_openai_sdk_is_recorded_and_nothing_secret_is_kept(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_anthropic_sdk_is_recorded_too(tmp_path: Path) -> None:
-    captures = record(tmp_path, ANTHROPIC_CLIENT, "--call", 'sh={"command": "true"}', "--text", "Finished.")
-    assert [capture["path"] for capture in captures] == ["/v1/messages", "/v1/messages", "/v1/messages/count_tokens"]
+    captures = record(
+        tmp_path, ANTHROPIC_CLIENT, "--call", 'sh={"command": "true"}', "--text", "Finished."
+    )
+    assert [capture["path"] for capture in captures] == [
+        "/v1/messages",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+    ]
     assert captures[0]["body"]["stream"] is True
 
 
 @pytest.mark.slow
 def test_a_recording_may_stand_in_front_of_a_real_provider(tmp_path: Path) -> None:
-    """The outer recording plays the provider; the inner one forwards to it, and both see the same."""
-    inner = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "inner"), "--client", "in", "--upstream", "{url}", "--"]
-    code = f"import subprocess, sys; sys.exit(subprocess.run([*{inner!r}, sys.executable, '-c', {OPENAI_CLIENT!r}]).returncode)"
+    """The outer recording plays the provider; the inner one forwards to it, and both see the
+    same.
+    """
+    inner = [
+        sys.executable,
+        str(SCRIPT),
+        "--out",
+        str(tmp_path / "inner"),
+        "--client",
+        "in",
+        "--upstream",
+        "{url}",
+        "--",
+    ]
+    code = (
+        f"import subprocess, sys; sys.exit(subprocess.run([*{inner!r}, sys.executable, '-c',"
+        f" {OPENAI_CLIENT!r}]).returncode)"
+    )
     code = code.replace("'{url}'", "__import__('os').environ['RECORD_URL']")
-    outer = record(tmp_path / "outer", code, "--call", 'sh={"command": "true"}', "--text", "Finished.")
-    forwarded = [json.loads(path.read_text()) for path in sorted((tmp_path / "inner").glob("*.json"))]
+    outer = record(
+        tmp_path / "outer", code, "--call", 'sh={"command": "true"}', "--text", "Finished."
+    )
+    forwarded = [
+        json.loads(path.read_text()) for path in sorted((tmp_path / "inner").glob("*.json"))
+    ]
     assert [capture["body"] for capture in forwarded] == [capture["body"] for capture in outer]
 
 
@@ -103,12 +154,20 @@ urllib.request.urlopen(request).read()
 """
     (capture,) = record(tmp_path, code, "--cut", "45")
     assert capture["body"]["messages"][0]["content"] == "x" * 45 + " …[5 more characters]"
-    assert json.loads(capture["body"]["metadata"]["user_id"]) == {"device_id": "REDACTED", "session_id": "s-1"}
+    assert json.loads(capture["body"]["metadata"]["user_id"]) == {
+        "device_id": "REDACTED",
+        "session_id": "s-1",
+    }
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["--", "/no/such/program"], 127), (["--"], 2), (["--call", "sh={", "--", "true"], 2)]
+    ("arguments", "status"),
+    [(["--", "/no/such/program"], 127), (["--"], 2), (["--call", "sh={", "--", "true"], 2)],
 )
-def test_a_command_that_cannot_run_is_said_so(tmp_path: Path, arguments: list[str], status: int) -> None:
+def test_a_command_that_cannot_run_is_said_so(
+    tmp_path: Path, arguments: list[str], status: int
+) -> None:
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--client", "x", *arguments]
-    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == status
+    assert (
+        subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == status
+    )

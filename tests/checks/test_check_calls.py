@@ -20,19 +20,31 @@ FORCE = r"not in calls of shell: ^git push\b.*--force\b"
 @pytest.mark.parametrize("spelling", SHELLS)
 def test_a_command_is_seen_in_every_spelling(spelling: str) -> None:
     check = parse_check(FORCE)
-    assert run_check(check, [shell_call(spelling, 'git push --force origin "main"')]) is Outcome.FAIL
+    assert (
+        run_check(check, [shell_call(spelling, 'git push --force origin "main"')]) is Outcome.FAIL
+    )
     assert run_check(check, [shell_call(spelling, "git push origin main")]) is Outcome.PASS
 
 
 @pytest.mark.parametrize("spelling", EDITS)
 def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
-    path, text = parse_check(r"not in calls of edit: \A\S*uv\.lock\n"), parse_check("not in calls of edit: forbidden = 1")
-    (seen,) = {text for one in seen_calls(edit_call(spelling, "a/uv.lock", "x = 1\nforbidden = 1\n")) for text in one.texts}
+    path, text = (
+        parse_check(r"not in calls of edit: \A\S*uv\.lock\n"),
+        parse_check("not in calls of edit: forbidden = 1"),
+    )
+    (seen,) = {
+        text
+        for one in seen_calls(edit_call(spelling, "a/uv.lock", "x = 1\nforbidden = 1\n"))
+        for text in one.texts
+    }
     assert seen.splitlines()[0] == "a/uv.lock"
     assert "old text" not in seen
     assert run_check(path, [edit_call(spelling, "a/uv.lock", "x = 1\n")]) is Outcome.FAIL
     assert run_check(path, [edit_call(spelling, "a/main.py", "uv.lock\n")]) is Outcome.PASS
-    assert run_check(text, [edit_call(spelling, "a/main.py", "x = 1\nforbidden = 1\n")]) is Outcome.FAIL
+    assert (
+        run_check(text, [edit_call(spelling, "a/main.py", "x = 1\nforbidden = 1\n")])
+        is Outcome.FAIL
+    )
     assert run_check(text, [edit_call(spelling, "a/main.py", "x = 1\n")]) is Outcome.PASS
 
 
@@ -43,7 +55,10 @@ def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
         ({"command": "bash -lc 'cd x && git push'"}, ["cd x && git push"]),
         ({"command": ["bash", "-lc", "git push"]}, ["git push"]),
         ({"command": '["bash", "-lc", "git push"]'}, ["git push"]),
-        ({"command": ["git", "commit", "-m", "fix: two words"]}, ["git commit -m 'fix: two words'"]),
+        (
+            {"command": ["git", "commit", "-m", "fix: two words"]},
+            ["git commit -m 'fix: two words'"],
+        ),
         ({"command": "git", "args": ["push", "--force"]}, ["git push --force"]),
         ({"commands": ["git add .", "git push"]}, ["git add .\ngit push"]),
         ({"command": "/bin/sh -c \"bash -c 'git push'\""}, ["git push"]),
@@ -55,13 +70,16 @@ def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
         ({}, []),
     ],
 )
-def test_a_command_is_freed_from_what_only_starts_it(arguments: dict[str, Any], texts: list[str]) -> None:
+def test_a_command_is_freed_from_what_only_starts_it(
+    arguments: dict[str, Any], texts: list[str]
+) -> None:
     assert [text for one in seen_calls(call("bash", arguments)) for text in one.texts] == texts
 
 
 def test_several_files_of_a_patch_are_looked_at_one_by_one() -> None:
     patch = (
-        "*** Begin Patch\n*** Add File: a.ts\n+new\n*** Update File: b.ts\n@@\n-old\n+newer\n*** Delete File: c.js\n*** End Patch"
+        "*** Begin Patch\n*** Add File: a.ts\n+new\n*** Update File: b.ts\n@@\n-old\n+newer\n***"
+        " Delete File: c.js\n*** End Patch"
     )
     (seen,) = seen_calls(call("apply_patch", {"input": patch}))
     assert seen.texts == ("a.ts\nnew\n", "b.ts\nnewer\n", "c.js\n")
@@ -79,18 +97,42 @@ def test_calls_are_found_by_several_classes_and_by_name() -> None:
     shell, edit = shell_call("Bash", "deploy token"), edit_call("Write", "a.py", "token")
     assert run_check(parse_check("not in calls of shell|edit: token"), [edit]) is Outcome.FAIL
     assert run_check(parse_check("not in calls of shell|edit: token"), [shell]) is Outcome.FAIL
-    assert run_check(parse_check("not in calls of read|web: token"), [shell, edit]) is Outcome.UNKNOWN
-    assert run_check(parse_check("not in calls of exec: token"), [shell_call("tool_call", "deploy token")]) is Outcome.FAIL
-    assert run_check(parse_check("not in calls: token"), [shell_call("tool_call", "deploy token")]) is Outcome.FAIL
+    assert (
+        run_check(parse_check("not in calls of read|web: token"), [shell, edit]) is Outcome.UNKNOWN
+    )
+    assert (
+        run_check(
+            parse_check("not in calls of exec: token"), [shell_call("tool_call", "deploy token")]
+        )
+        is Outcome.FAIL
+    )
+    assert (
+        run_check(parse_check("not in calls: token"), [shell_call("tool_call", "deploy token")])
+        is Outcome.FAIL
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "execute", "process", "ssh_exec", "sandbox_exec", "docker-exec", "RunInSandbox", "mcp__box__run", "system.run"]
+    "name",
+    [
+        "run",
+        "execute",
+        "process",
+        "ssh_exec",
+        "sandbox_exec",
+        "docker-exec",
+        "RunInSandbox",
+        "mcp__box__run",
+        "system.run",
+    ],
 )
 @pytest.mark.parametrize("key", ["command", "cmd", "script"])
 def test_a_tool_that_runs_commands_is_known_by_what_it_takes(name: str, key: str) -> None:
     assert run_check(parse_check(FORCE), [call(name, {key: "git push --force"})]) is Outcome.FAIL
-    assert run_check(parse_check(FORCE), [call(name, {key: ["git", "push", "--force"]})]) is Outcome.FAIL
+    assert (
+        run_check(parse_check(FORCE), [call(name, {key: ["git", "push", "--force"]})])
+        is Outcome.FAIL
+    )
 
 
 def test_tools_that_take_something_else_are_of_no_class() -> None:
@@ -104,24 +146,43 @@ def test_tools_that_take_something_else_are_of_no_class() -> None:
     assert tool_class("anything", {"command": "git push --force"}) is ToolClass.SHELL
 
 
-@pytest.mark.parametrize("name", ["deploy", "Deploy", "mcp__ops__deploy", "ops.deploy", "functions/deploy", "mcp__ops__Deploy"])
+@pytest.mark.parametrize(
+    "name",
+    ["deploy", "Deploy", "mcp__ops__deploy", "ops.deploy", "functions/deploy", "mcp__ops__Deploy"],
+)
 def test_a_tool_is_meant_in_every_spelling_of_its_name(name: str) -> None:
-    assert run_check(parse_check("not in calls of deploy: prod"), [call(name, {"to": "prod"})]) is Outcome.FAIL
+    assert (
+        run_check(parse_check("not in calls of deploy: prod"), [call(name, {"to": "prod"})])
+        is Outcome.FAIL
+    )
 
 
 def test_a_name_means_no_other_tool() -> None:
     check = parse_check("not in calls of deploy: prod")
     for name in ("undeploy", "deploy_status", "pre_deploy"):
         assert run_check(check, [call(name, {"to": "prod"})]) is Outcome.UNKNOWN
-    assert run_check(parse_check("not in calls of *_deploy: prod"), [call("ops_deploy", {"to": "prod"})]) is Outcome.FAIL
-    assert run_check(parse_check("not in calls of mcp__ops__deploy: prod"), [call("deploy", {"to": "prod"})]) is Outcome.UNKNOWN
+    assert (
+        run_check(
+            parse_check("not in calls of *_deploy: prod"), [call("ops_deploy", {"to": "prod"})]
+        )
+        is Outcome.FAIL
+    )
+    assert (
+        run_check(
+            parse_check("not in calls of mcp__ops__deploy: prod"), [call("deploy", {"to": "prod"})]
+        )
+        is Outcome.UNKNOWN
+    )
 
 
 def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:
     arguments: dict[str, Any] = {"command": "git push --force"}
     for _ in range(200):
         arguments = {"id": "tool_call", "args": arguments}
-    assert run_check(parse_check(FORCE), [ToolCall("c", "tool_call", json.dumps(arguments))]) is Outcome.UNKNOWN
+    assert (
+        run_check(parse_check(FORCE), [ToolCall("c", "tool_call", json.dumps(arguments))])
+        is Outcome.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,14 +193,21 @@ def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:
         ("not in calls of shell: x", "$ git push -f", "bash", ["git push -f"]),
         ("not in calls of shell: x", "Runs `git push -f` at once.", "bash", ["git push -f"]),
         ("not in calls of shell: x", "echo `date`", "bash", ["echo `date`"]),
-        ("not in calls of shell: x", '{"name": "exec", "arguments": {"command": "ls"}}', "exec", ["ls"]),
+        (
+            "not in calls of shell: x",
+            '{"name": "exec", "arguments": {"command": "ls"}}',
+            "exec",
+            ["ls"],
+        ),
         ("not in calls of edit: x", "src/a.py\nx = 1", "write", ["src/a.py\nx = 1\n"]),
         ("not in calls of web: x", "https://x.example", "web_fetch", ["https://x.example"]),
         ("not in calls of deploy: x", '{"target": "stage-2"}', "deploy", []),
         ("not in calls: x", "git push -f", "bash", ["git push -f"]),
     ],
 )
-def test_a_sample_in_words_stands_for_a_call(check: str, sample: str, name: str, texts: list[str]) -> None:
+def test_a_sample_in_words_stands_for_a_call(
+    check: str, sample: str, name: str, texts: list[str]
+) -> None:
     (part,) = sample_answer(parse_check(check), sample)
     assert isinstance(part, ToolCall)
     assert part.name == name
@@ -156,14 +224,18 @@ def test_no_name_means_different_things_in_two_clients() -> None:
 
 # Tools of real agents that neither run, change, read nor fetch anything by themselves.
 NO_CLASS = (
-    "Agent ListAgents ReportFindings ScheduleWakeup Skill ToolSearch Workflow DeferredToolPlaceholder request_user_input"
-    " multi_agent_v1 get_goal create_goal update_goal close_agent resume_agent send_input spawn_agent wait_agent clarify cronjob"
-    " delegate_task memory process session_search skill_manage skill_view skills_list todo vision_analyze openclaw sessions_yield"
-    " tool_call tool_describe tool_search task question skill todowrite todoread collaboration functions wait"
+    "Agent ListAgents ReportFindings ScheduleWakeup Skill ToolSearch Workflow"
+    " DeferredToolPlaceholder request_user_input multi_agent_v1 get_goal create_goal update_goal"
+    " close_agent resume_agent send_input spawn_agent wait_agent clarify cronjob delegate_task"
+    " memory process session_search skill_manage skill_view skills_list todo vision_analyze"
+    " openclaw sessions_yield tool_call tool_describe tool_search task question skill todowrite"
+    " todoread collaboration functions wait"
 )
 
 
-def test_every_tool_that_a_real_agent_offers_has_a_class_or_is_known_to_have_none(shared: Path) -> None:
+def test_every_tool_that_a_real_agent_offers_has_a_class_or_is_known_to_have_none(
+    shared: Path,
+) -> None:
     offered: set[str] = set()
 
     def walk(value: object) -> None:

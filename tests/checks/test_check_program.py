@@ -23,24 +23,39 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sand
 
 
 def _run(source: str, text: str = "on 2026-01-02", limit_s: float = 60.0) -> Finding:
-    return examine(ProgramCheck(source, approved=True), [Text(text), ToolCall("c", "bash", '{"command": "ls"}')], limit_s)
+    return examine(
+        ProgramCheck(source, approved=True),
+        [Text(text), ToolCall("c", "bash", '{"command": "ls"}')],
+        limit_s,
+    )
 
 
 def _is_sandboxed() -> bool:
     return _run("pass").outcome is Outcome.PASS
 
 
-needs_sandbox = pytest.mark.skipif(not _is_sandboxed(), reason=f"this kernel gives no sandbox: {_run('pass').reason}")
+needs_sandbox = pytest.mark.skipif(
+    not _is_sandboxed(), reason=f"this kernel gives no sandbox: {_run('pass').reason}"
+)
 
 
 @needs_sandbox
 @pytest.mark.parametrize(
     ("source", "outcome"),
     [
-        ("import json, sys\nsys.exit(0 if '2026' in json.load(sys.stdin)['text'] else 1)", Outcome.PASS),
-        ("import json, sys\nsys.exit(0 if '2027' in json.load(sys.stdin)['text'] else 1)", Outcome.FAIL),
         (
-            "import json, sys\nassert json.load(sys.stdin)['calls'] == [{'name': 'bash', 'arguments': {'command': 'ls'}}]",
+            "import json, sys\nsys.exit(0 if '2026' in json.load(sys.stdin)['text'] else 1)",
+            Outcome.PASS,
+        ),
+        (
+            "import json, sys\nsys.exit(0 if '2027' in json.load(sys.stdin)['text'] else 1)",
+            Outcome.FAIL,
+        ),
+        (
+            (
+                "import json, sys\nassert json.load(sys.stdin)['calls'] == [{'name': 'bash',"
+                " 'arguments': {'command': 'ls'}}]"
+            ),
             Outcome.PASS,
         ),
         ("import datetime\ndatetime.datetime.strptime('2026-01-02', '%Y-%m-%d')", Outcome.PASS),
@@ -84,7 +99,9 @@ def test_a_score_in_the_last_line_counts_more_than_the_exit_status(
 
 @needs_sandbox
 def test_the_reason_of_a_score_is_told() -> None:
-    assert _run('print(\'{"score": 0.2, "reason": "no zone"}\')').reason.startswith("no zone; sandbox: ")
+    assert _run('print(\'{"score": 0.2, "reason": "no zone"}\')').reason.startswith(
+        "no zone; sandbox: "
+    )
 
 
 @needs_sandbox
@@ -110,32 +127,48 @@ assert seen["messages"] == [
     {"role": "user", "content": "And now?"},
 ], seen["messages"]
 """
-    finding = examine(ProgramCheck(source, approved=True), [Text("Done.")], 60.0, conversation=conversation)
+    finding = examine(
+        ProgramCheck(source, approved=True), [Text("Done.")], 60.0, conversation=conversation
+    )
 
     assert (finding.outcome, finding.score) == (Outcome.PASS, 1.0), finding.reason
 
 
 @needs_sandbox
 def test_answers_are_scored_together_and_in_order() -> None:
-    check = ProgramCheck("import json, sys\nprint(json.dumps({'score': int(json.load(sys.stdin)['text']) / 10}))", approved=True)
+    check = ProgramCheck(
+        "import json, sys\nprint(json.dumps({'score': int(json.load(sys.stdin)['text']) / 10}))",
+        approved=True,
+    )
     found = examine_many(check, [[Text(str(number))] for number in range(11)], 60.0)
 
     assert [finding.score for finding in found] == [number / 10 for number in range(11)]
 
 
 _TRACES = {
-    "a module": ("import json\njson.left = 'secret'", "import json\nassert not hasattr(json, 'left')"),
-    "a builtin": ("import builtins\nbuiltins.left = 'secret'", "import builtins\nassert not hasattr(builtins, 'left')"),
+    "a module": (
+        "import json\njson.left = 'secret'",
+        "import json\nassert not hasattr(json, 'left')",
+    ),
+    "a builtin": (
+        "import builtins\nbuiltins.left = 'secret'",
+        "import builtins\nassert not hasattr(builtins, 'left')",
+    ),
     "standard output": ("print('{\"score\": 0.3}')", "pass"),
-    "a changed function": ("import json\njson.load = None", "import json, sys\njson.load(sys.stdin)"),
+    "a changed function": (
+        "import json\njson.load = None",
+        "import json, sys\njson.load(sys.stdin)",
+    ),
     "a signal": (
         "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "import signal\nassert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL",
     ),
     "the text of the answer": (
         "pass",
-        "import gc\nseen = [str(o)[::-1] for o in gc.get_objects() if isinstance(o, (str, bytes, list, dict))]\n"
-        "assert not any('-hsifarbeZ' in one for one in seen)",
+        (
+            "import gc\nseen = [str(o)[::-1] for o in gc.get_objects() if isinstance(o, (str,"
+            " bytes, list, dict))]\nassert not any('-hsifarbeZ' in one for one in seen)"
+        ),
     ),
 }
 
@@ -157,7 +190,13 @@ def test_a_run_leaves_nothing_to_the_next(first: str, second: str) -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    "source", ["import os\nos.abort()", "import ctypes\nctypes.string_at(0)", "while True: pass", "import os\nos._exit(9)"]
+    "source",
+    [
+        "import os\nos.abort()",
+        "import ctypes\nctypes.string_at(0)",
+        "while True: pass",
+        "import os\nos._exit(9)",
+    ],
 )
 def test_a_run_that_dies_or_hangs_does_not_hurt_the_next(source: str) -> None:
     server = ProgramServer()
@@ -211,7 +250,10 @@ def test_nothing_outside_can_be_reached(source: str) -> None:
 def test_a_program_sees_nobodys_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
-    assert _run("import os\nassert not any('SECRET' in name for name in os.environ)").outcome is Outcome.PASS
+    assert (
+        _run("import os\nassert not any('SECRET' in name for name in os.environ)").outcome
+        is Outcome.PASS
+    )
 
 
 @needs_sandbox
@@ -219,7 +261,9 @@ def test_a_program_sees_nobodys_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_program_that_does_not_end_is_ended(source: str) -> None:
     finding = _run(source, limit_s=0.2)
 
-    assert finding == Finding(Outcome.UNKNOWN, "the program took longer than 0.2 s", has_failed=True)
+    assert finding == Finding(
+        Outcome.UNKNOWN, "the program took longer than 0.2 s", has_failed=True
+    )
 
 
 @needs_sandbox
@@ -242,11 +286,15 @@ def test_the_sandbox_has_more_than_one_layer() -> None:
 def test_a_program_nobody_agreed_to_is_not_run() -> None:
     finding = examine(ProgramCheck("raise SystemExit(0)"), [Text("x")])
 
-    assert finding == Finding(Outcome.UNKNOWN, "the program waits for a person to agree to it", is_undecided=True)
+    assert finding == Finding(
+        Outcome.UNKNOWN, "the program waits for a person to agree to it", is_undecided=True
+    )
 
 
 def _behind(layer: str, attempt: str, folder: Path) -> int:
-    """Exit status of an attempt with one layer alone: 0 if refused, 9 if it succeeds, 7 if there is no such layer."""
+    """Exit status of an attempt with one layer alone: 0 if refused, 9 if it succeeds, 7 if there is
+    no such layer.
+    """
     code = f"""
 import ctypes, os, runpy, socket, sys
 inside = runpy.run_path({str(_SCRIPT)!r})

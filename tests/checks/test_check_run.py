@@ -42,11 +42,15 @@ _SAVE = _call("save", '{"name": "x", "size": 3}')
         ("pattern in calls: broken", [_call("bash", "{broken")], Outcome.PASS),
     ],
 )
-def test_a_pattern_is_looked_for_where_it_says(text: str, answer: list[Part], outcome: Outcome) -> None:
+def test_a_pattern_is_looked_for_where_it_says(
+    text: str, answer: list[Part], outcome: Outcome
+) -> None:
     assert run_check(parse_check(text), answer) is outcome
 
 
-_ITEM = 'schema: {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}'
+_ITEM = (
+    'schema: {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}'
+)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,11 @@ _ITEM = 'schema: {"type": "object", "required": ["name"], "properties": {"name":
         (_ITEM.replace("schema", "schema in calls", 1), [_SAVE, _PUSH], Outcome.FAIL),
         (_ITEM.replace("schema", "schema in calls of save", 1), [_SAVE, _PUSH], Outcome.PASS),
         (_ITEM.replace("schema", "schema in calls", 1), [_call("save", "{broken")], Outcome.FAIL),
-        ('schema: {"$ref": "#/$defs/a", "$defs": {"a": {"const": 1}}}', [Text("[1]")], Outcome.FAIL),
+        (
+            'schema: {"$ref": "#/$defs/a", "$defs": {"a": {"const": 1}}}',
+            [Text("[1]")],
+            Outcome.FAIL,
+        ),
         ('schema: {"$ref": "#/nowhere"}', [Text("[1]")], Outcome.UNKNOWN),
         ('schema: {"$ref": "#"}', [Text("[1]")], Outcome.UNKNOWN),
     ],
@@ -72,7 +80,10 @@ def test_json_is_held_against_a_schema(text: str, answer: list[Part], outcome: O
 
 
 def test_a_failure_says_what_is_wrong() -> None:
-    assert "'name' is a required property" in examine(parse_check(_ITEM), [Text('{"title": "x"}')]).reason
+    assert (
+        "'name' is a required property"
+        in examine(parse_check(_ITEM), [Text('{"title": "x"}')]).reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,10 @@ def test_a_failure_says_what_is_wrong() -> None:
         "not: (a|aa)+$",
         'schema: {"items": {"pattern": "(a+)+$"}}',
         'schema: {"$ref": "#/$defs/x0", "$defs": {'
-        + ", ".join(f'"x{n}": {{"allOf": [{{"$ref": "#/$defs/x{n + 1}"}}, {{"$ref": "#/$defs/x{n + 1}"}}]}}' for n in range(40))
+        + ", ".join(
+            f'"x{n}": {{"allOf": [{{"$ref": "#/$defs/x{n + 1}"}}, {{"$ref": "#/$defs/x{n + 1}"}}]}}'
+            for n in range(40)
+        )
         + ', "x40": {}}}',
     ],
 )
@@ -110,8 +124,13 @@ def test_a_pattern_that_waits_for_a_processor_is_not_late(task: dict[str, Json])
 
 
 def test_a_pattern_that_was_ended_does_not_hurt_the_next() -> None:
-    assert examine(parse_check("pattern: (a+)+$"), [Text("a" * 60 + "!")], limit_s=0.5).outcome is Outcome.UNKNOWN
-    assert examine(parse_check("pattern: (a+)+$"), [Text("aaa")], limit_s=60.0).outcome is Outcome.PASS
+    assert (
+        examine(parse_check("pattern: (a+)+$"), [Text("a" * 60 + "!")], limit_s=0.5).outcome
+        is Outcome.UNKNOWN
+    )
+    assert (
+        examine(parse_check("pattern: (a+)+$"), [Text("aaa")], limit_s=60.0).outcome is Outcome.PASS
+    )
 
 
 _TIME = r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"
@@ -129,8 +148,16 @@ _TIME = r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"
         (r"pattern: (?P<a>x)(?P<b>(?P=a))", "x", 1 / 3),
         (r"pattern: (?:x|y)z", "x", 0.0),
         (r"not: (?P<a>x)z?", "x", 0.0),
-        ('schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}', '{"a": 1, "b": 2}', 1 / 5),
-        ('schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}', '{"a": 1, "b": "x"}', 1.0),
+        (
+            'schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}',
+            '{"a": 1, "b": 2}',
+            1 / 5,
+        ),
+        (
+            'schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}',
+            '{"a": 1, "b": "x"}',
+            1.0,
+        ),
         ('schema: {"required": ["a"]}', '{"b": 2}', 0.0),
         ('schema: {"required": ["a", "b"]}', 'first {"a": 1} then {}', 1 / 5),
         ('schema: {"type": "object"}', "no JSON", 0.0),
@@ -173,12 +200,17 @@ _LENIENT = r"pattern: \d\d:\d\d\+05:30"
         ('schema: {"type": "array"}', "[1]", Outcome.PASS),
     ],
 )
-def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, outcome: Outcome) -> None:
+def test_the_strict_reading_looks_at_the_whole_answer(
+    check: str, text: str, outcome: Outcome
+) -> None:
     assert examine(parse_check(check), [Text(text)], is_strict=True).outcome is outcome
 
 
 def test_an_enormous_answer_is_not_looked_at() -> None:
-    assert examine(parse_check("not: x"), [Text("y" * 300_000)]).reason == "the answer has more than 200000 characters"
+    assert (
+        examine(parse_check("not: x"), [Text("y" * 300_000)]).reason
+        == "the answer has more than 200000 characters"
+    )
 
 
 def test_a_long_call_does_not_disarm_a_check_on_calls() -> None:
@@ -188,7 +220,10 @@ def test_a_long_call_does_not_disarm_a_check_on_calls() -> None:
     padded = _call("bash", '{"command": "echo ' + "x" * 300_000 + '; git push --force"}')
     assert run_check(check, [long, push]) is Outcome.FAIL
     assert run_check(check, [padded]) is Outcome.FAIL
-    assert examine_all([check, parse_check("not in calls: never")], [long, push])[0].outcome is Outcome.FAIL
+    assert (
+        examine_all([check, parse_check("not in calls: never")], [long, push])[0].outcome
+        is Outcome.FAIL
+    )
 
 
 def test_several_checks_say_together_what_each_says_alone() -> None:

@@ -13,7 +13,9 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills import check_of, parse_check, parse_skill, render_skill, waits_for_person
 
-_PROGRAM = "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
+_PROGRAM = (
+    "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -21,13 +23,25 @@ _PROGRAM = "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if ans
     [
         (r"pattern: \d{4}-\d{2}-\d{2}", PatternCheck(r"\d{4}-\d{2}-\d{2}")),
         ("not: (?i)as an ai", PatternCheck("(?i)as an ai", must_match=False)),
-        ("not in calls: git push .* main", PatternCheck("git push .* main", False, Where(Place.CALLS))),
-        ("pattern in calls of bash: ^set -e", PatternCheck("^set -e", True, Where(Place.CALLS, "bash"))),
+        (
+            "not in calls: git push .* main",
+            PatternCheck("git push .* main", False, Where(Place.CALLS)),
+        ),
+        (
+            "pattern in calls of bash: ^set -e",
+            PatternCheck("^set -e", True, Where(Place.CALLS, "bash")),
+        ),
         ("pattern in answer: a: b", PatternCheck("a: b")),
         ("pattern: |\n  a+b\n", PatternCheck("a+b")),
         ('schema: {"type": "object"}', SchemaCheck({"type": "object"})),
-        ('schema in calls of save: |\n  {"type":\n   "object"}', SchemaCheck({"type": "object"}, Where(Place.CALLS, "save"))),
-        ("program: |\n  import sys\n  sys.exit(1)", ProgramCheck("import sys\nsys.exit(1)", approved=True)),
+        (
+            'schema in calls of save: |\n  {"type":\n   "object"}',
+            SchemaCheck({"type": "object"}, Where(Place.CALLS, "save")),
+        ),
+        (
+            "program: |\n  import sys\n  sys.exit(1)",
+            ProgramCheck("import sys\nsys.exit(1)", approved=True),
+        ),
     ],
 )
 def test_a_check_is_read(text: str, check: Check) -> None:
@@ -61,13 +75,19 @@ def test_what_is_no_check_is_refused_with_a_remedy(text: str, fault: str) -> Non
         parse_check(text)
 
 
-_wheres = st.sampled_from([Where(), Where(Place.CALLS), Where(Place.CALLS, "mcp__fs__write"), Where(Place.CALLS, "Bash")])
+_wheres = st.sampled_from(
+    [Where(), Where(Place.CALLS), Where(Place.CALLS, "mcp__fs__write"), Where(Place.CALLS, "Bash")]
+)
 _patterns = st.text(max_size=40).filter(lambda text: _is_pattern(text))
-_schemas = st.dictionaries(st.sampled_from(["title", "description", "$comment"]), st.text(max_size=20))
+_schemas = st.dictionaries(
+    st.sampled_from(["title", "description", "$comment"]), st.text(max_size=20)
+)
 _checks = st.one_of(
     st.builds(PatternCheck, _patterns, st.booleans(), _wheres),
     st.builds(SchemaCheck, _schemas, _wheres),
-    st.sampled_from([ProgramCheck(_PROGRAM, approved=True), ProgramCheck("x = ' '", approved=True)]),
+    st.sampled_from(
+        [ProgramCheck(_PROGRAM, approved=True), ProgramCheck("x = ' '", approved=True)]
+    ),
 )
 
 
@@ -87,7 +107,10 @@ def render_check(check: Check) -> str:
             # A pattern that looks like the sign `|` is written on the line below.
             return head + (f"|\n  {check.pattern}" if check.pattern[0] in "|>" else check.pattern)
         case SchemaCheck():
-            return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
+            return (
+                f"schema{_render_where(check.where)}:"
+                f" {json.dumps(dict(check.schema), ensure_ascii=False)}"
+            )
         case ProgramCheck():
             return "program: |\n" + textwrap.indent(check.source, "  ")
 
@@ -116,11 +139,22 @@ def test_any_text_is_a_check_or_an_error(text: str) -> None:
 
 
 def _skill(check: object, **more: object) -> Skill:
-    return Skill(SkillName("dates"), "When dates are written", "Use ISO dates.", extra={"check": check}, **more)  # type: ignore[arg-type]
+    return Skill(
+        SkillName("dates"),
+        "When dates are written",
+        "Use ISO dates.",
+        extra={"check": check},
+        **more,  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize(
-    "check", [PatternCheck(r"\d{4}: #x"), SchemaCheck({"a": ["b: c", "#"]}), ProgramCheck(_PROGRAM, approved=True)]
+    "check",
+    [
+        PatternCheck(r"\d{4}: #x"),
+        SchemaCheck({"a": ["b: c", "#"]}),
+        ProgramCheck(_PROGRAM, approved=True),
+    ],
 )
 def test_a_check_survives_the_skills_file(check: Check) -> None:
     skill = parse_skill(render_skill(_skill(render_check(check))), "here")
@@ -147,7 +181,9 @@ def test_a_check_that_is_not_text_is_refused() -> None:
         (Authorship.EVOLVER, SkillState.LIVE, True, True),
     ],
 )
-def test_a_models_program_needs_a_persons_word(author: Authorship, state: SkillState, is_approved: bool, waits: bool) -> None:
+def test_a_models_program_needs_a_persons_word(
+    author: Authorship, state: SkillState, is_approved: bool, waits: bool
+) -> None:
     skill = _skill(f"program: |\n  {json.dumps('x')}", author=author, state=state)
 
     check = check_of(skill)
@@ -157,4 +193,7 @@ def test_a_models_program_needs_a_persons_word(author: Authorship, state: SkillS
 
 
 def test_a_models_pattern_needs_nobodys_word() -> None:
-    assert waits_for_person(_skill("pattern: x", author=Authorship.EVOLVER, state=SkillState.DRAFT)) is None
+    assert (
+        waits_for_person(_skill("pattern: x", author=Authorship.EVOLVER, state=SkillState.DRAFT))
+        is None
+    )

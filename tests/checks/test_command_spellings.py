@@ -1,4 +1,6 @@
-"""Commands in the many ways in which shells, wrappers and tools run them, and words that only look like them."""
+"""Commands in the many ways in which shells, wrappers and tools run them, and words that only look
+like them.
+"""
 
 import pytest
 
@@ -167,7 +169,10 @@ def test_words_that_only_look_like_a_command_are_left_alone(script: str) -> None
     ],
 )
 def test_text_for_a_database_is_no_quotation(script: str) -> None:
-    assert run_check(parse_check("not in calls of shell: drop table"), [shell_call("Bash", script)]) is Outcome.FAIL
+    assert (
+        run_check(parse_check("not in calls of shell: drop table"), [shell_call("Bash", script)])
+        is Outcome.FAIL
+    )
 
 
 LOCK = "no-lock-file-edits"
@@ -182,7 +187,10 @@ WRITES = [
     "cd web && echo > package-lock.json",
     "bash -c 'echo x >> poetry.lock'",
     "jq . a.json > tmp && mv tmp package-lock.json",
-    "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: uv.lock\n@@\n-a\n+b\n*** End Patch\nEOF",
+    (
+        "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: uv.lock\n@@\n-a\n+b\n*** End"
+        " Patch\nEOF"
+    ),
     "apply_patch '*** Begin Patch\n*** Update File: ./uv.lock\n@@\n-a\n+b\n*** End Patch'",
     "git apply <<'EOF'\n--- a/uv.lock\n+++ b/uv.lock\n@@ -1 +1 @@\n-a\n+b\nEOF",
 ]
@@ -195,10 +203,19 @@ def test_files_that_a_script_writes_are_edits(script: str) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["cat package-lock.json", "npm install > out.log 2>&1", "sed -n 1p uv.lock", "cp uv.lock /tmp/", "echo 'see uv.lock' > a.md"],
+    [
+        "cat package-lock.json",
+        "npm install > out.log 2>&1",
+        "sed -n 1p uv.lock",
+        "cp uv.lock /tmp/",
+        "echo 'see uv.lock' > a.md",
+    ],
 )
 def test_reading_a_file_is_no_edit(script: str) -> None:
-    assert run_check(parse_check(rule_example(LOCK).check), [shell_call("Bash", script)]) is not Outcome.FAIL
+    assert (
+        run_check(parse_check(rule_example(LOCK).check), [shell_call("Bash", script)])
+        is not Outcome.FAIL
+    )
 
 
 GENERATED = r"not in calls of edit: \Agen/"
@@ -225,7 +242,9 @@ def test_an_edit_is_known_by_other_names_and_paths(made: ToolCall) -> None:
         call("run_command", {"CommandLine": PUSH, "Cwd": "/x"}),
         call("shell", {"COMMAND": PUSH}),
         call("execute", {"cmdline": PUSH}),
-        call("workflow", {"steps": [{"name": "a", "command": "ls"}, {"name": "b", "command": PUSH}]}),
+        call(
+            "workflow", {"steps": [{"name": "a", "command": "ls"}, {"name": "b", "command": PUSH}]}
+        ),
         call("plan", {"steps": [{"run": "x", "cmd": PUSH}]}),
         ToolCall("c", "Bash", '{"command": "ls", "command": "git push --force"}'),
         call("Bash", {"command": "git push $F", "env": {"F": "--force"}}),
@@ -256,4 +275,7 @@ def test_a_command_is_found_under_other_keys(made: ToolCall) -> None:
 def test_a_command_is_found_in_arguments_that_a_client_may_mend(arguments: str) -> None:
     check = parse_check(rule_example("no-force-push").check)
     assert run_check(check, [ToolCall("c", "Bash", arguments)]) is Outcome.FAIL
-    assert run_check(check, [ToolCall("c", "Bash", arguments.replace("--force", "origin x"))]) is Outcome.PASS
+    assert (
+        run_check(check, [ToolCall("c", "Bash", arguments.replace("--force", "origin x"))])
+        is Outcome.PASS
+    )

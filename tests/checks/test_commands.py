@@ -1,4 +1,6 @@
-"""Shell scripts for checks: the commands that are run, in any spelling, and not those that are only quoted."""
+"""Shell scripts for checks: the commands that are run, in any spelling, and not those that are only
+quoted.
+"""
 
 import subprocess
 import sys
@@ -10,7 +12,11 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
 from tests.checks.spellings import call, shell_call
 
-FORCE = ("no-force-push", r"not in calls of shell: git push\b.*--force", r"not in calls: ^git push\b.*\s--force\b")
+FORCE = (
+    "no-force-push",
+    r"not in calls of shell: git push\b.*--force",
+    r"not in calls: ^git push\b.*\s--force\b",
+)
 PIP = ("uv-not-pip", r"not in calls of shell: ^pip3? install")
 
 PUSHES = [
@@ -185,12 +191,29 @@ def test_installing_with_pip_is_told_from_talking_about_it(check: str) -> None:
     [
         (
             "no-sudo",
-            ["A=1 sudo make", "ls | xargs sudo rm", "time sudo x", "bash -c 'sudo x'", "/usr/bin/sudo x", "su'do' x"],
-            ["echo sudo", "grep sudo docs", "git commit -m 'use sudo'", "cat > a <<EOF\nsudo x\nEOF", "man sudo"],
+            [
+                "A=1 sudo make",
+                "ls | xargs sudo rm",
+                "time sudo x",
+                "bash -c 'sudo x'",
+                "/usr/bin/sudo x",
+                "su'do' x",
+            ],
+            [
+                "echo sudo",
+                "grep sudo docs",
+                "git commit -m 'use sudo'",
+                "cat > a <<EOF\nsudo x\nEOF",
+                "man sudo",
+            ],
         ),
         (
             "no-verify",
-            ["git commit '--no-verify' -m x", "git commit -m 'say why -n' -n", "git -c core.hooksPath=/dev/null commit -m x"],
+            [
+                "git commit '--no-verify' -m x",
+                "git commit -m 'say why -n' -n",
+                "git -c core.hooksPath=/dev/null commit -m x",
+            ],
             ["git commit -m 'never use --no-verify'", "echo git commit --no-verify"],
         ),
         (
@@ -207,21 +230,50 @@ def test_installing_with_pip_is_told_from_talking_about_it(check: str) -> None:
         (
             "conventional-commits",
             ["git commit -m update", "git commit -m Update\\ it", 'git -C x commit -am "Update"'],
-            ["git commit -m 'feat: x' -m 'More words'", "git commit -m 'fix: pass -m on'", "echo git commit -m update"],
+            [
+                "git commit -m 'feat: x' -m 'More words'",
+                "git commit -m 'fix: pass -m on'",
+                "echo git commit -m update",
+            ],
         ),
         (
             "no-secrets",
-            ["echo ghp_0123456789abcdefghijABCDEFGHIJ456789 > t", "cat > k <<EOF\n-----BEGIN RSA PRIVATE KEY-----\nEOF"],
+            [
+                "echo ghp_0123456789abcdefghijABCDEFGHIJ456789 > t",
+                "cat > k <<EOF\n-----BEGIN RSA PRIVATE KEY-----\nEOF",
+            ],
             ["git add .env.example", "echo 'git add .env'"],
         ),
-        ("no-chmod-777", ["chmod '777' x", "sudo chmod -R 777 x", "find . -exec chmod 777 {} +"], ["echo chmod 777 x"]),
-        ("no-commit-all", ["git add '.'", "git -C x add -A"], ["git commit -m 'feat: a' b.py", 'git commit -m"add it" a.py']),
-        ("no-hard-reset", ["git reset HEAD~1 '--hard'", "git clean --force"], ["git restore --staged .", "echo git reset --hard"]),
-        ("no-push-to-main", ["git push origin 'main'", "git push origin +HEAD:main"], ["git push origin x # not main"]),
-        ("pnpm-not-npm", ["npm --prefix web install", "CI=1 npm ci", "sh -c 'npm i'"], ["echo npm install", "pnpm i"]),
+        (
+            "no-chmod-777",
+            ["chmod '777' x", "sudo chmod -R 777 x", "find . -exec chmod 777 {} +"],
+            ["echo chmod 777 x"],
+        ),
+        (
+            "no-commit-all",
+            ["git add '.'", "git -C x add -A"],
+            ["git commit -m 'feat: a' b.py", 'git commit -m"add it" a.py'],
+        ),
+        (
+            "no-hard-reset",
+            ["git reset HEAD~1 '--hard'", "git clean --force"],
+            ["git restore --staged .", "echo git reset --hard"],
+        ),
+        (
+            "no-push-to-main",
+            ["git push origin 'main'", "git push origin +HEAD:main"],
+            ["git push origin x # not main"],
+        ),
+        (
+            "pnpm-not-npm",
+            ["npm --prefix web install", "CI=1 npm ci", "sh -c 'npm i'"],
+            ["echo npm install", "pnpm i"],
+        ),
     ],
 )
-def test_rules_of_the_library_see_commands_as_they_are_run(name: str, breaks: list[str], follows: list[str]) -> None:
+def test_rules_of_the_library_see_commands_as_they_are_run(
+    name: str, breaks: list[str], follows: list[str]
+) -> None:
     assert [one for one in breaks if found(name, one) is not Outcome.FAIL] == []
     assert [one for one in follows if found(name, one) is not Outcome.PASS] == []
 
@@ -237,8 +289,13 @@ def test_what_is_quoted_counts_where_it_is_not_like_a_command() -> None:
     signature = "not in calls of shell: Co-Authored-By: Claude"
     assert found(signature, "git commit -m 'fix: x\n\nCo-Authored-By: Claude'") is Outcome.FAIL
     assert found("not in calls of shell: git commit.*WIP", "git commit -m WIP") is Outcome.FAIL
-    assert found("not in calls of shell: (?i)drop table", "psql -c 'DROP TABLE users'") is Outcome.FAIL
-    assert found("not in calls of shell: (?i)drop table", "psql <<EOF\ndrop table users;\nEOF") is Outcome.FAIL
+    assert (
+        found("not in calls of shell: (?i)drop table", "psql -c 'DROP TABLE users'") is Outcome.FAIL
+    )
+    assert (
+        found("not in calls of shell: (?i)drop table", "psql <<EOF\ndrop table users;\nEOF")
+        is Outcome.FAIL
+    )
 
 
 def test_a_call_named_by_its_tool_is_seen_as_commands_too() -> None:
@@ -247,16 +304,27 @@ def test_a_call_named_by_its_tool_is_seen_as_commands_too() -> None:
         assert found(check, "echo 'git push --force'") is Outcome.PASS
     assert found('not in calls: "timeout": 1000', "ls") is Outcome.FAIL
     assert found('not in calls of bash: "command": "git push', "git push") is Outcome.FAIL
-    other = run_check(parse_check("not in calls of deploy: git push"), [call("deploy", {"note": "git push"})])
+    other = run_check(
+        parse_check("not in calls of deploy: git push"), [call("deploy", {"note": "git push"})]
+    )
     assert other is Outcome.FAIL
 
 
 @pytest.mark.parametrize(
-    "script", ["git push --force 'x", "git push --force $(", "x" * 300_000 + "; git push --force", "a;" * 2_000]
+    "script",
+    [
+        "git push --force 'x",
+        "git push --force $(",
+        "x" * 300_000 + "; git push --force",
+        "a;" * 2_000,
+    ],
 )
 def test_a_script_that_cannot_be_read_is_looked_at_in_pieces(script: str) -> None:
     expected = Outcome.FAIL if "push" in script else Outcome.UNKNOWN
-    assert found("not in calls of shell: ^git push --force", script.replace("git", "; git", 1)) is expected
+    assert (
+        found("not in calls of shell: ^git push --force", script.replace("git", "; git", 1))
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,14 +354,33 @@ def test_a_very_long_script_is_looked_at(script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["no-force-push", "no-push-to-main", "no-verify", "no-commit-all", "no-chmod-777", "conventional-commits"]
+    "name",
+    [
+        "no-force-push",
+        "no-push-to-main",
+        "no-verify",
+        "no-commit-all",
+        "no-chmod-777",
+        "conventional-commits",
+    ],
 )
 def test_the_library_is_quick_on_long_lines(name: str) -> None:
     check = parse_check(check_of(name))
     for words in ("git push ", "git commit -m ", "git add ", "chmod ", "git git push push "):
-        assert run_check(check, [shell_call("Bash", (words * 20_000)[:150_000])]) is not Outcome.UNKNOWN
+        assert (
+            run_check(check, [shell_call("Bash", (words * 20_000)[:150_000])])
+            is not Outcome.UNKNOWN
+        )
 
 
 def test_the_parser_is_not_loaded_before_a_command_is_read() -> None:
-    code = "import sys, metaclaw.app, metaclaw.proxy; print([name for name in sys.modules if name.startswith('tree_sitter')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, metaclaw.app, metaclaw.proxy; print([name for name in sys.modules if"
+        " name.startswith('tree_sitter')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

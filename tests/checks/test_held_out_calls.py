@@ -1,5 +1,6 @@
-"""Calls that were written after the checks of the library, or before the reader of commands and without a look at it, to find what
-they miss and what they hold wrongly. A breaking call that cannot be read counts as found, because a held rule holds it."""
+"""Calls that were written after the checks of the library, or before the reader of commands and
+without a look at it, to find what they miss and what they hold wrongly. A breaking call that cannot
+be read counts as found, because a held rule holds it."""
 
 import json
 from pathlib import Path
@@ -15,18 +16,26 @@ from metaclaw.proxy.enforcement.enforcer import keep_rules
 from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
 from tests.checks.spellings import call, edit_call, shell_call
 
-CALLS: dict[str, Any] = json.loads((Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8"))
-BLIND: dict[str, Any] = json.loads((Path(__file__).parent / "blind_calls.json").read_text(encoding="utf-8"))
+CALLS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8")
+)
+BLIND: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "blind_calls.json").read_text(encoding="utf-8")
+)
 MOST_MISSED = 0.05
 WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
 
 
 def check_of(rule: str) -> Check:
-    return keep_rules(30000).check if rule == "keep-rules" else parse_check(rule_example(rule).check)
+    return (
+        keep_rules(30000).check if rule == "keep-rules" else parse_check(rule_example(rule).check)
+    )
 
 
 def outcome(check: Check, made: Any) -> Outcome:
-    """What a check says of a command, a file, code for a notebook, an answer, or a command after some words."""
+    """What a check says of a command, a file, code for a notebook, an answer, or a command after
+    some words.
+    """
     said = Conversation()
     answer: list[Part]
     match made:
@@ -62,25 +71,50 @@ def test_breaking_calls_are_found_and_complying_ones_pass(rule: str) -> None:
     check = check_of(rule)
     if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
         pytest.skip(f"programs cannot be run here: {WALLS.reason}")
-    assert [one for one in CALLS["breaks"][rule] if outcome(check, one) is not Outcome.FAIL and not unread(one)] == []
-    assert [one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL or unread(one)] == []
+    assert [
+        one
+        for one in CALLS["breaks"][rule]
+        if outcome(check, one) is not Outcome.FAIL and not unread(one)
+    ] == []
+    assert [
+        one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL or unread(one)
+    ] == []
 
 
 def test_few_of_the_calls_that_were_written_blind_are_missed_and_none_is_held_wrongly() -> None:
-    checks = {rule: check_of(rule) for rule in BLIND["breaks"] if rule != "ask-before-deleting" or WALLS.outcome is Outcome.PASS}
+    checks = {
+        rule: check_of(rule)
+        for rule in BLIND["breaks"]
+        if rule != "ask-before-deleting" or WALLS.outcome is Outcome.PASS
+    }
     breaking = [(rule, one) for rule in checks for one in BLIND["breaks"][rule]]
-    missed = [one for rule, one in breaking if outcome(checks[rule], one) is not Outcome.FAIL and not unread(one)]
+    missed = [
+        one
+        for rule, one in breaking
+        if outcome(checks[rule], one) is not Outcome.FAIL and not unread(one)
+    ]
     assert len(missed) <= MOST_MISSED * len(breaking), missed
-    passing = [(rule, one) for rule in checks for one in (*BLIND["follows"].get(rule, ()), *BLIND["ordinary"])]
-    assert [one for rule, one in passing if outcome(checks[rule], one) is Outcome.FAIL or unread(one)] == []
+    passing = [
+        (rule, one)
+        for rule in checks
+        for one in (*BLIND["follows"].get(rule, ()), *BLIND["ordinary"])
+    ]
+    assert [
+        one for rule, one in passing if outcome(checks[rule], one) is Outcome.FAIL or unread(one)
+    ] == []
 
 
-@pytest.mark.parametrize("rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")])
+@pytest.mark.parametrize(
+    "rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")]
+)
 def test_ordinary_commands_pass_every_rule(rule: str) -> None:
     check = check_of(rule)
     if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
         pytest.skip(f"programs cannot be run here: {WALLS.reason}")
-    commands = [{"asked": "I look at it.", "said": "Add the login page", "command": one} for one in CALLS["ordinary"]]
+    commands = [
+        {"asked": "I look at it.", "said": "Add the login page", "command": one}
+        for one in CALLS["ordinary"]
+    ]
     assert [one["command"] for one in commands if outcome(check, one) is Outcome.FAIL] == []
 
 

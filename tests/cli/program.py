@@ -1,4 +1,6 @@
-"""Running `metaclaw` in tests: as the real program, or inside this process where only the outcome matters."""
+"""Running `metaclaw` in tests: as the real program, or inside this process where only the outcome
+matters.
+"""
 
 import json
 import subprocess
@@ -27,10 +29,20 @@ class Done:
         return found
 
 
-def program(*arguments: str, env: Mapping[str, str] | None = None, given: str = "", timeout_s: float = 60.0) -> Done:
+def program(
+    *arguments: str, env: Mapping[str, str] | None = None, given: str = "", timeout_s: float = 60.0
+) -> Done:
     """Run the real program to its end."""
     command = [sys.executable, "-m", "metaclaw.cli", *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, env=env, timeout=timeout_s, check=False)
+    done = subprocess.run(
+        command,
+        input=given,
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=timeout_s,
+        check=False,
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -1,4 +1,6 @@
-"""A home with something in it, for commands that read the store: turns, verdicts, a skill and the candidate it came from."""
+"""A home with something in it, for commands that read the store: turns, verdicts, a skill and the
+candidate it came from.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +9,27 @@ from pathlib import Path
 
 import anyio
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Proposal,
+    Standing,
+)
 from metaclaw.domain.chat import Finish, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import Database, LedgerLimits, SqlCandidates, SqlGenerations, SqlLedger, open_database
+from metaclaw.store import (
+    Database,
+    LedgerLimits,
+    SqlCandidates,
+    SqlGenerations,
+    SqlLedger,
+    open_database,
+)
 
 
 def turn(session: SessionId, model: str = "m-1") -> Turn:
@@ -24,7 +40,9 @@ def turn(session: SessionId, model: str = "m-1") -> Turn:
         kind=TurnKind.MAIN,
         kind_reason="test",
         scope=Scope(user="ann"),
-        stamp=Stamp(generation=2, policy_version=0, library_hash="", skills=(SkillName("backup-first"),)),
+        stamp=Stamp(
+            generation=2, policy_version=0, library_hash="", skills=(SkillName("backup-first"),)
+        ),
         agent="some-agent",
         wire=Wire.CHAT,
         path="/chat/completions",
@@ -79,15 +97,24 @@ def skill(name: str, **wanted: object) -> Skill:
     return Skill(SkillName(name), **{**facts, **wanted})  # type: ignore[arg-type]
 
 
-def candidate(made: Skill, taught_by: TurnId, standing: Standing = Standing.WAITING, reason: str = "it adds a host") -> Candidate:
+def candidate(
+    made: Skill,
+    taught_by: TurnId,
+    standing: Standing = Standing.WAITING,
+    reason: str = "it adds a host",
+) -> Candidate:
     """A candidate with a certificate, as if its shadow test were over."""
     certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
     proposal = Proposal(made, Change.NEW, (), (taught_by,), "dates", "some-model")
-    return Candidate(CandidateId(f"c_{made.name}"), proposal, standing, reason, 1, datetime.now(UTC), certificate)
+    return Candidate(
+        CandidateId(f"c_{made.name}"), proposal, standing, reason, 1, datetime.now(UTC), certificate
+    )
 
 
 def keep(home: Path, *candidates: Candidate) -> None:
-    """Put candidates into the store; the skills of those that were accepted are in force, as files and as a generation."""
+    """Put candidates into the store; the skills of those that were accepted are in force, as files
+    and as a generation.
+    """
     with store(home) as database:
         library = SkillLibrary(home / "skills", SqlGenerations(database))
         library.sync()

@@ -1,4 +1,6 @@
-"""A proxy that answers by script and holds a home's lock, for commands that ask the one that runs."""
+"""A proxy that answers by script and holds a home's lock, for commands that ask the one that
+runs.
+"""
 
 import json
 import threading
@@ -41,7 +43,9 @@ def scripted(home: Path, answers: Answers) -> Iterator[list[Asked]]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             line = f"{self.command} {self.path}"
             seen.append(Asked(line, json.loads(body) if body else None))
-            status, facts = answers.get(line, (404, {"error": {"message": f"there is nothing at {self.path}"}}))
+            status, facts = answers.get(
+                line, (404, {"error": {"message": f"there is nothing at {self.path}"}})
+            )
             if self.headers["Authorization"] != wanted:
                 status, facts = 401, {"error": {"message": "no"}}
             self.send_response(status)

@@ -33,7 +33,14 @@ PASSTHROUGH = '[[providers]]\nname = "anthropic"\nkind = "anthropic"\napi_key = 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder, with a home of MetaClaw in it."""
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "HERMES_HOME", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "XDG_CONFIG_HOME",
+        "HERMES_HOME",
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("METACLAW_HOME", str(tmp_path / "mc"))
@@ -57,8 +64,13 @@ def test_connect_shows_the_difference_and_asks_first(user: Path) -> None:
 
 
 def test_connect_says_how_to_try_the_agent_also_where_it_cannot_run_unattended(user: Path) -> None:
-    assert "Try it: metaclaw agents test codex" in metaclaw("agents", "connect", "codex", "--yes").out
-    assert "Try it: ask it something, then: metaclaw sessions list" in metaclaw("agents", "connect", "nanoclaw", "--yes").out
+    assert (
+        "Try it: metaclaw agents test codex" in metaclaw("agents", "connect", "codex", "--yes").out
+    )
+    assert (
+        "Try it: ask it something, then: metaclaw sessions list"
+        in metaclaw("agents", "connect", "nanoclaw", "--yes").out
+    )
 
 
 def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> None:
@@ -72,11 +84,16 @@ def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> Non
     assert stat.S_IMODE(Path(done.facts["backup"]).stat().st_mode) == 0o600
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     listed = {one["name"]: one for one in metaclaw("agents", "list", "--json").facts["agents"]}
-    assert (listed["claude-code"]["state"], listed["claude-code"]["file"]) == ("connected", str(file))
+    assert (listed["claude-code"]["state"], listed["claude-code"]["file"]) == (
+        "connected",
+        str(file),
+    )
     assert listed["picoclaw"]["tried_with"] is None
 
 
-def test_claude_code_with_a_subscription_gets_our_key_in_the_address_and_no_token(user: Path) -> None:
+def test_claude_code_with_a_subscription_gets_our_key_in_the_address_and_no_token(
+    user: Path,
+) -> None:
     refused = metaclaw("agents", "connect", "claude-code", "--subscription", "--yes")
     assert refused.code == 2
     assert "providers.anthropic.api_key=passthrough" in refused.err
@@ -101,8 +118,13 @@ def test_a_model_that_is_named_is_written_also_where_none_is_needed(user: Path) 
     assert 'model = "gpt-6"' in (user / ".codex" / "config.toml").read_text()
 
 
-def test_codex_gets_a_model_of_a_server_on_this_machine_which_does_not_know_its_own(user: Path) -> None:
-    local = '[[providers]]\nname = "local"\nkind = "openai"\nbase_url = "http://127.0.0.1:1234/v1"\nmodels = ["qwen"]\n'
+def test_codex_gets_a_model_of_a_server_on_this_machine_which_does_not_know_its_own(
+    user: Path,
+) -> None:
+    local = (
+        '[[providers]]\nname = "local"\nkind = "openai"\nbase_url ='
+        ' "http://127.0.0.1:1234/v1"\nmodels = ["qwen"]\n'
+    )
     (user / "mc" / "config.toml").write_text(f'proxy.api_key = "{KEY}"\n{local}')
     assert metaclaw("agents", "connect", "codex", "--yes").code == 0
     assert 'model = "qwen"' in (user / ".codex" / "config.toml").read_text()
@@ -121,7 +143,9 @@ def test_agents_whose_files_are_not_known_are_told_in_commands(user: Path) -> No
     assert metaclaw("agents", "disconnect", "nemoclaw", "--yes").code == 1
 
 
-def test_an_agent_that_is_not_installed_is_told_how_to_install(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_is_not_installed_is_told_how_to_install(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(user))
     refused = metaclaw("agents", "test", "codex")
     assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
@@ -162,7 +186,11 @@ def test_no_setting_touches_a_sandbox_or_a_permission(user: Path) -> None:
         done = metaclaw("agents", "connect", name, "--yes")
         shown = done.out.lower()
         assert done.code == 0, done.err
-        assert not [word for word in ("sandbox", "approval", "permission", "bypass", "yolo", "trust") if word in shown], name
+        assert not [
+            word
+            for word in ("sandbox", "approval", "permission", "bypass", "yolo", "trust")
+            if word in shown
+        ], name
 
 
 @pytest.fixture
@@ -184,16 +212,26 @@ print(json.load(urllib.request.urlopen(request))["content"][0]["text"])
 
 @pytest.fixture
 def installed(tmp_path: Path, provider: Provider) -> Program:
-    """A home with providers, and a program called `claude` that asks by what its configuration says."""
+    """A home with providers, and a program called `claude` that asks by what its configuration
+    says.
+    """
     commands = tmp_path / "bin"
     commands.mkdir()
     (commands / "claude").write_text(SCRIPTED_AGENT.format(python=sys.executable))
     (commands / "claude").chmod(0o755)
-    env = {**NOT_LEARNING, "HOME": str(tmp_path), "PATH": f"{commands}{os.pathsep}/usr/bin{os.pathsep}/bin"}
-    return Program(tmp_path / "home", providers_toml(provider.url) + "\n# mine\n[judge]\nvotes = 5\n", env=env)
+    env = {
+        **NOT_LEARNING,
+        "HOME": str(tmp_path),
+        "PATH": f"{commands}{os.pathsep}/usr/bin{os.pathsep}/bin",
+    }
+    return Program(
+        tmp_path / "home", providers_toml(provider.url) + "\n# mine\n[judge]\nvotes = 5\n", env=env
+    )
 
 
-def test_setup_starts_connects_and_proves_an_agent_and_keeps_the_rest(installed: Program, tmp_path: Path) -> None:
+def test_setup_starts_connects_and_proves_an_agent_and_keeps_the_rest(
+    installed: Program, tmp_path: Path
+) -> None:
     try:
         done = installed.command("setup", "--yes", "--daily-tokens", "1000")
         assert done.returncode == 0, done.stderr
@@ -210,14 +248,26 @@ def test_setup_starts_connects_and_proves_an_agent_and_keeps_the_rest(installed:
         installed.command("stop")
 
 
-def test_setup_asks_at_most_four_questions_and_enter_is_an_answer_to_each(installed: Program) -> None:
+def test_setup_asks_at_most_four_questions_and_enter_is_an_answer_to_each(
+    installed: Program,
+) -> None:
     command = [sys.executable, "-m", "metaclaw", "setup"]
     try:
         done = subprocess.run(
-            command, env=installed.env, input="\n\n\n\n", capture_output=True, text=True, timeout=120, check=False
+            command,
+            env=installed.env,
+            input="\n\n\n\n",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
-        questions = [text for text in ("Which provider", "Which agents", "tokens a day", "Train") if text in done.stdout]
+        questions = [
+            text
+            for text in ("Which provider", "Which agents", "tokens a day", "Train")
+            if text in done.stdout
+        ]
         assert questions == ["Which provider", "Which agents", "tokens a day"]
         assert "Claude Code answered through the proxy" in done.stdout
     finally:
@@ -228,7 +278,16 @@ def test_setup_stores_a_key_as_a_reference(installed: Program, provider: Provide
     installed.env["OPENROUTER_API_KEY"] = "sk-or-secret"
     try:
         done = installed.command(
-            "setup", "--yes", "--provider", "openrouter", "--base-url", f"{provider.url}/v1", "--model", "echo", "--agents", "none"
+            "setup",
+            "--yes",
+            "--provider",
+            "openrouter",
+            "--base-url",
+            f"{provider.url}/v1",
+            "--model",
+            "echo",
+            "--agents",
+            "none",
         )
         assert done.returncode == 0, done.stderr
         assert "echo answered through the proxy" in done.stdout
@@ -246,11 +305,22 @@ def test_setup_without_the_key_says_which_variable_to_set(user: Path) -> None:
     assert (user / "mc" / "config.toml").read_text() == before
 
 
-def test_setup_finds_out_that_a_server_has_chat_only(installed: Program, provider: Provider) -> None:
+def test_setup_finds_out_that_a_server_has_chat_only(
+    installed: Program, provider: Provider
+) -> None:
     provider.missing = ("/responses",)
     try:
         done = installed.command(
-            "setup", "--yes", "--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "none", "--model", "echo"
+            "setup",
+            "--yes",
+            "--provider",
+            "local",
+            "--base-url",
+            f"{provider.url}/v1",
+            "--agents",
+            "none",
+            "--model",
+            "echo",
         )
         assert done.returncode == 0, done.stderr
         written = (installed.home / "config.toml").read_text()
@@ -263,12 +333,22 @@ def test_setup_finds_out_that_a_server_has_chat_only(installed: Program, provide
         installed.command("stop")
 
 
-def test_setup_takes_the_models_that_a_server_of_ones_own_lists(installed: Program, provider: Provider) -> None:
+def test_setup_takes_the_models_that_a_server_of_ones_own_lists(
+    installed: Program, provider: Provider
+) -> None:
     (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
     questions = f"{provider.url}/v1\nclaude\nlots\n1,000\n"
     command = [sys.executable, "-m", "metaclaw", "setup"]
     try:
-        done = subprocess.run(command, env=installed.env, input=questions, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command,
+            env=installed.env,
+            input=questions,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert "lots is not a number of tokens" in done.stderr + done.stdout
         written = (installed.home / "config.toml").read_text()
@@ -279,13 +359,23 @@ def test_setup_takes_the_models_that_a_server_of_ones_own_lists(installed: Progr
         installed.command("stop")
 
 
-def test_setup_asks_which_of_several_models_agents_should_use(installed: Program, provider: Provider, tmp_path: Path) -> None:
+def test_setup_asks_which_of_several_models_agents_should_use(
+    installed: Program, provider: Provider, tmp_path: Path
+) -> None:
     provider.listed = ("nomic-embed-text", "first", "second")
     (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
     command = [sys.executable, "-m", "metaclaw", "setup"]
     try:
         given = f"{provider.url}/v1\nclaude\nkeep\n3\n2\n"
-        done = subprocess.run(command, env=installed.env, input=given, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command,
+            env=installed.env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert "   1  first\n   2  second\n" in done.stdout
         assert "3 is not in the list" in done.stderr + done.stdout
@@ -303,7 +393,16 @@ def test_setup_takes_the_first_model_and_the_port_that_it_advises_to_choose(
 ) -> None:
     provider.listed = ("first", *(f"model-{number}" for number in range(30)))
     (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
-    chosen = ("setup", "--yes", "--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "claude")
+    chosen = (
+        "setup",
+        "--yes",
+        "--provider",
+        "local",
+        "--base-url",
+        f"{provider.url}/v1",
+        "--agents",
+        "claude",
+    )
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = str(server.getsockname()[1])
@@ -322,7 +421,10 @@ def test_setup_takes_the_first_model_and_the_port_that_it_advises_to_choose(
 def test_setup_says_why_no_model_can_be_asked(installed: Program, provider: Provider) -> None:
     provider.refused_keys = ("sk-wrong",)
     path = installed.home / "config.toml"
-    head = f'[proxy]\nport = 0\napi_key = "{KEY}"\n[[providers]]\nname = "mine"\nkind = "openai"\napi_key = "sk-wrong"\n'
+    head = (
+        f'[proxy]\nport = 0\napi_key = "{KEY}"\n[[providers]]\nname = "mine"\nkind ='
+        ' "openai"\napi_key = "sk-wrong"\n'
+    )
     for address, reason in (
         (f"{provider.url}/v1", "refused the key (401): Incorrect API key"),
         ("http://127.0.0.1:9/v1", "refused"),
@@ -337,12 +439,19 @@ def test_setup_says_why_no_model_can_be_asked(installed: Program, provider: Prov
         assert reason in done.stderr
 
 
-def test_setup_keeps_the_model_that_an_agent_was_connected_with(installed: Program, tmp_path: Path) -> None:
+def test_setup_keeps_the_model_that_an_agent_was_connected_with(
+    installed: Program, tmp_path: Path
+) -> None:
     settings = tmp_path / ".claude" / "settings.json"
     try:
         assert installed.command("setup", "--yes").returncode == 0
         assert "ANTHROPIC_MODEL" not in settings.read_text()
-        assert installed.command("agents", "connect", "claude", "--yes", "--model", "mine-1").returncode == 0
+        assert (
+            installed.command(
+                "agents", "connect", "claude", "--yes", "--model", "mine-1"
+            ).returncode
+            == 0
+        )
         assert installed.command("setup", "--yes").returncode == 0
         assert '"ANTHROPIC_MODEL": "mine-1"' in settings.read_text()
         assert installed.command("setup", "--yes", "--model", "mine-2").returncode == 0
@@ -362,9 +471,17 @@ def test_an_address_without_a_provider_is_refused_before_any_question(user: Path
 def test_the_test_questions_of_setup_are_no_work(installed: Program) -> None:
     try:
         assert installed.command("setup", "--yes").returncode == 0
-        assert installed.command("setup", "--yes", "--agents", "none", "--model", "echo").returncode == 0
-        listed = json.loads(installed.command("sessions", "list", "--all", "--json").stdout)["sessions"]
-        shown = [json.loads(installed.command("sessions", "show", one["id"], "--json").stdout) for one in listed]
+        assert (
+            installed.command("setup", "--yes", "--agents", "none", "--model", "echo").returncode
+            == 0
+        )
+        listed = json.loads(installed.command("sessions", "list", "--all", "--json").stdout)[
+            "sessions"
+        ]
+        shown = [
+            json.loads(installed.command("sessions", "show", one["id"], "--json").stdout)
+            for one in listed
+        ]
         turns = [turn for one in shown for turn in one["turns"]]
         assert [turn["kind"] for turn in turns] == ["side", "side"]
     finally:
@@ -376,4 +493,7 @@ def test_a_request_that_is_too_long_for_the_embedded_model_is_explained() -> Non
     words = trial_lines(find_agent("codex"), Trial(1, "", printed), 0)
     assert words[0].startswith("Codex gave no answer (exit code 1)")
     assert "metaclaw setup --provider NAME" in words[-1]
-    assert trial_lines(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1] == "See metaclaw doctor."
+    assert (
+        trial_lines(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1]
+        == "See metaclaw doctor."
+    )

@@ -1,4 +1,6 @@
-"""`metaclaw candidates`: read from a real store, decided by a running proxy; and what `status` says of learning."""
+"""`metaclaw candidates`: read from a real store, decided by a running proxy; and what `status` says
+of learning.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,19 @@ def two(home: Path) -> Path:
     keep(
         home,
         candidate(skill("uses-a-host"), taught.id),
-        candidate(skill("evil", trigger="When \x1b[31m"), taught.id, Standing.REJECTED, "no steps " * 20),
+        candidate(
+            skill("evil", trigger="When \x1b[31m"), taught.id, Standing.REJECTED, "no steps " * 20
+        ),
     )
     return home
 
 
 def test_nothing_learned_is_said_and_makes_no_database(home: Path) -> None:
     assert metaclaw("candidates", "list").out == "No candidates.\n"
-    assert metaclaw("candidates", "list", "--standing", "waiting").out == "No candidates are waiting.\n"
+    assert (
+        metaclaw("candidates", "list", "--standing", "waiting").out
+        == "No candidates are waiting.\n"
+    )
     assert metaclaw("candidates", "list", "--json").facts == {"candidates": []}
     assert metaclaw("candidates", "show", "c_x").code == 1
     assert not home.exists()
@@ -36,8 +43,14 @@ def test_nothing_learned_is_said_and_makes_no_database(home: Path) -> None:
 @pytest.mark.usefixtures("two")
 def test_candidates_are_listed_newest_first_and_by_standing() -> None:
     listed = metaclaw("candidates", "list", "--json").facts["candidates"]
-    assert [(one["id"], one["standing"]) for one in listed] == [("c_evil", "rejected"), ("c_uses-a-host", "waiting")]
-    assert [one["skill"] for one in metaclaw("candidates", "list", "--limit", "1", "--json").facts["candidates"]] == ["evil"]
+    assert [(one["id"], one["standing"]) for one in listed] == [
+        ("c_evil", "rejected"),
+        ("c_uses-a-host", "waiting"),
+    ]
+    assert [
+        one["skill"]
+        for one in metaclaw("candidates", "list", "--limit", "1", "--json").facts["candidates"]
+    ] == ["evil"]
     waiting = metaclaw("candidates", "list", "--standing", "waiting").out.splitlines()
     assert waiting[0].split() == ["CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY"]
     assert len(waiting) == 2
@@ -53,7 +66,10 @@ def test_a_candidate_is_shown_with_its_text_its_proof_and_how_to_decide() -> Non
         "When writing release notes with dates",
         "some-model",
         "1 turn",
-        "shadow: in 15 replays of 12 turns it fixed 9, broke 1, changed nothing in 2; 3 could not be decided",
+        (
+            "shadow: in 15 replays of 12 turns it fixed 9, broke 1, changed nothing in 2; 3 could"
+            " not be decided"
+        ),
         "2. Write them as YYYY-MM-DD.",
         "metaclaw candidates approve c_uses-a-host",
     ):
@@ -69,7 +85,9 @@ def test_one_that_does_not_wait_is_shown_plainly_and_asks_for_nothing() -> None:
     out = metaclaw("candidates", "show", "c_evil").out
     assert "\x1b" not in out
     assert "approve" not in out
-    assert metaclaw("candidates", "show", "c_nothing").err.startswith("metaclaw: there is no candidate c_nothing")
+    assert metaclaw("candidates", "show", "c_nothing").err.startswith(
+        "metaclaw: there is no candidate c_nothing"
+    )
 
 
 @pytest.mark.usefixtures("two")
@@ -82,25 +100,50 @@ def test_deciding_needs_a_running_proxy_and_says_so(how: str) -> None:
 
 
 def test_a_decision_is_asked_of_the_proxy_and_told(home: Path) -> None:
-    passed = {"id": "c_1", "skill": "dates", "standing": "accepted", "reason": "a person let it pass"}
+    passed = {
+        "id": "c_1",
+        "skill": "dates",
+        "standing": "accepted",
+        "reason": "a person let it pass",
+    }
     answers: dict[str, tuple[int, dict[str, Any]]] = {
         "POST /api/candidates/c_1/approve": (200, passed),
-        "POST /api/candidates/c_2/reject": (200, {"id": "c_2", "skill": "hosts", "standing": "rejected", "reason": "no"}),
-        "POST /api/candidates/c_2/approve": (409, {"error": {"message": "candidate c_2 does not wait for a person"}}),
+        "POST /api/candidates/c_2/reject": (
+            200,
+            {"id": "c_2", "skill": "hosts", "standing": "rejected", "reason": "no"},
+        ),
+        "POST /api/candidates/c_2/approve": (
+            409,
+            {"error": {"message": "candidate c_2 does not wait for a person"}},
+        ),
     }
     with scripted(home, answers):
         assert metaclaw("candidates", "approve", "c_1").out == "dates is in force now (c_1).\n"
         assert metaclaw("candidates", "approve", "c_1", "--json").facts == passed
         assert metaclaw("candidates", "reject", "c_2").out == "hosts was rejected (c_2).\n"
-        refused, unknown = metaclaw("candidates", "approve", "c_2"), metaclaw("candidates", "reject", "../c")
-    assert (refused.code, refused.err) == (1, "metaclaw: candidate c_2 does not wait for a person\n")
+        refused, unknown = (
+            metaclaw("candidates", "approve", "c_2"),
+            metaclaw("candidates", "reject", "../c"),
+        )
+    assert (refused.code, refused.err) == (
+        1,
+        "metaclaw: candidate c_2 does not wait for a person\n",
+    )
     assert (unknown.code, "metaclaw candidates list" in unknown.err) == (1, True)
 
 
 def test_an_approved_candidate_that_cannot_be_put_in_force_is_a_failure(home: Path) -> None:
-    turned = {"id": "c_1", "skill": "dates", "standing": "rejected", "reason": "skill dates is another than when it was looked at"}
+    turned = {
+        "id": "c_1",
+        "skill": "dates",
+        "standing": "rejected",
+        "reason": "skill dates is another than when it was looked at",
+    }
     with scripted(home, {"POST /api/candidates/c_1/approve": (200, turned)}):
-        told, as_json = metaclaw("candidates", "approve", "c_1"), metaclaw("candidates", "approve", "c_1", "--json")
+        told, as_json = (
+            metaclaw("candidates", "approve", "c_1"),
+            metaclaw("candidates", "approve", "c_1", "--json"),
+        )
     assert (told.code, "could not be put in force" in told.err) == (1, True)
     assert (as_json.code, as_json.facts["standing"]) == (1, "rejected")
 
@@ -139,7 +182,9 @@ STATUS: dict[str, Any] = {
             "waiting": [],
         },
         "trust": {"turns": 40, "auroc": 0.9312, "ece": 0.0211},
-        "asked": {"judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}},
+        "asked": {
+            "judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}
+        },
     },
     "loops": {},
     "store": {"kind": "sqlite", "health": "healthy"},
@@ -170,11 +215,20 @@ def test_status_tells_how_learning_is_in_words(home: Path) -> None:
 
 
 def test_status_says_that_learning_waits_for_the_budget_and_what_to_do(home: Path) -> None:
-    used_up = {**STATUS["learning"]["budget"], "used": 300_000, "left": 0, "limit_cost": 2.0, "used_cost": 1.9}
+    used_up = {
+        **STATUS["learning"]["budget"],
+        "used": 300_000,
+        "left": 0,
+        "limit_cost": 2.0,
+        "used_cost": 1.9,
+    }
     used_up["waiting"] = [{"purpose": "judge", "count": 3}, {"purpose": "evolve", "count": 1}]
     out = status_of(home, learning={**STATUS["learning"], "budget": used_up}).out
     assert "300,000 of 300,000 tokens used today (100%), $1.90 of $2.00; renewed at 00:00" in out
-    assert "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise learning.daily_tokens" in out
+    assert (
+        "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise"
+        " learning.daily_tokens" in out
+    )
 
 
 def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
@@ -184,10 +238,19 @@ def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
         "since": "2026-11-17T07:00:00+00:00",
         "failures": 4,
     }
-    unusable = {"model": "world/tiny", "messages": 821, "in_a_row": 12, "reason": "no JSON", "at": "2026-11-17T08:00:00+00:00"}
+    unusable = {
+        "model": "world/tiny",
+        "messages": 821,
+        "in_a_row": 12,
+        "reason": "no JSON",
+        "at": "2026-11-17T08:00:00+00:00",
+    }
     listener = {"unread": 3, "failing": [failing], "not_understood": [unusable]}
     out = status_of(home, learning={**STATUS["learning"], "listener": listener}).out
-    assert "! your messages are not read since 2026-11-17T07:00:00+00:00: world/reader does not answer" in out
+    assert (
+        "! your messages are not read since 2026-11-17T07:00:00+00:00: world/reader does not answer"
+        in out
+    )
     assert "Unread: 3 messages" in out
     assert "! world/tiny read the last 12 messages and gave no usable answer" in out
     assert "world/tiny gave no usable answer to 821 messages" in out
@@ -203,7 +266,12 @@ def test_status_calls_for_a_decision_before_anything_else(home: Path) -> None:
 
 
 def test_status_says_what_is_not_known_and_what_is_off(home: Path) -> None:
-    learning = {**STATUS["learning"], "judge": None, "trust": {"turns": 3, "auroc": None, "ece": None}, "asked": {}}
+    learning = {
+        **STATUS["learning"],
+        "judge": None,
+        "trust": {"turns": 3, "auroc": None, "ece": None},
+        "asked": {},
+    }
     unread = {**STATUS["counts"], "verdicts": None, "candidates": None}
     out = status_of(home, learning=learning, counts=unread).out
     assert "judge       none\n" in out

@@ -25,15 +25,45 @@ FACTS: dict[str, Any] = {
     "days": [
         {
             "day": "2026-11-16",
-            "learning": {**SUM, "calls": 31, "input_tokens": 290_000, "output_tokens": 10_000, "cost": 1.5, "unpriced_tokens": 9},
-            "traffic": {**SUM, "turns": 85, "calls": 85, "input_tokens": 2_900_000, "output_tokens": 100_000, "cost": None},
+            "learning": {
+                **SUM,
+                "calls": 31,
+                "input_tokens": 290_000,
+                "output_tokens": 10_000,
+                "cost": 1.5,
+                "unpriced_tokens": 9,
+            },
+            "traffic": {
+                **SUM,
+                "turns": 85,
+                "calls": 85,
+                "input_tokens": 2_900_000,
+                "output_tokens": 100_000,
+                "cost": None,
+            },
         }
     ],
     "calls": [
-        {"day": "2026-11-16", "purpose": "judge", "model": "world/\x1b[1m", **SUM, "calls": 31, "input_tokens": 290_000}
+        {
+            "day": "2026-11-16",
+            "purpose": "judge",
+            "model": "world/\x1b[1m",
+            **SUM,
+            "calls": 31,
+            "input_tokens": 290_000,
+        }
         | {"output_tokens": 10_000, "cost": None}
     ],
-    "items": [{"item": "iso-release-dates", **SUM, "calls": 9, "input_tokens": 1200, "output_tokens": 34, "cost": 0.0012}],
+    "items": [
+        {
+            "item": "iso-release-dates",
+            **SUM,
+            "calls": 9,
+            "input_tokens": 1200,
+            "output_tokens": 34,
+            "cost": 0.0012,
+        }
+    ],
 }
 
 
@@ -43,7 +73,8 @@ def test_what_learning_cost_is_shown_by_day_purpose_and_item(home: Path) -> None
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == "300,000 of 300,000 tokens used today (100%); renewed at 00:00"
     assert lines[1].startswith(
-        "Learning waits because the budget is used up: evolve (2). To go on now, raise learning.daily_tokens"
+        "Learning waits because the budget is used up: evolve (2). To go on now, raise"
+        " learning.daily_tokens"
     )
     assert "2026-11-16 31 300,000 $1.50 + unpriced – 85 3,000,000 10%" in lines
     assert "2026-11-16 judge world/\\x1b[1m 31 0 290,000 0 10,000 unpriced" in lines
@@ -58,7 +89,10 @@ def test_programs_get_the_same_as_json(home: Path) -> None:
 
 def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
     budget = {**FACTS["budget"], "used": 0, "left": 300_000, "waiting": []}
-    with scripted(home, {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": [], "items": []})}):
+    with scripted(
+        home,
+        {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": [], "items": []})},
+    ):
         out = metaclaw("cost").out
     assert "0 of 300,000 tokens used today (0%)" in out
     assert "No tokens were used and no turn was served" in out
@@ -67,7 +101,10 @@ def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
 def test_a_budget_of_nothing_or_little_is_called_so() -> None:
     none = list(budget_lines({"used": 0, "limit": 0, "waiting": []}))
     assert none == [
-        "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on, raise learning.daily_tokens"
+        "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on,"
+        " raise learning.daily_tokens"
     ]
-    short = list(budget_lines({"used": 0, "limit": 2000, "resets_at": "2026-11-17T00:00:00", "waiting": []}))
+    short = list(
+        budget_lines({"used": 0, "limit": 2000, "resets_at": "2026-11-17T00:00:00", "waiting": []})
+    )
     assert short[1].startswith("short: reading one message takes up to 1,500 tokens")

@@ -1,4 +1,6 @@
-"""What `metaclaw demo` teaches and tells: its check knows every right answer, new questions are new, and waiting is explained."""
+"""What `metaclaw demo` teaches and tells: its check knows every right answer, new questions are
+new, and waiting is explained.
+"""
 
 import json
 import subprocess
@@ -10,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from metaclaw.cli.demo import Stage, usable_providers, why_not_noted
-from metaclaw.cli.demo_training import SKILL, Question, new_questions, state_in_words, work_questions
+from metaclaw.cli.demo_training import (
+    SKILL,
+    Question,
+    new_questions,
+    state_in_words,
+    work_questions,
+)
 from metaclaw.domain.chat import Json
 from metaclaw.domain.check import ProgramCheck
 from metaclaw.skills import parse_check, parse_skill
@@ -20,7 +28,13 @@ def grade(question: Question, said: str) -> float:
     check = parse_check(str(parse_skill(SKILL, "document-metadata").extra["check"]))
     assert isinstance(check, ProgramCheck)
     given = json.dumps({"messages": [], "task": question.text, "text": said, "calls": []})
-    done = subprocess.run([sys.executable, "-I", "-c", check.source], input=given, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", check.source],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(json.loads(done.stdout)["score"])
 
 
@@ -28,13 +42,23 @@ def test_the_check_gives_one_to_the_right_answer_alone() -> None:
     questions = [*work_questions()[:4], *new_questions()[:4]]
     for question, other in zip(questions, reversed(questions), strict=True):
         assert grade(question, question.answer) == 1.0, question
-        assert max(grade(question, other.answer), grade(question, f"{question.answer} {question.answer}")) < 0.5, question
-    assert grade(questions[0], questions[0].answer[:-1]) > grade(questions[0], "Here is the metadata.")
+        assert (
+            max(
+                grade(question, other.answer),
+                grade(question, f"{question.answer} {question.answer}"),
+            )
+            < 0.5
+        ), question
+    assert grade(questions[0], questions[0].answer[:-1]) > grade(
+        questions[0], "Here is the metadata."
+    )
 
 
 def test_new_questions_share_no_thing_and_no_person_with_the_work() -> None:
     known = {word.strip("{},") for question in work_questions() for word in question.answer.split()}
-    shared = {word.strip("{},") for question in new_questions() for word in question.answer.split()} & known
+    shared = {
+        word.strip("{},") for question in new_questions() for word in question.answer.split()
+    } & known
     assert {word for word in shared if not word.isdigit()} == {"about:", "by:", "rev:"}
 
 
@@ -42,7 +66,9 @@ def stage(home: Path, clock: Callable[[], float] = time.monotonic) -> Stage:
     return Stage(home, home, True, 1.0, None, None, (), clock=clock)
 
 
-def test_progress_is_told_as_a_line_after_twenty_silent_seconds(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_told_as_a_line_after_twenty_silent_seconds(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = 0.0
     told = stage(home, lambda: now)
     told.say("You are away.")
@@ -52,15 +78,27 @@ def test_progress_is_told_as_a_line_after_twenty_silent_seconds(home: Path, caps
 
 
 def test_waiting_says_what_it_waits_for() -> None:
-    closed: dict[str, Json] = {"open": False, "reason": "you were here 3 s ago", "objections": ["load 4.1"]}
-    assert state_in_words({"state": "waiting"}, closed) == (
-        "waiting; waiting for a window: you were here 3 s ago (the machine is busy: load 4.1)"
+    closed: dict[str, Json] = {
+        "open": False,
+        "reason": "you were here 3 s ago",
+        "objections": ["load 4.1"],
+    }
+    assert (
+        state_in_words({"state": "waiting"}, closed)
+        == "waiting; waiting for a window: you were here 3 s ago (the machine is busy: load 4.1)"
     )
-    assert state_in_words({"state": "training", "step": 3, "steps": 18}, None).endswith("step 3 of 18")
-    assert "paused: a request runs" in state_in_words({"state": "training", "step": 3, "paused_reason": "a request runs"}, closed)
+    assert state_in_words({"state": "training", "step": 3, "steps": 18}, None).endswith(
+        "step 3 of 18"
+    )
+    assert "paused: a request runs" in state_in_words(
+        {"state": "training", "step": 3, "paused_reason": "a request runs"}, closed
+    )
 
 
-PROVIDER = '[proxy]\napi_key = "mc-own"\n[[providers]]\nname = "mine"\nkind = "openai"\napi_key = "env:OPENAI_API_KEY"\n'
+PROVIDER = (
+    '[proxy]\napi_key = "mc-own"\n[[providers]]\nname = "mine"\nkind = "openai"\napi_key ='
+    ' "env:OPENAI_API_KEY"\n'
+)
 
 
 def test_a_provider_whose_key_is_not_there_is_named_and_the_embedded_model_steps_in(

@@ -31,8 +31,12 @@ from tests.cli.program import metaclaw
 
 
 @contextmanager
-def provider(status: int, *, silent: bool = False) -> Iterator[tuple[str, list[tuple[str, dict[str, str]]]]]:
-    """A provider that answers every GET with one status (or never); yields its address and what it was asked."""
+def provider(
+    status: int, *, silent: bool = False
+) -> Iterator[tuple[str, list[tuple[str, dict[str, str]]]]]:
+    """A provider that answers every GET with one status (or never); yields its address and what it
+    was asked.
+    """
     asked: list[tuple[str, dict[str, str]]] = []
     over = threading.Event()
 
@@ -62,17 +66,28 @@ def provider(status: int, *, silent: bool = False) -> Iterator[tuple[str, list[t
 
 def test_an_openai_provider_is_asked_for_its_models_with_its_key() -> None:
     with provider(200) as (url, asked):
-        answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret("k-1")), 5)
+        answer = reach(
+            ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret("k-1")), 5
+        )
     assert answer.state is FindingState.OK
-    (path, headers) = asked[0]
+    path, headers = asked[0]
     assert (path, headers["authorization"]) == ("/v1/models", "Bearer k-1")
 
 
 def test_an_anthropic_provider_is_asked_in_its_own_way() -> None:
     with provider(200) as (url, asked):
-        assert reach(ProviderConfig(name="a", kind="anthropic", base_url=url, api_key=Secret("k-1")), 5).state is FindingState.OK
-    (path, headers) = asked[0]
-    assert (path, headers["x-api-key"], headers["anthropic-version"]) == ("/v1/models", "k-1", "2023-06-01")
+        assert (
+            reach(
+                ProviderConfig(name="a", kind="anthropic", base_url=url, api_key=Secret("k-1")), 5
+            ).state
+            is FindingState.OK
+        )
+    path, headers = asked[0]
+    assert (path, headers["x-api-key"], headers["anthropic-version"]) == (
+        "/v1/models",
+        "k-1",
+        "2023-06-01",
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,10 +99,17 @@ def test_an_anthropic_provider_is_asked_in_its_own_way() -> None:
         (500, "k", False, "answers 500"),
     ],
 )
-def test_what_a_provider_answers_is_told_in_words(status: int, key: str, good: bool, words: str) -> None:
+def test_what_a_provider_answers_is_told_in_words(
+    status: int, key: str, good: bool, words: str
+) -> None:
     with provider(status) as (url, _):
-        answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret(key)), 5)
-    assert (answer.state, answer.remedy is None) == (FindingState.OK if good else FindingState.WARN, good)
+        answer = reach(
+            ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret(key)), 5
+        )
+    assert (answer.state, answer.remedy is None) == (
+        FindingState.OK if good else FindingState.WARN,
+        good,
+    )
     assert words in answer.what
 
 
@@ -104,7 +126,10 @@ def test_a_provider_that_is_not_there_or_never_answers_fails_in_time() -> None:
 
 def test_a_provider_whose_key_cannot_be_had_is_not_asked() -> None:
     with provider(200) as (url, asked):
-        answer = reach(ProviderConfig(name="a", kind="openai", base_url=url, api_key=Secret("env:NOT_THERE")), 5)
+        answer = reach(
+            ProviderConfig(name="a", kind="openai", base_url=url, api_key=Secret("env:NOT_THERE")),
+            5,
+        )
     assert asked == []
     assert "NOT_THERE" in (answer.remedy or "")
 
@@ -120,7 +145,12 @@ def test_a_provider_that_speaks_no_http_is_no_crash() -> None:
 
         thread = threading.Thread(target=babble)
         thread.start()
-        answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"http://127.0.0.1:{server.getsockname()[1]}"), 5)
+        answer = reach(
+            ProviderConfig(
+                name="a", kind="openai", base_url=f"http://127.0.0.1:{server.getsockname()[1]}"
+            ),
+            5,
+        )
         thread.join()
     assert answer.state is FindingState.FAIL
 
@@ -136,7 +166,10 @@ def test_a_home_that_others_can_read_is_found(home: Path) -> None:
     home.chmod(0o755)
     (home / "config.toml").chmod(0o644)
     found = list(check_home(home))
-    assert [finding.remedy for finding in found[:2]] == [f"chmod 700 {home}", f"chmod 600 {home / 'config.toml'}"]
+    assert [finding.remedy for finding in found[:2]] == [
+        f"chmod 700 {home}",
+        f"chmod 600 {home / 'config.toml'}",
+    ]
 
 
 def test_a_port_that_somebody_else_has_is_found(home: Path) -> None:
@@ -175,7 +208,9 @@ def test_a_wrong_configuration_ends_the_examination(home: Path) -> None:
     (home / "config.toml").write_text("[proxy]\nprot = 1\n")
     (home / "config.toml").chmod(0o600)
     found = [finding for finding in examine(home, 1) if finding.state is FindingState.FAIL]
-    assert [(finding.name, finding.remedy) for finding in found] == [("config", "did you mean port?")]
+    assert [(finding.name, finding.remedy) for finding in found] == [
+        ("config", "did you mean port?")
+    ]
 
 
 def test_the_whole_examination_tells_what_fails(
@@ -185,7 +220,9 @@ def test_the_whole_examination_tells_what_fails(
     (home / "skills" / "broken").mkdir(parents=True)
     (home / "skills" / "broken" / "SKILL.md").write_text("no front matter")
     with provider(200) as (url, _):
-        monkeypatch.setenv("METACLAW__PROVIDERS", f'[{{name = "main", kind = "openai", base_url = "{url}/v1"}}]')
+        monkeypatch.setenv(
+            "METACLAW__PROVIDERS", f'[{{name = "main", kind = "openai", base_url = "{url}/v1"}}]'
+        )
         monkeypatch.setenv("METACLAW__PROXY__PORT", "0")
         assert main(["doctor", "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
@@ -203,7 +240,9 @@ def test_the_whole_examination_tells_what_fails(
             ("provider main", "ok"),
             ("clock", "ok"),
         ]
-    (home / "ledger.db").write_text("this is no database, and long enough to be looked at as one" * 20)
+    (home / "ledger.db").write_text(
+        "this is no database, and long enough to be looked at as one" * 20
+    )
     assert main(["doctor", "--timeout", "1"]) == 1
     out = capsys.readouterr().out
     assert "fail  store" in out
@@ -215,7 +254,8 @@ def test_a_check_that_accepts_a_trivial_answer_is_warned_of(tmp_path: Path) -> N
     for name, check in (("digit", r"pattern: \d"), ("date", r"pattern: ^\d{4}-\d\d-\d\d$")):
         (tmp_path / "skills" / name).mkdir(parents=True)
         (tmp_path / "skills" / name / "SKILL.md").write_text(
-            f"---\nname: {name}\ndescription: When a date is written\ncheck: '{check}'\n---\nWrite it so.\n"
+            f"---\nname: {name}\ndescription: When a date is written\ncheck: '{check}'\n---\nWrite"
+            " it so.\n"
         )
     (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is FindingState.WARN]
     assert warning.what.startswith("the check of digit accepts '7' to any request")

@@ -13,8 +13,12 @@ from tests.cli.recorded import record, store, turn
 from tests.cli.scripted import scripted
 
 
-@pytest.mark.parametrize(("word", "outcome", "teaches"), [("fail", Outcome.FAIL, True), ("pass", Outcome.PASS, False)])
-def test_without_a_proxy_the_word_is_recorded_and_outranks_a_judge(home: Path, word: str, outcome: Outcome, teaches: bool) -> None:
+@pytest.mark.parametrize(
+    ("word", "outcome", "teaches"), [("fail", Outcome.FAIL, True), ("pass", Outcome.PASS, False)]
+)
+def test_without_a_proxy_the_word_is_recorded_and_outranks_a_judge(
+    home: Path, word: str, outcome: Outcome, teaches: bool
+) -> None:
     one = turn(new_session_id())
     record(home, one)
     judged = Verdict(one.id, Outcome.PASS, Source.JUDGE, 0.1)
@@ -36,7 +40,11 @@ def test_what_was_recorded_is_printed_as_json_as_the_proxy_says_it(home: Path) -
     record(home, one)
     facts = metaclaw("feedback", one.id, "fail", "--json").facts
     assert facts["turn"] == one.id
-    assert (facts["verdict"]["outcome"], facts["verdict"]["source"], facts["verdict"]["score"]) == ("fail", "user", -1.0)
+    assert (facts["verdict"]["outcome"], facts["verdict"]["source"], facts["verdict"]["score"]) == (
+        "fail",
+        "user",
+        -1.0,
+    )
 
 
 def test_a_turn_that_does_not_exist_is_said_with_where_to_look(home: Path) -> None:
@@ -61,7 +69,9 @@ def test_a_running_proxy_is_told_what_the_person_said(home: Path) -> None:
 
 
 def test_what_the_proxy_refuses_is_told(home: Path) -> None:
-    with scripted(home, {"POST /api/feedback": (404, {"error": {"message": "there is no turn t_2"}})}):
+    with scripted(
+        home, {"POST /api/feedback": (404, {"error": {"message": "there is no turn t_2"}})}
+    ):
         done = metaclaw("feedback", "t_2", "fail")
     assert (done.code, done.out) == (1, "")
     assert "there is no turn t_2; metaclaw sessions show --last lists turns" in done.err

@@ -26,7 +26,9 @@ with acquire(pathlib.Path(sys.argv[1])) as instance:
 
 
 def hold(home: Path) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
     return process
@@ -36,7 +38,9 @@ def test_nobody_runs_in_a_new_home(home: Path) -> None:
     assert find(home) is None
 
 
-def test_a_rule_that_is_added_before_the_first_start_makes_a_home_for_its_owner_only(home: Path) -> None:
+def test_a_rule_that_is_added_before_the_first_start_makes_a_home_for_its_owner_only(
+    home: Path,
+) -> None:
     assert metaclaw("rules", "add", "Be kind.").code == 0
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
@@ -60,7 +64,12 @@ def test_the_holder_is_found_with_its_address_until_it_lets_go(home: Path) -> No
 
 def test_a_second_one_is_refused_with_the_first_ones_number(home: Path) -> None:
     with hold(home) as process:
-        with pytest.raises(MetaClawError, match=rf"runs already at http://127.0.0.1:1 \(pid {process.pid}\)"), acquire(home):
+        with (
+            pytest.raises(
+                MetaClawError, match=rf"runs already at http://127.0.0.1:1 \(pid {process.pid}\)"
+            ),
+            acquire(home),
+        ):
             pass
         process.communicate(b"")
     assert find(home) is None
@@ -80,7 +89,9 @@ def test_after_kill_9_nobody_runs_and_the_next_may(home: Path) -> None:
 
 def test_a_stale_address_is_not_believed(home: Path) -> None:
     with acquire(home):
-        (home / "run" / "serving.json").write_text(json.dumps({"pid": 1, "url": "http://elsewhere", "started_at": "2026-01-01"}))
+        (home / "run" / "serving.json").write_text(
+            json.dumps({"pid": 1, "url": "http://elsewhere", "started_at": "2026-01-01"})
+        )
         running = find(home)
         assert running is not None
         assert running.url is None
@@ -114,7 +125,9 @@ def test_what_a_dead_proxy_has_written_is_not_believed(home: Path) -> None:
         process.communicate(b"")
 
 
-def test_a_disk_that_cannot_be_written_to_can_be_locked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_be_written_to_can_be_locked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with acquire(home):
         pass
     opened = os.open

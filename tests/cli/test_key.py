@@ -22,18 +22,25 @@ def test_without_a_key_none_is_made_and_the_way_to_one_is_told(home: Path) -> No
     assert not home.exists()
 
 
-def test_a_key_that_lies_elsewhere_is_fetched_from_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_lies_elsewhere_is_fetched_from_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("METACLAW__PROXY__API_KEY", "env:MY_KEY")
     assert "MY_KEY" in metaclaw("key").err
     monkeypatch.setenv("MY_KEY", "from-elsewhere")
     assert metaclaw("key").out == "from-elsewhere\n"
 
 
-@pytest.mark.parametrize("arguments", [("start",), ("start", "--detach"), ("setup", "--yes", "--agents", "none")])
+@pytest.mark.parametrize(
+    "arguments", [("start",), ("start", "--detach"), ("setup", "--yes", "--agents", "none")]
+)
 def test_our_own_key_in_a_providers_variable_is_never_sent_to_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    provider = '[[providers]]\nname = "mine"\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = "env:OPENAI_API_KEY"\n'
+    provider = (
+        '[[providers]]\nname = "mine"\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\napi_key'
+        ' = "env:OPENAI_API_KEY"\n'
+    )
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "mc-own"\n{provider}')
     monkeypatch.setenv("OPENAI_API_KEY", "mc-own")

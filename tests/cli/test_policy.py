@@ -1,4 +1,6 @@
-"""`metaclaw policy`: read from a real store, done by a running proxy or, where none runs, in the store itself."""
+"""`metaclaw policy`: read from a real store, done by a running proxy or, where none runs, in the
+store itself.
+"""
 
 import resource
 from pathlib import Path
@@ -15,24 +17,48 @@ from tests.cli.program import Done, metaclaw, program
 from tests.cli.recorded import record, store, turn
 from tests.cli.scripted import scripted
 
-PASSED = GateReport(True, ("not worse", "the paired test favours it"), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
+PASSED = GateReport(
+    True,
+    ("not worse", "the paired test favours it"),
+    Comparison(40, 12, 3, 0.2, 25.0),
+    0.9,
+    0.95,
+    0.01,
+    "judge",
+)
 
 
 @pytest.fixture
 def three(home: Path) -> Path:
-    """A home with three versions: the first retired, the second serving, the third not yet proven."""
+    """A home with three versions: the first retired, the second serving, the third not yet
+    proven.
+    """
     taught = turn(new_session_id())
     record(home, taught)
     with store(home) as database:
         for _ in range(2):
             SqlGenerations(database).publish([], "as the turn says")
         policies, batch = SqlPolicies(database), SqlBatches(database).open_batch(0, [taught.id])
-        policies.publish(Weights("embedded", "policies/1"), parent=0, base="smol", batch=batch, steps=4, note="first")
+        policies.publish(
+            Weights("embedded", "policies/1"),
+            parent=0,
+            base="smol",
+            batch=batch,
+            steps=4,
+            note="first",
+        )
         policies.promote(1)
-        policies.publish(Weights("embedded", "policies/2"), parent=1, base="smol", absorbed=[SkillName("a")])
+        policies.publish(
+            Weights("embedded", "policies/2"), parent=1, base="smol", absorbed=[SkillName("a")]
+        )
         policies.canary(2, PASSED)
         policies.promote(2)
-        policies.publish(Weights("embedded", "policies/3"), parent=2, base="smol", note="esc \x1b[31m " + "long " * 40)
+        policies.publish(
+            Weights("embedded", "policies/3"),
+            parent=2,
+            base="smol",
+            note="esc \x1b[31m " + "long " * 40,
+        )
     return home
 
 
@@ -42,9 +68,17 @@ def serving(home: Path) -> Serving:
 
 
 def test_nothing_trained_is_said_and_makes_no_database(home: Path) -> None:
-    assert metaclaw("policy", "list").out == "Nothing was trained yet; the untrained model serves.\n"
-    assert metaclaw("policy", "list", "--json").facts == {"policy_version": 0, "canary": None, "versions": []}
-    assert metaclaw("policy", "show") == Done(0, "Nothing was trained yet; the untrained model serves.\n", "")
+    assert (
+        metaclaw("policy", "list").out == "Nothing was trained yet; the untrained model serves.\n"
+    )
+    assert metaclaw("policy", "list", "--json").facts == {
+        "policy_version": 0,
+        "canary": None,
+        "versions": [],
+    }
+    assert metaclaw("policy", "show") == Done(
+        0, "Nothing was trained yet; the untrained model serves.\n", ""
+    )
     for shown in (("show", "--json"), ("show", "0", "--json")):
         assert metaclaw("policy", *shown).facts == {"version": 0, "state": "serving", "turns": []}
     for command in (("show", "1"), ("promote", "1"), ("rollback",)):
@@ -58,7 +92,11 @@ def test_nothing_trained_is_said_and_makes_no_database(home: Path) -> None:
 def test_versions_are_listed_newest_first() -> None:
     lines = metaclaw("policy", "list").out.splitlines()
     assert lines[0].split() == ["VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY"]
-    assert [line.split()[:3] for line in lines[1:]] == [["3", "candidate", "2"], ["2", "serving", "1"], ["1", "retired", "0"]]
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["3", "candidate", "2"],
+        ["2", "serving", "1"],
+        ["1", "retired", "0"],
+    ]
     assert "\x1b" not in lines[1]
     assert "not worse; the paired test favours it" in lines[2]
     facts = metaclaw("policy", "list", "--limit", "2", "--json").facts
@@ -87,18 +125,32 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
     assert "changed by    4 steps" in first
     assert "gate          not finished yet" in metaclaw("policy", "show", "3").out
     facts = metaclaw("policy", "show", "1", "--json").facts
-    assert (facts["state"], facts["parent"], facts["batch"], len(facts["turns"]), facts["report"]) == ("retired", 0, 1, 1, None)
+    assert (
+        facts["state"],
+        facts["parent"],
+        facts["batch"],
+        len(facts["turns"]),
+        facts["report"],
+    ) == ("retired", 0, 1, 1, None)
     assert "there is no version 9; metaclaw policy list" in metaclaw("policy", "show", "9").err
-    assert metaclaw("policy", "show", "0") == Done(0, "version 0, retired: the untrained model\n", "")
+    assert metaclaw("policy", "show", "0") == Done(
+        0, "version 0, retired: the untrained model\n", ""
+    )
     assert metaclaw("policy", "show", "two").code == 2
 
 
 def test_without_a_proxy_one_goes_back_and_forth_in_the_store(three: Path) -> None:
     assert metaclaw("policy", "rollback").out == "Version 1 serves.\n"
     assert serving(three).version == 1
-    assert metaclaw("policy", "rollback", "0", "--json").facts == {"policy_version": 0, "rolled_back": [1]}
+    assert metaclaw("policy", "rollback", "0", "--json").facts == {
+        "policy_version": 0,
+        "rolled_back": [1],
+    }
     nothing = metaclaw("policy", "rollback")
-    assert (nothing.code, nothing.err) == (1, "metaclaw: the untrained model serves; there is nothing to roll back\n")
+    assert (nothing.code, nothing.err) == (
+        1,
+        "metaclaw: the untrained model serves; there is nothing to roll back\n",
+    )
     assert metaclaw("policy", "promote", "3").out == "Version 3 serves.\n"
     assert "version 3 serves already" in metaclaw("policy", "promote", "3").err
     assert metaclaw("policy", "rollback", "0").out == "The untrained model serves.\n"
@@ -117,12 +169,17 @@ def test_training_needs_a_running_proxy_and_says_so() -> None:
     assert "metaclaw start --detach" in done.err
 
 
-def test_training_waits_for_verdicts_only_while_their_number_falls(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_waits_for_verdicts_only_while_their_number_falls(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(policy, "_LOOK_S", 0.01)
     monkeypatch.setattr(policy, "_JUDGING_S", 0.1)
     answers: dict[str, tuple[int, dict[str, Any]]] = {
         "GET /api/status": (200, {"learning": {"pending": {"sessions": 2, "turns": 0}}}),
-        "POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}}),
+        "POST /api/policy/train": (
+            200,
+            {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
+        ),
     }
     with scripted(home, answers) as asked:
         assert "Training begins with 12 turns" in metaclaw("policy", "train").out
@@ -132,31 +189,57 @@ def test_training_waits_for_verdicts_only_while_their_number_falls(home: Path, m
 
 
 class _Course(dict[str, tuple[int, dict[str, Any]]]):
-    """Answers of a proxy that makes and tests a version: each question about the policy finds the run further on."""
+    """Answers of a proxy that makes and tests a version: each question about the policy finds the
+    run further on.
+    """
 
     def __init__(self) -> None:
-        super().__init__({"POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}})})
-        states = ["preparing a run", "training", "testing the new version", "checking which skills the new weights have absorbed"]
+        super().__init__(
+            {
+                "POST /api/policy/train": (
+                    200,
+                    {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
+                )
+            }
+        )
+        states = [
+            "preparing a run",
+            "training",
+            "testing the new version",
+            "checking which skills the new weights have absorbed",
+        ]
         self._left = [
-            (state, None if number < 2 else "candidate" if number == 2 else "serving") for number, state in enumerate(states)
+            (state, None if number < 2 else "candidate" if number == 2 else "serving")
+            for number, state in enumerate(states)
         ]
 
     def get(self, line: str, default: Any = None) -> Any:
         if line != "GET /api/policy":
             return super().get(line, default)
         state, version = self._left.pop(0) if len(self._left) > 1 else self._left[0]
-        return 200, {"training": {"state": state}, "versions": [] if version is None else [{"version": 1, "state": version}]}
+        return 200, {
+            "training": {"state": state},
+            "versions": [] if version is None else [{"version": 1, "state": version}],
+        }
 
 
-def test_waiting_for_training_outlasts_its_preparation_and_its_test(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_training_outlasts_its_preparation_and_its_test(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(policy, "_LOOK_S", 0.01)
     with scripted(home, _Course()):
-        assert "Version 1 is serving; metaclaw policy show 1" in metaclaw("policy", "train", "--wait").out
+        assert (
+            "Version 1 is serving; metaclaw policy show 1"
+            in metaclaw("policy", "train", "--wait").out
+        )
 
 
 def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:
     answers: dict[str, tuple[int, dict[str, Any]]] = {
-        "POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}}),
+        "POST /api/policy/train": (
+            200,
+            {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
+        ),
         "POST /api/policy/promote": (200, {"promoted": 3, "policy_version": 3, "canary": None}),
         "POST /api/policy/rollback": (200, {"policy_version": 0, "rolled_back": [3]}),
     }
@@ -179,45 +262,83 @@ def test_what_the_proxy_refuses_is_told_in_its_words(home: Path) -> None:
     rejections = {"no verdict": 4, "side turn": 2}
     answers: dict[str, tuple[int, dict[str, Any]]] = {
         "POST /api/policy/promote": refused,
-        "POST /api/policy/train": (200, {"started": False, "turns": 0, "batch_turns": 32, "rejections": rejections}),
+        "POST /api/policy/train": (
+            200,
+            {"started": False, "turns": 0, "batch_turns": 32, "rejections": rejections},
+        ),
     }
     with scripted(home, answers):
         assert metaclaw("policy", "promote", "3").err == "metaclaw: version 3 serves already\n"
         train, as_json = metaclaw("policy", "train"), metaclaw("policy", "train", "--json")
-    assert (train.code, train.out.splitlines()[0][:65]) == (1, "No turn may train now. Set aside: 4 no verdict, 2 side turn. The ")
+    assert (train.code, train.out.splitlines()[0][:65]) == (
+        1,
+        "No turn may train now. Set aside: 4 no verdict, 2 side turn. The ",
+    )
     assert "when the session ends: metaclaw sessions end --all" in train.out
     assert (as_json.code, as_json.facts["rejections"]) == (1, rejections)
 
 
 STATUS: dict[str, Any] = {
     "policy_version": 3,
-    "training": {"state": "training", "step": 2, "steps": 4, "version": 3, "canary": 4, "paused_reason": "you are back"},
+    "training": {
+        "state": "training",
+        "step": 2,
+        "steps": 4,
+        "version": 3,
+        "canary": 4,
+        "paused_reason": "you are back",
+    },
     "counts": {"rejections": {"no verdict": 4}},
 }
 
 
 def test_status_tells_of_weights_in_words(home: Path) -> None:
-    rejected = {"version": 5, "state": "rejected", "report": {"reasons": ["not shown better", "better in 3 of 80"]}}
-    with scripted(home, {"GET /api/status": (200, STATUS), "GET /api/policy?limit=1": (200, {"versions": [rejected]})}):
+    rejected = {
+        "version": 5,
+        "state": "rejected",
+        "report": {"reasons": ["not shown better", "better in 3 of 80"]},
+    }
+    with scripted(
+        home,
+        {
+            "GET /api/status": (200, STATUS),
+            "GET /api/policy?limit=1": (200, {"versions": [rejected]}),
+        },
+    ):
         out = metaclaw("status", "--all").out
     assert (
-        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown better (metaclaw policy show 5)"
-        in out
+        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown"
+        " better (metaclaw policy show 5)" in out
     )
     assert "training, step 2 of at most 4; paused: you are back" in out
     assert "4 no verdict" in out
     tested = {"version": 6, "state": "candidate", "report": None}
-    with scripted(home, {"GET /api/status": (200, STATUS), "GET /api/policy?limit=1": (200, {"versions": [tested]})}):
-        assert "version 3, version 4 on trial; version 6 is being tested" in metaclaw("status", "--all").out
-    with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):
+    with scripted(
+        home,
+        {
+            "GET /api/status": (200, STATUS),
+            "GET /api/policy?limit=1": (200, {"versions": [tested]}),
+        },
+    ):
+        assert (
+            "version 3, version 4 on trial; version 6 is being tested"
+            in metaclaw("status", "--all").out
+        )
+    with scripted(
+        home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}
+    ):
         off = metaclaw("status", "--all").out
     assert "off; no weights are trained" in off
     assert "set aside" not in off
 
 
 def test_going_back_costs_less_than_a_second(home: Path) -> None:
-    """The command's own processor time, which a busy machine does not change; the proxy's part is measured where it is real."""
-    with scripted(home, {"POST /api/policy/rollback": (200, {"policy_version": 1, "rolled_back": [2]})}):
+    """The command's own processor time, which a busy machine does not change; the proxy's part is
+    measured where it is real.
+    """
+    with scripted(
+        home, {"POST /api/policy/rollback": (200, {"policy_version": 1, "rolled_back": [2]})}
+    ):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = program("policy", "rollback", "--json")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -21,7 +21,9 @@ from tests.cli.program import metaclaw
         ("[policy]\nmode = 'rl'\n", "auto", "auto"),
     ],
 )
-def test_a_mode_is_a_preset_over_the_file(home: Path, file: str, mode: str | None, in_force: str) -> None:
+def test_a_mode_is_a_preset_over_the_file(
+    home: Path, file: str, mode: str | None, in_force: str
+) -> None:
     home.mkdir()
     (home / "config.toml").write_text(file)
     config = prepared(home, settings_of_mode(home, mode, []))

@@ -1,4 +1,6 @@
-"""The whole program, started and stopped for real, with a scripted provider behind it. Commands that only ask run in process."""
+"""The whole program, started and stopped for real, with a scripted provider behind it. Commands
+that only ask run in process.
+"""
 
 import http.client
 import json
@@ -26,7 +28,9 @@ ANSWER = {
     "object": "chat.completion",
     "created": 1,
     "model": "m-1",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
+    ],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
 }
 
@@ -77,8 +81,16 @@ def provider() -> Iterator[Scripted]:
 
 @pytest.fixture
 def settings(home: Path, provider: Scripted) -> Iterator[Path]:
-    """A home that is configured for the scripted provider; whatever still runs in it at the end is killed."""
-    done = metaclaw("config", "set", "providers.main.kind=openai", f"providers.main.base_url={provider.url}", "proxy.port=0")
+    """A home that is configured for the scripted provider; whatever still runs in it at the end is
+    killed.
+    """
+    done = metaclaw(
+        "config",
+        "set",
+        "providers.main.kind=openai",
+        f"providers.main.base_url={provider.url}",
+        "proxy.port=0",
+    )
     assert done.code == 0, done.err
     yield home
     running = find(home)
@@ -95,7 +107,10 @@ def chat(url: str, key: str, said: dict[str, object] = HELLO) -> tuple[int, byte
     try:
         body = json.dumps(said)
         connection.request(
-            "POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            "POST",
+            "/v1/chat/completions",
+            body,
+            {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
         )
         reply = connection.getresponse()
         return reply.status, reply.read()
@@ -115,12 +130,19 @@ def is_stopping(url: str) -> bool:
 
 @contextmanager
 def foreground(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str, str]]:
-    """`metaclaw start` in the foreground, once it has said where it listens: the process, the URL and the key."""
+    """`metaclaw start` in the foreground, once it has said where it listens: the process, the URL
+    and the key.
+    """
     command = [sys.executable, "-m", "metaclaw.cli", "start", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
-            words = dict(line.split(None, 1) for line in (process.stdout.readline().strip() for _ in range(3)))
+            words = dict(
+                line.split(None, 1)
+                for line in (process.stdout.readline().strip() for _ in range(3))
+            )
             yield process, words["URL"], metaclaw("key").out.strip()
         finally:
             process.kill()
@@ -137,8 +159,17 @@ def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
     assert (started.facts["rules"], started.facts["facts"], started.facts["skills"]) == (2, 1, 0)
 
     status = program("status", "--json").facts
-    assert (status["counts"]["rules"], status["counts"]["facts"], sum(status["counts"]["skills"].values())) == (2, 1, 0)
-    assert (status["running"], status["url"], status["degraded"], status["mode"]) == (True, url, False, "skills_only")
+    assert (
+        status["counts"]["rules"],
+        status["counts"]["facts"],
+        sum(status["counts"]["skills"].values()),
+    ) == (2, 1, 0)
+    assert (status["running"], status["url"], status["degraded"], status["mode"]) == (
+        True,
+        url,
+        False,
+        "skills_only",
+    )
     assert [one["name"] for one in status["providers"]] == ["main"]
     assert metaclaw("status").out.startswith("MetaClaw ")
 
@@ -164,7 +195,9 @@ def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
     assert key not in log.read_text()
 
 
-def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had_again(settings: Path) -> None:
+def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had_again(
+    settings: Path,
+) -> None:
     assert metaclaw("config", "set", 'providers.main.models=["m-1"]').code == 0
     started = program("start", "--detach")
     (line,) = (line for line in started.out.splitlines() if "curl " in line)
@@ -190,7 +223,9 @@ def test_where_no_model_is_known_the_printed_command_says_so(settings: Path) -> 
 
 @pytest.mark.slow
 def test_overrides_reach_a_detached_proxy_but_not_its_arguments(settings: Path) -> None:
-    started = program("start", "--detach", "--json", "--set", "proxy.api_key=hunter2", "--set", "log.level=debug")
+    started = program(
+        "start", "--detach", "--json", "--set", "proxy.api_key=hunter2", "--set", "log.level=debug"
+    )
     assert started.code == 0, started.err
     assert chat(started.facts["url"], "hunter2")[0] == 200
     running = find(settings)
@@ -203,7 +238,9 @@ def test_overrides_reach_a_detached_proxy_but_not_its_arguments(settings: Path) 
     assert program("stop").code == 0
 
 
-def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(settings: Path, provider: Scripted) -> None:
+def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(
+    settings: Path, provider: Scripted
+) -> None:
     provider.go.clear()
     with foreground() as (process, url, key):
         answers: list[tuple[int, bytes]] = []
@@ -220,7 +257,9 @@ def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(settings: Path, p
     assert session["turn_count"] == 1
 
 
-def test_restart_starts_a_proxy_and_later_finishes_its_answers_and_keeps_its_address(settings: Path, provider: Scripted) -> None:
+def test_restart_starts_a_proxy_and_later_finishes_its_answers_and_keeps_its_address(
+    settings: Path, provider: Scripted
+) -> None:
     started = program("restart", "--json").facts
     url, key, running = started["url"], metaclaw("key").out.strip(), find(settings)
     assert running is not None
@@ -252,7 +291,9 @@ def test_restart_starts_a_proxy_and_later_finishes_its_answers_and_keeps_its_add
     assert chat(url, key)[0] == 200
 
 
-def test_a_proxy_of_a_terminal_is_restarted_in_the_background_with_its_options(settings: Path) -> None:
+def test_a_proxy_of_a_terminal_is_restarted_in_the_background_with_its_options(
+    settings: Path,
+) -> None:
     with foreground("--set", "proxy.api_key=hunter2") as (process, url, _):
         done = program("restart")
         assert (done.code, process.wait(60)) == (0, 0), done.err
@@ -281,7 +322,10 @@ def test_after_kill_9_the_next_start_works_and_nothing_is_lost(settings: Path) -
 def test_a_port_that_is_taken_ends_the_start_with_the_reason(settings: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        done: list[Done] = [program("start", "--port", port), program("start", "--detach", "--port", port)]
+        done: list[Done] = [
+            program("start", "--port", port),
+            program("start", "--detach", "--port", port),
+        ]
     assert [one.code for one in done] == [2, 1]
     for one in done:
         assert f"127.0.0.1:{port}" in one.err

@@ -1,4 +1,6 @@
-"""Commands of other distributions: found by entry points; a missing or broken one is explained and breaks nothing else."""
+"""Commands of other distributions: found by entry points; a missing or broken one is explained and
+breaks nothing else.
+"""
 
 import os
 import subprocess
@@ -7,7 +9,10 @@ from pathlib import Path
 
 from tests.cli.program import Done, program
 
-MAIN = "import sys; sys.path[:] = {paths!r}; from metaclaw.cli import main; sys.exit(main(sys.argv[1:]))"
+MAIN = (
+    "import sys; sys.path[:] = {paths!r}; from metaclaw.cli import main;"
+    " sys.exit(main(sys.argv[1:]))"
+)
 
 
 def installed(folder: Path, name: str, value: str, source: str | None = None) -> dict[str, str]:
@@ -40,7 +45,10 @@ def without_bench(folder: Path, *arguments: str) -> Done:
 
 
 def test_a_distribution_adds_a_command(tmp_path: Path) -> None:
-    source = "import click\n@click.command(help='Says hello.')\ndef hello():\n    click.echo('hello from outside')\n"
+    source = (
+        "import click\n@click.command(help='Says hello.')\ndef hello():\n    click.echo('hello from"
+        " outside')\n"
+    )
     env = installed(tmp_path, "hello", "hello_plugin:hello", source)
     assert "Says hello." in program("--help", env=env).out
     assert program("hello", env=env).out == "hello from outside\n"

@@ -21,10 +21,22 @@ STATUS: dict[str, object] = {
     "policy_version": 0,
     "counts": {"turns": 1, "sessions": 2, "active_sessions": 1, "skills": {"live": 3}},
     "loops": {"sweep": "running", "retention": "deletes nothing"},
-    "store": {"kind": "sqlite", "health": "degraded", "reason": "disk is full", "waiting_turns": 5, "lost_turns": 1},
-    "providers": [{"name": "main", "kind": "openai", "wires": ["chat"], "models": ["m-1"], "state": "ready"}],
+    "store": {
+        "kind": "sqlite",
+        "health": "degraded",
+        "reason": "disk is full",
+        "waiting_turns": 5,
+        "lost_turns": 1,
+    },
+    "providers": [
+        {"name": "main", "kind": "openai", "wires": ["chat"], "models": ["m-1"], "state": "ready"}
+    ],
     "engine": {"state": "loading"},
-    "skills": {"generation": 4, "count": 3, "skipped": [{"path": "x/SKILL.md", "reason": "no name \x1b[31m"}]},
+    "skills": {
+        "generation": 4,
+        "count": 3,
+        "skipped": [{"path": "x/SKILL.md", "reason": "no name \x1b[31m"}],
+    },
     "degraded": True,
 }
 
@@ -37,7 +49,9 @@ def scripted(home: Path, *, key: str | None = None) -> Iterator[list[str]]:
 
     class Script(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200, STATUS) if self.path == "/api/status" else self._answer(404, {"error": {"message": "nothing here"}})
+            self._answer(200, STATUS) if self.path == "/api/status" else self._answer(
+                404, {"error": {"message": "nothing here"}}
+            )
 
         def do_POST(self) -> None:
             if self.path == "/api/sessions/s_1/end":
@@ -95,7 +109,9 @@ def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixtu
         assert words in out
 
 
-def test_status_as_json_has_what_the_proxy_says(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_as_json_has_what_the_proxy_says(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with scripted(home):
         assert main(["status", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -103,7 +119,9 @@ def test_status_as_json_has_what_the_proxy_says(home: Path, capsys: pytest.Captu
     assert {name: facts[name] for name in STATUS} == STATUS
 
 
-def test_ending_a_session_is_asked_of_the_proxy(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ending_a_session_is_asked_of_the_proxy(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with scripted(home) as seen:
         assert main(["sessions", "end", "s_1"]) == 0
         assert main(["sessions", "end", "../x"]) == 1
@@ -114,7 +132,9 @@ def test_ending_a_session_is_asked_of_the_proxy(home: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("command", [["status"], ["windows"], ["sessions", "end", "s_1"]])
-def test_without_a_proxy_a_command_says_so_and_how_to_start_one(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_proxy_a_command_says_so_and_how_to_start_one(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(command) == 1
     err = capsys.readouterr().err
     assert "no proxy runs for" in err
@@ -131,13 +151,17 @@ def test_status_as_json_without_a_proxy_is_json_too(capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["running"] is False
 
 
-def test_a_proxy_with_another_key_is_explained(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_proxy_with_another_key_is_explained(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with scripted(home, key="another"):
         assert main(["status"]) == 1
     assert "another key than config.toml" in capsys.readouterr().err
 
 
-def test_a_proxy_that_does_not_answer_is_explained(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_proxy_that_does_not_answer_is_explained(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with acquire(home) as instance:
         assert main(["status"]) == 1
         assert "does not listen yet" in capsys.readouterr().err

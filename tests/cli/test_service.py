@@ -20,7 +20,9 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     asked, folder = tmp_path / "asked", tmp_path / "bin"
     folder.mkdir()
     program = folder / "systemctl"
-    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}\ncase "$*" in *is-active*) exit 3;; esac\n')
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\ncase "$*" in *is-active*) exit 3;; esac\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -38,37 +40,66 @@ def test_a_unit_is_written_started_and_removed(home: Path, tmp_path: Path, syste
     assert "Restart=on-failure" in lines
     assert "WantedBy=default.target" in lines
     assert (home / "config.toml").exists()
-    assert systemctl.read_text().splitlines() == ["--user daemon-reload", "--user enable --now metaclaw.service"]
+    assert systemctl.read_text().splitlines() == [
+        "--user daemon-reload",
+        "--user enable --now metaclaw.service",
+    ]
     removed = metaclaw("service", "remove", "--yes", "--json")
     assert removed.facts == {"removed": str(unit)}
     assert not unit.exists()
-    assert systemctl.read_text().splitlines()[2:] == ["--user disable --now metaclaw.service", "--user daemon-reload"]
+    assert systemctl.read_text().splitlines()[2:] == [
+        "--user disable --now metaclaw.service",
+        "--user daemon-reload",
+    ]
     assert "there is no service metaclaw" in metaclaw("service", "remove", "--yes").err
 
 
 def test_restart_has_systemd_start_the_service_of_this_home(home: Path, systemctl: Path) -> None:
     program = Path(os.environ["PATH"].split(":")[0]) / "systemctl"
-    start = f"{sys.executable} -m metaclaw.cli --home {home} start --set providers.main.kind=openai --port 0"
-    program.write_text(f'{program.read_text()}case "$*" in *restart*) {start} >/dev/null 2>&1 & esac\n')
+    start = (
+        f"{sys.executable} -m metaclaw.cli --home {home} start --set providers.main.kind=openai"
+        " --port 0"
+    )
+    program.write_text(
+        f'{program.read_text()}case "$*" in *restart*) {start} >/dev/null 2>&1 & esac\n'
+    )
     other = home.with_name("other")
-    assert metaclaw("--home", str(other), "service", "install", "--name", "another", "--no-start", "--yes").code == 0
+    assert (
+        metaclaw(
+            "--home", str(other), "service", "install", "--name", "another", "--no-start", "--yes"
+        ).code
+        == 0
+    )
     assert metaclaw("service", "install", "--name", "mine", "--no-start", "--yes").code == 0
     done = metaclaw("restart", "--json")
     try:
-        assert (done.code, done.facts["unit"], done.facts["restarted"]) == (0, "mine.service", False)
+        assert (done.code, done.facts["unit"], done.facts["restarted"]) == (
+            0,
+            "mine.service",
+            False,
+        )
         assert systemctl.read_text().splitlines() == ["--user restart mine.service"]
     finally:
         assert metaclaw("stop").code == 0
 
 
-def test_keys_from_the_environment_are_named_or_copied(home: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_from_the_environment_are_named_or_copied(
+    home: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text("[[providers]]\nname = 'openai'\nkind = 'openai'\napi_key = 'env:SOME_KEY'\n")
+    (home / "config.toml").write_text(
+        "[[providers]]\nname = 'openai'\nkind = 'openai'\napi_key = 'env:SOME_KEY'\n"
+    )
     monkeypatch.setenv("SOME_KEY", "sk-secret")
     told = metaclaw("service", "install", "--yes", "--no-start")
     assert "SOME_KEY is not known to the service" in told.err
     assert "sk-secret" not in told.out + told.err
-    assert metaclaw("service", "install", "--yes", "--no-start", "--copy-keys", "--json").facts["missing_keys"] == []
+    assert (
+        metaclaw("service", "install", "--yes", "--no-start", "--copy-keys", "--json").facts[
+            "missing_keys"
+        ]
+        == []
+    )
     keys = home / "service.env"
     assert keys.read_text() == "SOME_KEY=sk-secret\n"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
@@ -81,7 +112,9 @@ def test_a_proxy_that_runs_already_is_not_started_twice(home: Path, systemctl: P
     assert "metaclaw stop" in refused.err
 
 
-def test_without_systemd_it_says_what_to_do_instead(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_it_says_what_to_do_instead(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     refused = metaclaw("service", "install", "--yes")
     assert refused.code == 2

@@ -14,13 +14,22 @@ from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Exchange, Turn
 from metaclaw.instance import acquire
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
+from metaclaw.store import (
+    Backup,
+    LedgerReader,
+    SqlBackups,
+    SqlCandidates,
+    SqlForgetting,
+    SqlGenerations,
+)
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, store, turn
 from tests.cli.scripted import scripted
 
 
-def test_nothing_recorded_is_said_and_makes_no_database(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_recorded_is_said_and_makes_no_database(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["sessions", "list"]) == 0
     assert capsys.readouterr().out == "No sessions are recorded yet.\n"
     assert main(["sessions", "list", "--json"]) == 0
@@ -31,7 +40,9 @@ def test_nothing_recorded_is_said_and_makes_no_database(home: Path, capsys: pyte
     assert not home.exists()
 
 
-def test_recorded_sessions_are_listed_and_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_sessions_are_listed_and_shown(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, other = new_session_id(), new_session_id()
     turns = [turn(one), turn(one), turn(other, model="evil\x1b[31m")]
     record(home, *turns)
@@ -42,7 +53,16 @@ def test_recorded_sessions_are_listed_and_shown(home: Path, capsys: pytest.Captu
     assert capsys.readouterr().out.splitlines()[2].startswith("… and 1 older")
     assert main(["sessions", "show", one]) == 0
     out = capsys.readouterr().out
-    for words in (one, "some-agent", turns[0].id[:10], "m-1", "backup-first", "11 → 7", "0.25 s", "not judged yet"):
+    for words in (
+        one,
+        "some-agent",
+        turns[0].id[:10],
+        "m-1",
+        "backup-first",
+        "11 → 7",
+        "0.25 s",
+        "not judged yet",
+    ):
         assert words in out
     assert main(["sessions", "show", other]) == 0
     assert "\x1b" not in capsys.readouterr().out
@@ -53,7 +73,9 @@ def test_recorded_sessions_are_listed_and_shown(home: Path, capsys: pytest.Captu
     assert shown["turns"][0]["answer"] == {"id": "x"}
 
 
-def test_a_store_that_cannot_be_read_is_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_that_cannot_be_read_is_one_sentence(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home.mkdir()
     (home / "ledger.db").write_text("no database " * 100)
     assert main(["sessions", "list"]) == 1
@@ -74,7 +96,10 @@ def test_a_forgotten_session_is_gone_with_what_it_taught_and_nothing_else(home: 
     )
     done = metaclaw("sessions", "forget", one, "--yes")
     assert (done.code, done.err) == (0, "")
-    assert re.fullmatch(rf"Forgot {one}: 2 turns, in [0-9.]+ s.\nDeleted the skills it had taught: learned.\n", done.out)
+    assert re.fullmatch(
+        rf"Forgot {one}: 2 turns, in [0-9.]+ s.\nDeleted the skills it had taught: learned.\n",
+        done.out,
+    )
     with store(home) as database:
         assert LedgerReader(database).session(one) is None
         assert LedgerReader(database).turn(taught.id) is None
@@ -98,12 +123,20 @@ def test_forgetting_says_what_went_as_json_too(home: Path) -> None:
     record(home, turn(session))
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert done.facts["seconds"] >= 0
-    assert {**done.facts, "seconds": 0} == {"session": session, "forgotten": True, "turns": 1, **NOTHING_LEARNED, "seconds": 0}
+    assert {**done.facts, "seconds": 0} == {
+        "session": session,
+        "forgotten": True,
+        "turns": 1,
+        **NOTHING_LEARNED,
+        "seconds": 0,
+    }
     again = metaclaw("sessions", "forget", session, "--yes")
     assert (again.code, f"there is no session {session}" in again.err) == (1, True)
 
 
-def test_forgetting_names_the_backups_that_still_hold_the_session(home: Path, tmp_path: Path) -> None:
+def test_forgetting_names_the_backups_that_still_hold_the_session(
+    home: Path, tmp_path: Path
+) -> None:
     session = new_session_id()
     made = turn(session)
     record(home, made)
@@ -114,7 +147,9 @@ def test_forgetting_names_the_backups_that_still_hold_the_session(home: Path, tm
             SqlBackups(database).add(Backup(tmp_path / name, at))
         (tmp_path / "earlier.db").touch()
         SqlBackups(database).add(Backup(tmp_path / "earlier.db", since - timedelta(days=1)))
-    assert metaclaw("sessions", "forget", session, "--yes", "--json").facts["backups"] == [str(tmp_path / "kept.db")]
+    assert metaclaw("sessions", "forget", session, "--yes", "--json").facts["backups"] == [
+        str(tmp_path / "kept.db")
+    ]
 
 
 def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path) -> None:
@@ -124,7 +159,10 @@ def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path)
     keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
     with store(home) as database:  # as if the power had failed right after the turns were gone
         SqlForgetting(database).forget_session(session)
-        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).sync().skills] == ["learned"]
+        assert [
+            one.name
+            for one in SkillLibrary(home / "skills", SqlGenerations(database)).sync().skills
+        ] == ["learned"]
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
     assert not (home / "skills" / "learned").exists()
@@ -152,7 +190,15 @@ def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
         "batches": [4, 9],
         "versions": [2, 3],
     }
-    gone = {"session": "s_1", "forgotten": True, "turns": 3, **learned, "backups": ["/b.db"], "purged": False, "seconds": 1.5}
+    gone = {
+        "session": "s_1",
+        "forgotten": True,
+        "turns": 3,
+        **learned,
+        "backups": ["/b.db"],
+        "purged": False,
+        "seconds": 1.5,
+    }
     with scripted(home, {"POST /api/sessions/s_1/forget": (200, gone)}) as asked:
         said = metaclaw("sessions", "forget", "s_1", "--yes")
         facts = metaclaw("sessions", "forget", "s_1", "--yes", "--json").facts
@@ -160,17 +206,30 @@ def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
     assert said.out.splitlines() == [
         "Forgot s_1: 3 turns, in 1.5 s.",
         "Deleted the skills it had taught: x\\x1b[31m.",
-        "Kept, because you have edited them since: y. Delete them if they contain what is to be forgotten.",
-        "Prompts of other sessions contained such skills: s_7. They were removed from the records, but answers may repeat them."
-        " If so, forget those sessions as well.",
+        (
+            "Kept, because you have edited them since: y. Delete them if they contain what is to be"
+            " forgotten."
+        ),
+        (
+            "Prompts of other sessions contained such skills: s_7. They were removed from the"
+            " records, but answers may repeat them. If so, forget those sessions as well."
+        ),
         "Deleted the weights that were trained on it: version 2, 3. See metaclaw policy list.",
-        "These backups still contain it: /b.db. Delete them, or make new ones with metaclaw store backup.",
-        "The database is in use and was not compacted, so its file may still contain fragments of the text. Stop the proxy and run"
-        " this command again.",
+        (
+            "These backups still contain it: /b.db. Delete them, or make new ones with metaclaw"
+            " store backup."
+        ),
+        (
+            "The database is in use and was not compacted, so its file may still contain fragments"
+            " of the text. Stop the proxy and run this command again."
+        ),
     ]
     assert facts == gone
     assert (unknown.code, "metaclaw sessions list" in unknown.err) == (1, True)
-    assert [one.line for one in asked] == [*["POST /api/sessions/s_1/forget"] * 2, "POST /api/sessions/s_2/forget"]
+    assert [one.line for one in asked] == [
+        *["POST /api/sessions/s_1/forget"] * 2,
+        "POST /api/sessions/s_2/forget",
+    ]
 
 
 def test_a_proxy_that_is_starting_is_not_worked_around(home: Path) -> None:
@@ -186,17 +245,32 @@ def test_a_proxy_that_is_starting_is_not_worked_around(home: Path) -> None:
 def said(session: SessionId, question: str, answer: str) -> Turn:
     """A turn with words."""
     request = {"model": "m-1", "messages": [{"role": "user", "content": question}]}
-    choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": answer},
+        "finish_reason": "stop",
+    }
     exchange = Exchange(
         request=json.dumps(request).encode(),
-        said=json.dumps({"id": "x", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}).encode(),
+        said=json.dumps(
+            {
+                "id": "x",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m-1",
+                "choices": [choice],
+            }
+        ).encode(),
     )
     return replace(turn(session), exchange=exchange)
 
 
 def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     one, other = new_session_id(), new_session_id()
-    first, second = said(one, "Where do owls sleep?", "In trees."), said(one, "And bats?", "In caves.")
+    first, second = (
+        said(one, "Where do owls sleep?", "In trees."),
+        said(one, "And bats?", "In caves."),
+    )
     record(home, first, second, said(other, "What is 2 + 2?", "4"))
     assert metaclaw("feedback", second.id, "fail", "they", "hang").code == 0
     listed = metaclaw("sessions", "list").out
@@ -204,7 +278,12 @@ def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     assert "1 bad" in listed
     shown = metaclaw("sessions", "show", one).out
     assert shown.startswith("Where do owls sleep?\n")
-    for words in ("you      And bats?", "answer   In caves.", "verdict  bad, you said so: they hang", "verdict  not judged yet"):
+    for words in (
+        "you      And bats?",
+        "answer   In caves.",
+        "verdict  bad, you said so: they hang",
+        "verdict  not judged yet",
+    ):
         assert words in shown
     assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
 
@@ -219,14 +298,24 @@ def test_an_agent_that_is_not_known_is_called_so_in_the_list_and_in_the_session(
 
 def test_sessions_are_found_by_the_words_in_them(home: Path) -> None:
     one = new_session_id()
-    record(home, said(one, "Where do owls sleep?", "In trees."), said(new_session_id(), "What is 2 + 2?", "4"))
-    assert [found["id"] for found in metaclaw("sessions", "search", "OWLS", "trees", "--json").facts["sessions"]] == [one]
+    record(
+        home,
+        said(one, "Where do owls sleep?", "In trees."),
+        said(new_session_id(), "What is 2 + 2?", "4"),
+    )
+    assert [
+        found["id"]
+        for found in metaclaw("sessions", "search", "OWLS", "trees", "--json").facts["sessions"]
+    ] == [one]
     assert "has these words" in metaclaw("sessions", "search", "zebra").out
 
 
 def test_the_beginning_of_an_id_is_enough_unless_it_begins_several(home: Path) -> None:
     sessions = [SessionId(f"s_00000000000{number}{'0' * 20}") for number in (1, 2)]
-    turns = [replace(said(session, f"Question {session[13]}", "ok"), id=TurnId(f"t{session[1:]}")) for session in sessions]
+    turns = [
+        replace(said(session, f"Question {session[13]}", "ok"), id=TurnId(f"t{session[1:]}"))
+        for session in sessions
+    ]
     record(home, *turns)
     listed = metaclaw("sessions", "list").out
     assert "s_000000000001 " in listed
@@ -237,17 +326,26 @@ def test_the_beginning_of_an_id_is_enough_unless_it_begins_several(home: Path) -
     assert "is the beginning of several sessions" in ambiguous.err
     assert sessions[0] in ambiguous.err
     assert "there is no session s_9" in metaclaw("sessions", "show", "s_9").err
-    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} was good.")
-    assert metaclaw("sessions", "forget", "s_000000000001", "--yes").out.startswith(f"Forgot {sessions[0]}: 1 turn")
+    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(
+        f"Noted: {turns[0].id} was good."
+    )
+    assert metaclaw("sessions", "forget", "s_000000000001", "--yes").out.startswith(
+        f"Forgot {sessions[0]}: 1 turn"
+    )
 
 
 def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
     now = datetime.now(UTC)
-    old, new = said(new_session_id(), "The old one", "ok"), said(new_session_id(), "The new one", "ok")
+    old, new = (
+        said(new_session_id(), "The old one", "ok"),
+        said(new_session_id(), "The new one", "ok"),
+    )
     old = replace(old, times=replace(old.times, received_at=now - timedelta(hours=1)))
     record(home, new, old)
     assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
-    assert metaclaw("feedback", "--last", "fail", "wrong").out.startswith(f"Noted: {new.id} was bad.\n")
+    assert metaclaw("feedback", "--last", "fail", "wrong").out.startswith(
+        f"Noted: {new.id} was bad.\n"
+    )
     assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
     assert "No rule or skill was in force for it.\n" in metaclaw("why", "--last").out
     assert metaclaw("rules", "add", "Use uv instead of pip.").code == 0

@@ -43,11 +43,16 @@ def test_a_skill_is_added_listed_shown_and_removed(home: Path, source: Path) -> 
         "Before changing a file that has no copy",
         "files",
     )
-    assert "backup-first  live   person  everyone  files     Before changing a file" in metaclaw("skills", "list").out
+    assert (
+        "backup-first  live   person  everyone  files     Before changing a file"
+        in metaclaw("skills", "list").out
+    )
     shown = metaclaw("skills", "show", "backup-first", "--json").facts
     assert shown["body"].strip() == "Copy the file to `*.bak` first."
     assert "Copy the file to `*.bak` first." in metaclaw("skills", "show", "backup-first").out
-    assert metaclaw("skills", "remove", "backup-first", "--yes", "--json").facts == {"removed": "backup-first"}
+    assert metaclaw("skills", "remove", "backup-first", "--yes", "--json").facts == {
+        "removed": "backup-first"
+    }
     assert metaclaw("skills", "list").out.startswith("No skills in")
     assert not (home / "skills" / "backup-first").exists()
 
@@ -114,7 +119,9 @@ def test_the_configured_folder_is_used(tmp_path: Path, source: Path) -> None:
     assert (tmp_path / "elsewhere" / "backup-first" / "SKILL.md").is_file()
 
 
-LEARNED = SKILL.replace("category: files\n", "category: files\nscope: user:alice\nstate: canary\nauthor: evolver\n")
+LEARNED = SKILL.replace(
+    "category: files\n", "category: files\nscope: user:alice\nstate: canary\nauthor: evolver\n"
+)
 
 
 def put(home: Path, text: str, name: str = "backup-first") -> Path:
@@ -137,8 +144,18 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     put(home, LEARNED)
     put(home, SKILL.replace("---\nCopy", "pinned: true\n---\nCopy"), "mine")
     learned, mine = metaclaw("skills", "list", "--json").facts["skills"]
-    assert [learned[key] for key in ("state", "author", "scope", "pinned")] == ["canary", "evolver", "user:alice", False]
-    assert [mine[key] for key in ("state", "author", "scope", "pinned")] == ["live", "person", None, True]
+    assert [learned[key] for key in ("state", "author", "scope", "pinned")] == [
+        "canary",
+        "evolver",
+        "user:alice",
+        False,
+    ]
+    assert [mine[key] for key in ("state", "author", "scope", "pinned")] == [
+        "live",
+        "person",
+        None,
+        True,
+    ]
     table = metaclaw("skills", "list").out.splitlines()
     assert table[0].split() == ["NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE", "WHEN"]
     assert table[1].split()[:4] == ["backup-first", "canary", "evolver", "alice"]
@@ -152,7 +169,10 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     [
         ("'pattern: [unclosed'", "Its check is not run: check: "),
         ("'contains: foo'", "Its check is not run: a check begins with "),
-        ("|\n  program: |\n    if True\n      print(1)", "Its check is not run: check: its program is not Python: line 1: "),
+        (
+            "|\n  program: |\n    if True\n      print(1)",
+            "Its check is not run: check: its program is not Python: line 1: ",
+        ),
         ("'pattern: b'", "Its check accepts "),
     ],
 )
@@ -202,7 +222,9 @@ def test_the_check_of_a_skill_is_tried_on_an_answer(home: Path, is_added: bool) 
     assert (right.code, right.facts["outcome"], right.facts["score"]) == (0, "pass", 1)
     assert right.facts["reason"].startswith(task)
     assert metaclaw("skills", "test", which, task, "14:17").out.startswith("fail, score 0.3")
-    assert metaclaw("skills", "test", which, "Write a poem.", "14:17").out.startswith("unknown, no score")
+    assert metaclaw("skills", "test", which, "Write a poem.", "14:17").out.startswith(
+        "unknown, no score"
+    )
 
 
 @pytest.mark.parametrize("answer", ["", " \n", "14:17+05:30 " * 8])
@@ -236,9 +258,17 @@ def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: P
     put(home, SKILL)
     put(home, SKILL, "other")
     retired = metaclaw("skills", "retire", "backup-first", "--json").facts
-    assert (retired, listed_names()) == ({"skill": "backup-first", "retired": True, "generation": 2}, ["other"])
+    assert (retired, listed_names()) == (
+        {"skill": "backup-first", "retired": True, "generation": 2},
+        ["other"],
+    )
     newest, loaded, empty = generations()
-    assert (newest["number"], newest["added"], newest["removed"], newest["reason"]) == (2, 0, 1, "retired backup-first")
+    assert (newest["number"], newest["added"], newest["removed"], newest["reason"]) == (
+        2,
+        0,
+        1,
+        "retired backup-first",
+    )
     assert (loaded["number"], loaded["added"], empty["number"]) == (1, 2, 0)
     assert metaclaw("skills", "revert", "1", "--json").facts == {"reverted_to": 1, "generation": 3}
     assert listed_names() == ["backup-first", "other"]
@@ -254,7 +284,10 @@ def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: P
 
 def test_what_cannot_be_retired_or_gone_back_to_is_said(home: Path) -> None:
     put(home, SKILL)
-    for command, word in ((("retire", "nothing"), "no skill named nothing"), (("revert", "99"), "no generation 99")):
+    for command, word in (
+        (("retire", "nothing"), "no skill named nothing"),
+        (("revert", "99"), "no generation 99"),
+    ):
         refused = metaclaw("skills", *command)
         assert refused.code == 1
         assert word in refused.err
@@ -289,25 +322,39 @@ def test_skills_are_taken_from_one_home_to_another(home: Path, tmp_path: Path, t
     imported = metaclaw(*elsewhere, "skills", "import", str(pack), "--json").facts
     assert imported == {"imported": ["backup-first", "other"], "replaced": [], "skipped": []}
     brought, _ = metaclaw(*elsewhere, "skills", "list", "--json").facts["skills"]
-    assert (brought["author"], brought["state"], brought["scope"]) == ("person", "live", "user:alice")
+    assert (brought["author"], brought["state"], brought["scope"]) == (
+        "person",
+        "live",
+        "user:alice",
+    )
     again = metaclaw(*elsewhere, "skills", "import", str(pack))
     assert again.code == 1
     assert "--yes" in again.err
-    assert "2 of them in place of others" in metaclaw(*elsewhere, "skills", "import", str(pack), "--replace").out
+    assert (
+        "2 of them in place of others"
+        in metaclaw(*elsewhere, "skills", "import", str(pack), "--replace").out
+    )
     assert metaclaw(*elsewhere, "skills", "import", str(pack), given="y\n").code == 0
 
 
-def test_only_the_named_skills_are_exported_and_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
+def test_only_the_named_skills_are_exported_and_nothing_is_overwritten(
+    home: Path, tmp_path: Path
+) -> None:
     put(home, SKILL)
     put(home, SKILL, "other")
     (home / "skills" / "broken").mkdir()
     (home / "skills" / "broken" / "SKILL.md").write_text("x")
-    assert metaclaw("skills", "export", "other", "--to", str(tmp_path / "a.zip"), "--json").facts["exported"] == ["other"]
+    assert metaclaw("skills", "export", "other", "--to", str(tmp_path / "a.zip"), "--json").facts[
+        "exported"
+    ] == ["other"]
     refused = metaclaw("skills", "export", "--to", str(tmp_path / "a.zip"))
     assert (refused.code, "is there already" in refused.err) == (1, True)
     told = metaclaw("skills", "export", "--to", str(tmp_path / "a.zip"), "--yes")
     assert (told.code, "Exported 2 skills" in told.out, "left out" in told.err) == (0, True, True)
-    assert "no skill named absent" in metaclaw("skills", "export", "absent", "--to", str(tmp_path / "b.zip")).err
+    assert (
+        "no skill named absent"
+        in metaclaw("skills", "export", "absent", "--to", str(tmp_path / "b.zip")).err
+    )
     assert not (tmp_path / "b.zip").exists()
 
 
@@ -327,7 +374,9 @@ def test_an_import_takes_what_is_good_and_names_the_rest(home: Path, tmp_path: P
 
 
 @contextmanager
-def answering(home: Path, status: int, facts: dict[str, object]) -> Iterator[list[tuple[str, bytes]]]:
+def answering(
+    home: Path, status: int, facts: dict[str, object]
+) -> Iterator[list[tuple[str, bytes]]]:
     """A proxy of this home that gives one answer to everything; yields what it was asked."""
     ensure_api_key(home)
     asked: list[tuple[str, bytes]] = []
@@ -357,8 +406,14 @@ def test_a_running_proxy_is_asked_to_retire_and_to_go_back(home: Path) -> None:
     put(home, SKILL)
     with answering(home, 200, {"skill": "backup-first", "retired": True, "generation": 8}) as asked:
         assert metaclaw("skills", "retire", "backup-first", "--json").facts["generation"] == 8
-        assert metaclaw("skills", "revert", "3").out == "The skills of generation 3 are in force again, as generation 8.\n"
-    assert asked == [("/api/skills/backup-first/retire", b""), ("/api/generations/revert", b'{"generation": 3}')]
+        assert (
+            metaclaw("skills", "revert", "3").out
+            == "The skills of generation 3 are in force again, as generation 8.\n"
+        )
+    assert asked == [
+        ("/api/skills/backup-first/retire", b""),
+        ("/api/generations/revert", b'{"generation": 3}'),
+    ]
     assert listed_names() == ["backup-first"]
 
 

@@ -27,7 +27,11 @@ def damage(path: Path, pages: range) -> None:
 def body_pages(path: Path) -> list[int]:
     """Pages that hold answers, by number from 0."""
     content = path.read_bytes()
-    return [page for page in range(1, len(content) // 4096) if b'{"id": "x"}' in content[page * 4096 : (page + 1) * 4096]]
+    return [
+        page
+        for page in range(1, len(content) // 4096)
+        if b'{"id": "x"}' in content[page * 4096 : (page + 1) * 4096]
+    ]
 
 
 def test_a_sound_database_is_said_to_be_sound_and_needs_no_repair(home: Path) -> None:
@@ -65,7 +69,9 @@ def test_a_damaged_database_is_found_out_and_what_can_be_read_is_saved(home: Pat
         assert all(original == saved_turn for original, saved_turn in kept)
         assert len(kept) == saved["turns"]["saved"] > len(turns) // 2
         assert sum(session.turns for session in reader.sessions(100)) == len(kept)
-        assert [backup.path for backup in SqlBackups(database).known()] == [Path(done.facts["former"])]
+        assert [backup.path for backup in SqlBackups(database).known()] == [
+            Path(done.facts["former"])
+        ]
 
 
 def test_missing_tables_are_made_by_a_repair_and_everything_else_stays(home: Path) -> None:
@@ -100,10 +106,18 @@ def test_a_database_of_a_newer_version_is_not_repaired(home: Path) -> None:
         connection.commit()
     before = path.read_bytes()
     checked = metaclaw("store", "check")
-    assert (checked.code, "newer version" in checked.out, "Upgrade the program" in checked.out) == (1, True, True)
+    assert (checked.code, "newer version" in checked.out, "Upgrade the program" in checked.out) == (
+        1,
+        True,
+        True,
+    )
     assert "store repair" not in checked.out
     done = metaclaw("store", "repair", "--yes")
-    assert (done.code, "newer version" in done.err, "Upgrade the program" in done.err) == (1, True, True)
+    assert (done.code, "newer version" in done.err, "Upgrade the program" in done.err) == (
+        1,
+        True,
+        True,
+    )
     assert path.read_bytes() == before
     doctor = metaclaw("doctor").out
     assert "upgrade the program" in doctor
@@ -143,7 +157,9 @@ def test_a_backup_is_restored_and_the_former_database_kept(home: Path, tmp_path:
         assert connection.execute("SELECT count(*) FROM turns").fetchone() == (2,)
 
 
-def test_a_restored_backup_does_not_bring_back_what_was_forgotten_since(home: Path, tmp_path: Path) -> None:
+def test_a_restored_backup_does_not_bring_back_what_was_forgotten_since(
+    home: Path, tmp_path: Path
+) -> None:
     kept, forgotten = turn(new_session_id()), turn(new_session_id())
     record(home, kept, forgotten)
     assert metaclaw("store", "backup", str(tmp_path / "copy.db")).code == 0
@@ -155,18 +171,26 @@ def test_a_restored_backup_does_not_bring_back_what_was_forgotten_since(home: Pa
         assert [session.id for session in LedgerReader(database).sessions(10)] == [kept.session]
 
 
-def test_a_restored_backup_does_not_bring_back_what_was_being_forgotten(home: Path, tmp_path: Path) -> None:
+def test_a_restored_backup_does_not_bring_back_what_was_being_forgotten(
+    home: Path, tmp_path: Path
+) -> None:
     unwanted = turn(new_session_id())
     record(home, unwanted)
     assert metaclaw("store", "backup", str(tmp_path / "copy.db")).code == 0
     with store(home) as database:  # as if the program had been killed right after it was asked
         SqlForgetting(database).begin(unwanted.session)
     done = metaclaw("store", "restore", str(tmp_path / "copy.db"), "--yes", "--json")
-    assert (done.facts["forgotten_again"], done.facts["turns"], done.facts["purged"]) == ([unwanted.session], 0, True)
+    assert (done.facts["forgotten_again"], done.facts["turns"], done.facts["purged"]) == (
+        [unwanted.session],
+        0,
+        True,
+    )
 
 
 @pytest.mark.parametrize("content", [b"no database " * 500, b""])
-def test_what_is_no_sound_backup_is_not_restored(home: Path, tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_sound_backup_is_not_restored(
+    home: Path, tmp_path: Path, content: bytes
+) -> None:
     one = turn(new_session_id())
     record(home, one)
     (tmp_path / "bad.db").write_bytes(content)
@@ -177,7 +201,9 @@ def test_what_is_no_sound_backup_is_not_restored(home: Path, tmp_path: Path, con
         assert LedgerReader(database).turn(one.id) is not None
 
 
-def test_what_replaces_the_database_needs_the_proxy_to_stand_still(home: Path, tmp_path: Path) -> None:
+def test_what_replaces_the_database_needs_the_proxy_to_stand_still(
+    home: Path, tmp_path: Path
+) -> None:
     record(home, turn(new_session_id()))
     assert metaclaw("store", "backup", str(tmp_path / "copy.db")).code == 0
     with acquire(home):
@@ -186,8 +212,13 @@ def test_what_replaces_the_database_needs_the_proxy_to_stand_still(home: Path, t
             assert (done.code, "metaclaw stop" in done.err) == (1, True)
 
 
-@pytest.mark.parametrize(("command", "tool"), [("backup", "pg_dump"), ("restore", "pg_restore"), ("repair", "pg_restore")])
-def test_for_postgresql_its_own_tools_are_named(home: Path, monkeypatch: pytest.MonkeyPatch, command: str, tool: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "tool"),
+    [("backup", "pg_dump"), ("restore", "pg_restore"), ("repair", "pg_restore")],
+)
+def test_for_postgresql_its_own_tools_are_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, command: str, tool: str
+) -> None:
     pytest.importorskip("psycopg")
     monkeypatch.setenv("METACLAW__STORE__URL", "postgresql://somebody@127.0.0.1:1/ledger")
     done = metaclaw("store", command, *([] if command == "repair" else ["somewhere.db"]), "--yes")

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.output import ago, bar, cell_width, cut, print_table, show_progress, shown_while, wrap_cell
+from metaclaw.cli.output import (
+    ago,
+    bar,
+    cell_width,
+    cut,
+    print_table,
+    show_progress,
+    shown_while,
+    wrap_cell,
+)
 from metaclaw.domain.ids import new_session_id
 from tests.cli.program import metaclaw, program
 from tests.cli.recorded import record, turn
@@ -22,7 +31,9 @@ def on_terminal(*arguments: str, columns: int, env: dict[str, str] | None = None
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "metaclaw.cli", *arguments]
     given = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **(env or {})}
-    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=given) as child:
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=given
+    ) as child:
         os.close(follower)
         said = b""
         while True:
@@ -39,7 +50,9 @@ def on_terminal(*arguments: str, columns: int, env: dict[str, str] | None = None
 
 
 @pytest.mark.parametrize("columns", [40, 60, 200])
-def test_a_table_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_fits_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(("SESSION", "WORDS", "MORE"), ROWS)
@@ -68,11 +81,17 @@ def test_the_real_program_fits_its_tables_and_heeds_no_color(home: Path) -> None
     listed = on_terminal("agents", "list", columns=50)
     assert max(len(line) for line in listed.splitlines()) <= 50
     assert "\x1b[1m" in on_terminal("sessions", "show", "--last", columns=80)
-    assert "\x1b" not in on_terminal("sessions", "show", "--last", columns=80, env={"NO_COLOR": "1"})
+    assert "\x1b" not in on_terminal(
+        "sessions", "show", "--last", columns=80, env={"NO_COLOR": "1"}
+    )
 
 
 def test_start_prints_the_key_and_a_link_on_a_terminal(home: Path) -> None:
-    settings = ("providers.main.kind=openai", "providers.main.base_url=http://127.0.0.1:1/v1", "proxy.port=0")
+    settings = (
+        "providers.main.kind=openai",
+        "providers.main.base_url=http://127.0.0.1:1/v1",
+        "proxy.port=0",
+    )
     assert metaclaw("config", "set", *settings).code == 0
     try:
         said = on_terminal("start", "--detach", columns=200)
@@ -93,19 +112,30 @@ def test_rules_can_be_read_on_a_narrow_terminal(home: Path) -> None:
     assert max(map(cell_width, lines)) <= 60
     assert "(no room for" in lines[-1]
     names = "".join(line[:20].strip() for line in lines[1:])
-    assert metaclaw("rules", "--json").facts["rules"][0]["name"] in names, "a name is wrapped, not cut"
+    assert metaclaw("rules", "--json").facts["rules"][0]["name"] in names, (
+        "a name is wrapped, not cut"
+    )
     assert "production" in listed
     for line in on_terminal("rules", columns=200).splitlines():
         assert "no room" not in line
 
 
-@pytest.mark.parametrize(("columns", "shown"), [(80, ["NAME", "TEXT", "MORE"]), (44, ["NAME", "TEXT"])])
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(80, ["NAME", "TEXT", "MORE"]), (44, ["NAME", "TEXT"])]
+)
 def test_columns_that_are_not_needed_make_room(
-    columns: int, shown: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: int,
+    shown: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    print_table(("NAME", "TEXT", "MORE"), [("a-name-of-many-words-and-more", "words " * 10, "more " * 10)], optional=("MORE",))
+    print_table(
+        ("NAME", "TEXT", "MORE"),
+        [("a-name-of-many-words-and-more", "words " * 10, "more " * 10)],
+        optional=("MORE",),
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == shown
     assert max(map(cell_width, lines)) <= columns
@@ -132,7 +162,9 @@ def test_times_are_told_as_people_do() -> None:
     assert ago(now) == "just now"
     assert ago(now - timedelta(minutes=5, seconds=2)) == "5 min ago"
     assert ago(now - timedelta(hours=30)) == "1 d ago"
-    assert ago(now - timedelta(days=400)) == (now - timedelta(days=400)).astimezone().strftime("%Y-%m-%d")
+    assert ago(now - timedelta(days=400)) == (now - timedelta(days=400)).astimezone().strftime(
+        "%Y-%m-%d"
+    )
 
 
 def test_the_end_of_the_log_is_printed_and_followed(home: Path) -> None:
@@ -142,7 +174,9 @@ def test_the_end_of_the_log_is_printed_and_followed(home: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(100)) + "evil \x1b[31m\n")
     assert metaclaw("logs", "-n", "2").out == "line 99\nevil \\x1b[31m\n"
     command = [sys.executable, "-m", "metaclaw.cli", "logs", "-n", "1", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as child:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("evil")
         with log.open("a") as file:
@@ -159,7 +193,12 @@ def test_a_shell_can_complete_commands(shell: str) -> None:
 
 
 def test_completion_names_the_commands(tmp_path: Path) -> None:
-    env = {**os.environ, "_METACLAW_COMPLETE": "bash_complete", "COMP_WORDS": "metaclaw sess", "COMP_CWORD": "1"}
+    env = {
+        **os.environ,
+        "_METACLAW_COMPLETE": "bash_complete",
+        "COMP_WORDS": "metaclaw sess",
+        "COMP_CWORD": "1",
+    }
     assert program(env=env).out.strip() == "plain,sessions"
     unknown = metaclaw("completion", "tcsh")
     assert unknown.code == 2

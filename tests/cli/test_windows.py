@@ -16,7 +16,13 @@ SHUT: dict[str, Any] = {
     "opened_at": None,
     "by_hand": False,
     "signals": [
-        {"name": "input (X11)", "says": "present", "why": "input 3 s ago", "until": None, "trouble": False},
+        {
+            "name": "input (X11)",
+            "says": "present",
+            "why": "input 3 s ago",
+            "until": None,
+            "trouble": False,
+        },
         {
             "name": "calendar 1 (ics)",
             "says": "unknown",
@@ -26,7 +32,13 @@ SHUT: dict[str, Any] = {
         },
     ],
     "objections": ["on battery"],
-    "forecast": {"silence_s": 3.0, "away_after_s": 1800.0, "expected_s": None, "room_s": None, "from_history": False},
+    "forecast": {
+        "silence_s": 3.0,
+        "away_after_s": 1800.0,
+        "expected_s": None,
+        "room_s": None,
+        "from_history": False,
+    },
     "next": {"at": "2026-03-04T22:00:00+00:00", "because": "sleep hours"},
 }
 OPEN = {
@@ -35,7 +47,13 @@ OPEN = {
     "reason": "sleep hours: asleep until 07:00",
     "opened_at": "2026-03-04T22:00:00+00:00",
     "objections": [],
-    "forecast": {"silence_s": 900.0, "away_after_s": 20.0, "expected_s": 21600.0, "room_s": 7200.0, "from_history": True},
+    "forecast": {
+        "silence_s": 900.0,
+        "away_after_s": 20.0,
+        "expected_s": 21600.0,
+        "room_s": 7200.0,
+        "from_history": True,
+    },
     "next": {"at": None, "because": None},
 }
 
@@ -70,9 +88,18 @@ def test_an_open_window_says_how_long(home: Path) -> None:
 
 def test_without_a_forecast_only_the_reason_is_said(home: Path) -> None:
     with scripted(
-        home, {"GET /api/windows": (200, {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []})}
+        home,
+        {
+            "GET /api/windows": (
+                200,
+                {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []},
+            )
+        },
     ):
-        assert metaclaw("windows").out == "A window is open: mode rl trains whenever a batch is full.\n"
+        assert (
+            metaclaw("windows").out
+            == "A window is open: mode rl trains whenever a batch is full.\n"
+        )
 
 
 @pytest.mark.usefixtures("home")
@@ -85,7 +112,10 @@ def test_without_a_proxy_it_says_how_to_start_one() -> None:
 def test_consent_needs_a_calendar_that_asks_for_it(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text('[[schedule.calendars]]\nkind = "ics"\nurl = "/tmp/me.ics"\n')
-    for number, words in (("1", "is of kind ics, which needs no consent"), ("2", "schedule.calendars has no calendar 2")):
+    for number, words in (
+        ("1", "is of kind ics, which needs no consent"),
+        ("2", "schedule.calendars has no calendar 2"),
+    ):
         done = metaclaw("windows", "connect", number)
         assert done.code == 2
         assert words in done.err
@@ -93,14 +123,21 @@ def test_consent_needs_a_calendar_that_asks_for_it(home: Path) -> None:
 
 def test_nobody_who_consents_is_said(home: Path) -> None:
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret = "s"\n')
+    (home / "config.toml").write_text(
+        '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret = "s"\n'
+    )
     done = metaclaw("windows", "connect", "--timeout", "1")
     assert done.code == 1
-    assert "https://accounts.google.com/o/oauth2/v2/auth?client_id=id&redirect_uri=http%3A%2F%2F127.0.0.1" in done.out
+    assert (
+        "https://accounts.google.com/o/oauth2/v2/auth?client_id=id&redirect_uri=http%3A%2F%2F127.0.0.1"
+        in done.out
+    )
     assert "consent was not given" in done.err
 
 
-def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     home.mkdir(mode=0o700)
@@ -109,9 +146,9 @@ def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Pa
     found = list(check_input(load(home)))
     assert found
     assert all(one.state is FindingState.OK for one in found)
-    assert {one.what for one in found} == {"it reports input immediately"} or found[0].what.startswith(
-        "no keyboard can be watched here"
-    )
+    assert {one.what for one in found} == {"it reports input immediately"} or found[
+        0
+    ].what.startswith("no keyboard can be watched here")
 
 
 def test_hours_of_sleep_that_cannot_be_are_found_by_the_doctor(home: Path) -> None:

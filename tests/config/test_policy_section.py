@@ -1,4 +1,6 @@
-"""`[policy]`: absent it trains nothing, empty it trains the embedded model, and what does not fit together is refused in words."""
+"""`[policy]`: absent it trains nothing, empty it trains the embedded model, and what does not fit
+together is refused in words.
+"""
 
 from pathlib import Path
 
@@ -26,10 +28,30 @@ def test_an_empty_section_trains_the_embedded_model_in_windows(home: Path) -> No
     config = build({"policy": {}}, home)
     policy = config.policy
     assert policy is not None
-    assert (config.mode, policy.backend, policy.base_model, policy.device) == ("auto", "embedded", None, "auto")
-    assert (policy.lora_rank, policy.learning_rate, policy.steps, policy.max_lag) == (16, 3e-4, 200, 3)
-    assert (policy.batch_turns, policy.batch_most, policy.rehearsal, policy.train_share) == (32, 1024, 2.0, 0.5)
-    assert (policy.held_out_share, policy.canary_share, policy.canary_turns, policy.keep_versions) == (0.2, 0.0, 50, 5)
+    assert (config.mode, policy.backend, policy.base_model, policy.device) == (
+        "auto",
+        "embedded",
+        None,
+        "auto",
+    )
+    assert (policy.lora_rank, policy.learning_rate, policy.steps, policy.max_lag) == (
+        16,
+        3e-4,
+        200,
+        3,
+    )
+    assert (policy.batch_turns, policy.batch_most, policy.rehearsal, policy.train_share) == (
+        32,
+        1024,
+        2.0,
+        0.5,
+    )
+    assert (
+        policy.held_out_share,
+        policy.canary_share,
+        policy.canary_turns,
+        policy.keep_versions,
+    ) == (0.2, 0.0, 50, 5)
     assert policy.distill is None
 
 
@@ -74,9 +96,24 @@ def test_a_service_is_named_whole(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mode = 'sometimes'", "FILE:2: policy.mode must be 'auto', 'rl' or 'skills_only'; write, for example, mode = \"auto\""),
-        ("backend = 'cloud'", "FILE:2: policy.backend must be 'embedded', 'tinker', 'mint' or 'weaver'"),
-        ("group_size = 1", "FILE:2: policy.group_size must be greater than or equal to 2; write, for example, group_size = 8"),
+        (
+            "mode = 'sometimes'",
+            (
+                "FILE:2: policy.mode must be 'auto', 'rl' or 'skills_only'; write, for example,"
+                ' mode = "auto"'
+            ),
+        ),
+        (
+            "backend = 'cloud'",
+            "FILE:2: policy.backend must be 'embedded', 'tinker', 'mint' or 'weaver'",
+        ),
+        (
+            "group_size = 1",
+            (
+                "FILE:2: policy.group_size must be greater than or equal to 2; write, for example,"
+                " group_size = 8"
+            ),
+        ),
         ("lora_rnk = 8", "FILE:2: policy.lora_rnk is not a known key; did you mean lora_rank?"),
         ("learning_rate = inf", "FILE:2: policy.learning_rate"),
         ("held_out_share = 1", "FILE:2: policy.held_out_share must be less than 1"),
@@ -84,14 +121,29 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("keep_versions = 1", "FILE:2: policy.keep_versions must be greater than or equal to 2"),
         (
             "api_key = 'abc'",
-            'FILE:2: policy.api_key does not apply to backend = "embedded"; delete this line, or set another backend',
+            (
+                'FILE:2: policy.api_key does not apply to backend = "embedded"; delete this line,'
+                " or set another backend"
+            ),
         ),
         ("base_url = 'http://x'", 'FILE:2: policy.base_url does not apply to backend = "embedded"'),
-        ("backend = 'tinker'", 'FILE:1: policy needs base_model and tokenizer for backend = "tinker"'),
+        (
+            "backend = 'tinker'",
+            'FILE:1: policy needs base_model and tokenizer for backend = "tinker"',
+        ),
         ("backend = 'mint'\nbase_model = 'm'", 'policy needs tokenizer for backend = "mint"'),
-        ("backend = 'tinker'\ndevice = 'cuda'", "FILE:3: policy.device applies only to the embedded backend"),
-        ("backend = 'weaver'\nbase_url = 'x'", "FILE:3: policy.base_url is not an http:// or https:// address"),
-        ("backend = 'weaver'\napi_key = 'passthrough'", "FILE:3: policy.api_key cannot be passthrough"),
+        (
+            "backend = 'tinker'\ndevice = 'cuda'",
+            "FILE:3: policy.device applies only to the embedded backend",
+        ),
+        (
+            "backend = 'weaver'\nbase_url = 'x'",
+            "FILE:3: policy.base_url is not an http:// or https:// address",
+        ),
+        (
+            "backend = 'weaver'\napi_key = 'passthrough'",
+            "FILE:3: policy.api_key cannot be passthrough",
+        ),
         ("tokenizer = 'here'", "FILE:2: policy.tokenizer is not a whole path"),
         ("base_model = ' '", "FILE:2: policy.base_model is empty"),
         ("base_model = 'smol'", "policy needs the absolute path of a folder as base_model"),
@@ -99,26 +151,43 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("provider = 'x'", 'policy needs provider with serve = "vllm" or "sglang", and only then'),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
         ("[policy.distill]\nteacher = 'x'", "policy.distill needs teacher and model together"),
-        ("[policy.distill]\nteacher = 'x'\nmodel = 'm'", "policy.distill.teacher names x, which is no provider"),
-        ("[policy.distill]\nhindsihgt = true", "FILE:3: policy.distill.hindsihgt is not a known key; did you mean hindsight?"),
-        ("distill = 3", "FILE:2: policy.distill is not a section; write [policy.distill] on a line of its own"),
+        (
+            "[policy.distill]\nteacher = 'x'\nmodel = 'm'",
+            "policy.distill.teacher names x, which is no provider",
+        ),
+        (
+            "[policy.distill]\nhindsihgt = true",
+            "FILE:3: policy.distill.hindsihgt is not a known key; did you mean hindsight?",
+        ),
+        (
+            "distill = 3",
+            "FILE:2: policy.distill is not a section; write [policy.distill] on a line of its own",
+        ),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place_and_a_remedy(home: Path, text: str, words: str) -> None:
+def test_what_does_not_fit_is_named_with_its_place_and_a_remedy(
+    home: Path, text: str, words: str
+) -> None:
     assert words in refused(home, f"[policy]\n{text}\n")
 
 
 def test_the_section_itself_must_be_one(home: Path) -> None:
-    assert "FILE:1: policy is not a section; write [policy] on a line of its own" in refused(home, "policy = true\n")
+    assert "FILE:1: policy is not a section; write [policy] on a line of its own" in refused(
+        home, "policy = true\n"
+    )
 
 
 PROVIDERS = "[[providers]]\nname = 'a'\nkind = '{}'\n"
 
 
 def test_weights_are_served_by_somebody_who_can(home: Path) -> None:
-    assert "trains a model that no provider serves" in refused(home, PROVIDERS.format("openai") + "[policy]\n")
+    assert "trains a model that no provider serves" in refused(
+        home, PROVIDERS.format("openai") + "[policy]\n"
+    )
     serve = "[policy]\nserve = 'vllm'\nprovider = 'a'\n"
     assert "is not of kind openai" in refused(home, PROVIDERS.format("anthropic") + serve)
-    assert "forwards its callers' credentials" in refused(home, PROVIDERS.format("openai") + "api_key = 'passthrough'\n" + serve)
+    assert "forwards its callers' credentials" in refused(
+        home, PROVIDERS.format("openai") + "api_key = 'passthrough'\n" + serve
+    )
     embedded = [{"name": "a", "kind": "openai"}, {"name": "b", "kind": "embedded"}]
     assert build({"policy": {}, "providers": embedded}, home).mode == "auto"

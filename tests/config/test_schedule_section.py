@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.config import InvalidConfigError, SleepRange, build, flatten, load, missing_secrets, sleep_range, toml_value
+from metaclaw.config import (
+    InvalidConfigError,
+    SleepRange,
+    build,
+    flatten,
+    load,
+    missing_secrets,
+    sleep_range,
+    toml_value,
+)
 from metaclaw.config.training import DAYS
 
 ALL = frozenset(range(7))
@@ -24,7 +33,12 @@ def refused(home: Path, text: str) -> str:
 def test_the_defaults_are_those_we_promise(home: Path) -> None:
     schedule = load(home, {}).schedule
     assert schedule.sleep_ranges == (SleepRange(ALL, time(23), time(7)),)
-    assert (schedule.timezone, schedule.idle_minutes, schedule.calendars, schedule.rules) == (None, 30.0, (), ())
+    assert (schedule.timezone, schedule.idle_minutes, schedule.calendars, schedule.rules) == (
+        None,
+        30.0,
+        (),
+        (),
+    )
     assert (schedule.on_battery, schedule.on_metered) == (False, False)
 
 
@@ -48,7 +62,9 @@ def test_hours_are_read_as_people_write_them(text: str, found: SleepRange) -> No
     begins=st.times().map(lambda moment: moment.replace(second=0, microsecond=0)),
     ends=st.times().map(lambda moment: moment.replace(second=0, microsecond=0)),
 )
-def test_hours_that_are_written_are_the_hours_that_are_read(days: frozenset[int], begins: time, ends: time) -> None:
+def test_hours_that_are_written_are_the_hours_that_are_read(
+    days: frozenset[int], begins: time, ends: time
+) -> None:
     text = f"{','.join(DAYS[day] for day in days)} {begins:%H:%M}-{ends:%H:%M}"
     if begins == ends:
         with pytest.raises(ValueError, match="begins when it ends"):
@@ -60,10 +76,12 @@ def test_hours_that_are_written_are_the_hours_that_are_read(days: frozenset[int]
 def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text(
-        "[schedule]\nrules = [{ title = 'pairing with agent', means = 'present' }]\n"
-        "[[schedule.calendars]]\nkind = 'ics'\nurl = '{home}/me.ics'\n"
-        "[[schedule.calendars]]\nkind = 'caldav'\nurl = 'https://example.org/a/'\nuser = 'ada'\npassword = 'env:NOT_SET_ANYWHERE'\n"
-        "[[schedule.calendars]]\nkind = 'google'\nclient_id = 'id'\nclient_secret = 'hunter2'\n"
+        "[schedule]\nrules = [{ title = 'pairing with agent', means = 'present'"
+        " }]\n[[schedule.calendars]]\nkind = 'ics'\nurl ="
+        " '{home}/me.ics'\n[[schedule.calendars]]\nkind = 'caldav'\nurl ="
+        " 'https://example.org/a/'\nuser = 'ada'\npassword ="
+        " 'env:NOT_SET_ANYWHERE'\n[[schedule.calendars]]\nkind = 'google'\nclient_id ="
+        " 'id'\nclient_secret = 'hunter2'\n"
     )
     config = load(home, {}, ["schedule.calendars.1.refresh_minutes=5"])
     ics, caldav, google = config.schedule.calendars
@@ -71,7 +89,9 @@ def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
     assert ics.url.resolve() == f"{home}/me.ics"
     assert (caldav.user, caldav.refresh_minutes, google.calendar) == ("ada", 5.0, "primary")
     assert config.schedule.rules[0].means == "present"
-    assert [problem.key for problem in missing_secrets(config, {})] == ["schedule.calendars.1.password"]
+    assert [problem.key for problem in missing_secrets(config, {})] == [
+        "schedule.calendars.1.password"
+    ]
     shown = {key: toml_value(value) for key, value in flatten(config)}
     assert shown["schedule.calendars.2.client_secret"] == '"********"'
     assert str(config.where("schedule.calendars.1.refresh_minutes")) == "--set"
@@ -82,13 +102,28 @@ def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
     ("text", "words"),
     [
         ("sleep = '23:00-07:00'", "FILE:2: schedule.sleep is not a list"),
-        ("sleep = ['at night']", 'FILE:2: schedule.sleep has "at night", which is no range of hours; write "23:00-07:00"'),
+        (
+            "sleep = ['at night']",
+            (
+                'FILE:2: schedule.sleep has "at night", which is no range of hours; write'
+                ' "23:00-07:00"'
+            ),
+        ),
         ("sleep = ['funday 07:00-08:00']", "which has 'funday', which is no weekday"),
-        ("timezone = 'Vienna'", 'FILE:2: schedule.timezone is not the name of a time zone; write, for example, timezone = "Europe'),
+        (
+            "timezone = 'Vienna'",
+            (
+                "FILE:2: schedule.timezone is not the name of a time zone; write, for example,"
+                ' timezone = "Europe'
+            ),
+        ),
         ("timezone = '../etc/passwd'", "schedule.timezone is not the name of a time zone"),
         ("idle_minutes = 0", "FILE:2: schedule.idle_minutes must be greater than 0"),
         ("max_load = nan", "FILE:2: schedule.max_load"),
-        ("calendars = [{ kind = '' }]", "schedule.calendars.0.kind String should have at least 1 character"),
+        (
+            "calendars = [{ kind = '' }]",
+            "schedule.calendars.0.kind String should have at least 1 character",
+        ),
         ("calendars = [{ kind = 'ics' }]", 'schedule.calendars.0 needs url for kind = "ics"'),
         (
             "calendars = [{ kind = 'ics', url = 'me.ics' }]",
@@ -98,22 +133,50 @@ def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
             "calendars = [{ kind = 'caldav', url = '/me' }]",
             "schedule.calendars.0.url is neither an http:// or https:// address nor",
         ),
-        ("calendars = [{ kind = 'google' }]", 'schedule.calendars.0 needs client_id for kind = "google"'),
-        ("calendars = [{ kind = 'ics', url = '/a', client_id = 'x' }]", "has client_id, which does not apply to"),
-        ("calendars = [{ kind = 'caldav', url = 'http://x', password = 'x' }]", "has password, and so needs user"),
-        ("calendars = [3]", "schedule.calendars.0 is not a section; write [[schedule.calendars]] on a line of its own"),
-        ("calendars = 3", "schedule.calendars is not a section; write [[schedule.calendars]] on a line of its own"),
-        ("rules = [{ title = 'x', means = 'asleep' }]", "schedule.rules.0.means must be 'away', 'present' or 'nothing'"),
+        (
+            "calendars = [{ kind = 'google' }]",
+            'schedule.calendars.0 needs client_id for kind = "google"',
+        ),
+        (
+            "calendars = [{ kind = 'ics', url = '/a', client_id = 'x' }]",
+            "has client_id, which does not apply to",
+        ),
+        (
+            "calendars = [{ kind = 'caldav', url = 'http://x', password = 'x' }]",
+            "has password, and so needs user",
+        ),
+        (
+            "calendars = [3]",
+            (
+                "schedule.calendars.0 is not a section; write [[schedule.calendars]] on a line of"
+                " its own"
+            ),
+        ),
+        (
+            "calendars = 3",
+            (
+                "schedule.calendars is not a section; write [[schedule.calendars]] on a line of"
+                " its own"
+            ),
+        ),
+        (
+            "rules = [{ title = 'x', means = 'asleep' }]",
+            "schedule.rules.0.means must be 'away', 'present' or 'nothing'",
+        ),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place_and_a_remedy(home: Path, text: str, words: str) -> None:
+def test_what_does_not_fit_is_named_with_its_place_and_a_remedy(
+    home: Path, text: str, words: str
+) -> None:
     said = refused(home, f"[schedule]\n{text}\n")
     assert words in said
     assert "FILE:2" in said
 
 
 def test_many_hours_and_zones_may_be_given_in_code(home: Path) -> None:
-    config = build({"schedule": {"sleep": ["mon 00:00-01:00", "12:00-13:00"], "timezone": "Asia/Tokyo"}}, home)
+    config = build(
+        {"schedule": {"sleep": ["mon 00:00-01:00", "12:00-13:00"], "timezone": "Asia/Tokyo"}}, home
+    )
     assert len(config.schedule.sleep_ranges) == 2
 
 
@@ -124,7 +187,9 @@ def test_many_hours_and_zones_may_be_given_in_code(home: Path) -> None:
         ("07:00-07:00", "begins when it ends; write 00:00-24:00 for the whole day"),
     ],
 )
-def test_hours_that_cannot_be_are_the_signals_trouble_and_nothing_else_changes(home: Path, impossible: str, why: str) -> None:
+def test_hours_that_cannot_be_are_the_signals_trouble_and_nothing_else_changes(
+    home: Path, impossible: str, why: str
+) -> None:
     schedule = build({"schedule": {"sleep": ["12:00-13:00", impossible]}}, home).schedule
     assert schedule.sleep_ranges == (sleep_range("12:00-13:00"),)
     assert schedule.sleep_trouble is not None

@@ -10,9 +10,17 @@ from metaclaw.errors import ConfigError
 
 
 def test_a_literal_is_never_shown(home: Path) -> None:
-    config = load(home, {}, ["proxy.api_key=hunter2", "store.url=postgresql://me:hunter2@db/ledger"])
+    config = load(
+        home, {}, ["proxy.api_key=hunter2", "store.url=postgresql://me:hunter2@db/ledger"]
+    )
     shown = " ".join(
-        [repr(config), str(config), json.dumps(config.model_dump(mode="json")), config.model_dump_json(), f"{config.proxy.api_key}"]
+        [
+            repr(config),
+            str(config),
+            json.dumps(config.model_dump(mode="json")),
+            config.model_dump_json(),
+            f"{config.proxy.api_key}",
+        ]
     )
     assert "hunter2" not in shown
     assert MASK in shown
@@ -21,13 +29,19 @@ def test_a_literal_is_never_shown(home: Path) -> None:
 
 
 def test_a_refused_secret_is_not_repeated(home: Path) -> None:
-    for setting in ("proxy.api_key=hunter2 with/slash", "providers.0.api_key=\thunter2", "store.url=hunter2"):
+    for setting in (
+        "proxy.api_key=hunter2 with/slash",
+        "providers.0.api_key=\thunter2",
+        "store.url=hunter2",
+    ):
         with pytest.raises(ConfigError) as caught:
             load(home, {}, [setting])
         assert "hunter2" not in str(caught.value)
 
 
-def test_a_reference_is_resolved_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_is_resolved_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = Secret("env:SOME_KEY")
     with pytest.raises(ConfigError, match="set the environment variable SOME_KEY"):
         secret.resolve({})
@@ -55,7 +69,9 @@ def test_secrets_compare_by_what_was_written() -> None:
 
 def test_missing_secrets_are_found_with_their_place(home: Path) -> None:
     home.mkdir()
-    (home / "config.toml").write_text("[[providers]]\nname = 'a'\nkind = 'openai'\napi_key = 'env:NOT_THERE'\n")
+    (home / "config.toml").write_text(
+        "[[providers]]\nname = 'a'\nkind = 'openai'\napi_key = 'env:NOT_THERE'\n"
+    )
     (problem,) = missing_secrets(load(home, {}), {})
     assert (problem.place, problem.key) == (f"{home / 'config.toml'}:4", "providers.a.api_key")
     assert problem.remedy.startswith("set the environment variable NOT_THERE")

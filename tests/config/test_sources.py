@@ -64,11 +64,17 @@ _TREES = st.dictionaries(
 
 @given(_TREES)
 @settings(max_examples=tries(50, nightly=750), deadline=None)
-def test_every_statement_of_a_written_tree_is_found_once(tree: dict[str, dict[str, object] | list[dict[str, object]]]) -> None:
+def test_every_statement_of_a_written_tree_is_found_once(
+    tree: dict[str, dict[str, object] | list[dict[str, object]]],
+) -> None:
     text = tomlkit.dumps(tree)
     wanted = set()
     for name, section in tree.items():
-        entries = [((name,), section)] if isinstance(section, dict) else [((name, n), entry) for n, entry in enumerate(section)]
+        entries = (
+            [((name,), section)]
+            if isinstance(section, dict)
+            else [((name, n), entry) for n, entry in enumerate(section)]
+        )
         for path, entry in entries:
             wanted |= {(*path, key) for key in entry}
     found = [statement.path for statement in statements(text) if not statement.is_header]

@@ -2,7 +2,15 @@
 
 import pytest
 
-from metaclaw.domain.status import attempt_word, audience, client_got, money, outcome_word, reason_words, session_words
+from metaclaw.domain.status import (
+    attempt_word,
+    audience,
+    client_got,
+    money,
+    outcome_word,
+    reason_words,
+    session_words,
+)
 from metaclaw.domain.verdict import Outcome
 
 
@@ -24,7 +32,8 @@ def test_every_outcome_has_a_word_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "words"), [(None, "everyone"), ("owner", "you"), ("user:ann", "ann"), ("team:shop", "team shop")]
+    ("scope", "words"),
+    [(None, "everyone"), ("owner", "you"), ("user:ann", "ann"), ("team:shop", "team shop")],
 )
 def test_for_whom_a_rule_is(scope: str | None, words: str) -> None:
     assert audience(scope) == words
@@ -32,9 +41,16 @@ def test_for_whom_a_rule_is(scope: str | None, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("cost", "unpriced", "words"),
-    [(0.0098, 5, "$0.0098 + unpriced"), (0.0, 0, "$0.00"), (1234.5, 0, "$1,234.50"), (None, 7, "unpriced")],
+    [
+        (0.0098, 5, "$0.0098 + unpriced"),
+        (0.0, 0, "$0.00"),
+        (1234.5, 0, "$1,234.50"),
+        (None, 7, "unpriced"),
+    ],
 )
-def test_small_sums_and_unpriced_tokens_are_said(cost: float | None, unpriced: int, words: str) -> None:
+def test_small_sums_and_unpriced_tokens_are_said(
+    cost: float | None, unpriced: int, words: str
+) -> None:
     assert money(cost, unpriced) == words
 
 
@@ -42,12 +58,21 @@ def test_an_undo_names_what_it_took_back() -> None:
     assert reason_words("noted the rule use-uv") == "noted the rule use-uv"
     once = "undid generation 14 (replaced use-uv)"
     assert reason_words(once) == "took back the change “replaced use-uv”"
-    assert reason_words(f"undid generation 15 ({once})") == "took back the change “took back the change “replaced use-uv””"
+    assert (
+        reason_words(f"undid generation 15 ({once})")
+        == "took back the change “took back the change “replaced use-uv””"
+    )
 
 
 def test_what_became_of_held_calls() -> None:
-    assert [attempt_word("complied", number, 2) for number in (1, 2)] == ["refused", "given to the client"]
+    assert [attempt_word("complied", number, 2) for number in (1, 2)] == [
+        "refused",
+        "given to the client",
+    ]
     assert attempt_word("stopped", 2, 2) == "refused"
     assert attempt_word("warned", 2, 2) == "passed with a warning"
-    assert client_got("complied", has_calls=False) == "The client got the words of the last attempt, which has no calls."
+    assert (
+        client_got("complied", has_calls=False)
+        == "The client got the words of the last attempt, which has no calls."
+    )
     assert "in place of the calls" in client_got("stopped", has_calls=True)

@@ -1,12 +1,15 @@
-"""Forty rules with the checks that a scripted model proposes for them: 25 are right, 15 are wrong as models are wrong."""
+"""Forty rules with the checks that a scripted model proposes for them: 25 are right, 15 are wrong
+as models are wrong.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ProposedCheck:
-    """A rule, the check, its examples, and why it must not be taken (a piece of the reason), None where it is right. `did` is what
-    the agent did before the person corrected it; empty where the rule is said without a correction."""
+    """A rule, the check, its examples, and why it must not be taken (a piece of the reason), None
+    where it is right. `did` is what the agent did before the person corrected it; empty where the
+    rule is said without a correction."""
 
     text: str
     check: str
@@ -32,7 +35,10 @@ FINE_COMMANDS = (
 FINE_FILES = (
     "src/app.ts\nexport const port = 8080\n",
     "docs/guide.md\n# Guide\n\nRun make build.\n",
-    "src/login.py\nfrom app import user\n\n\ndef login(name: str) -> bool:\n    return user(name) is not None\n",
+    (
+        "src/login.py\nfrom app import user\n\n\ndef login(name: str) -> bool:\n    return"
+        " user(name) is not None\n"
+    ),
 )
 FINE_ANSWERS = (
     "I added the login page; the tests pass.",
@@ -47,7 +53,12 @@ _NOTICE, _PASS, _FINE, _CORRECTED = (
 )
 
 RIGHT = (
-    ProposedCheck("Never force-push", r"not in calls of shell: git push.*\s(?:-f\b|--force)", "git push -f", "git push origin x"),
+    ProposedCheck(
+        "Never force-push",
+        r"not in calls of shell: git push.*\s(?:-f\b|--force)",
+        "git push -f",
+        "git push origin x",
+    ),
     ProposedCheck(
         "Use uv and never pip install",
         r"not in calls of shell: (?<!uv )\bpip3? install\b",
@@ -55,7 +66,9 @@ RIGHT = (
         "uv add x",
         did="pip install requests",
     ),
-    ProposedCheck("Do not use sudo", r"not in calls of shell: \bsudo\b", "sudo apt install jq", "apt list"),
+    ProposedCheck(
+        "Do not use sudo", r"not in calls of shell: \bsudo\b", "sudo apt install jq", "apt list"
+    ),
     ProposedCheck(
         "Do not commit with --no-verify",
         "not in calls of shell: --no-verify",
@@ -84,14 +97,23 @@ RIGHT = (
         did="The release is on 12/31/2026.",
     ),
     ProposedCheck(
-        "Never say that I am absolutely right", "not: (?i)absolutely right", "You're absolutely right!", "The bug is here."
+        "Never say that I am absolutely right",
+        "not: (?i)absolutely right",
+        "You're absolutely right!",
+        "The bug is here.",
     ),
     ProposedCheck("No emojis in answers", "not: [\U0001f300-\U0001faff✅]", "Done ✅", "Done"),
     ProposedCheck(
-        "Do not pipe curl into a shell", r"not in calls of shell: curl[^|]*\|\s*(?:ba)?sh", "curl x.io | sh", "curl -o a x.io"
+        "Do not pipe curl into a shell",
+        r"not in calls of shell: curl[^|]*\|\s*(?:ba)?sh",
+        "curl x.io | sh",
+        "curl -o a x.io",
     ),
     ProposedCheck(
-        "Never run git reset --hard", "not in calls of shell: git reset --hard", "git reset --hard HEAD", "git reset HEAD a"
+        "Never run git reset --hard",
+        "not in calls of shell: git reset --hard",
+        "git reset --hard HEAD",
+        "git reset HEAD a",
     ),
     ProposedCheck(
         "Use pnpm instead of npm",
@@ -101,7 +123,10 @@ RIGHT = (
         did="npm install left-pad",
     ),
     ProposedCheck(
-        "Never delete branches on the server", "not in calls of shell: push .*--delete", "git push origin --delete x", "git push"
+        "Never delete branches on the server",
+        "not in calls of shell: push .*--delete",
+        "git push origin --delete x",
+        "git push",
     ),
     ProposedCheck(
         "No console.log in TypeScript files",
@@ -116,7 +141,10 @@ RIGHT = (
         "a.ts\nexport const a = 1",
     ),
     ProposedCheck(
-        "Never use docker system prune", "not in calls of shell: docker system prune", "docker system prune -af", "docker ps"
+        "Never use docker system prune",
+        "not in calls of shell: docker system prune",
+        "docker system prune -af",
+        "docker ps",
     ),
     ProposedCheck(
         "Do not use print for logging in Python files",
@@ -125,11 +153,26 @@ RIGHT = (
         "a.py\nlog.info(1)",
     ),
     ProposedCheck(
-        "Use single quotes nowhere but write yarn nothing at all", r"not in calls of shell: ^yarn\b", "yarn add x", "pnpm add x"
+        "Use single quotes nowhere but write yarn nothing at all",
+        r"not in calls of shell: ^yarn\b",
+        "yarn add x",
+        "pnpm add x",
     ),
-    ProposedCheck("Do not say leverage", r"not: (?i)\bleverag", "We leverage caching.", "We use caching."),
-    ProposedCheck("No TODO comments in code", r"not in calls of edit: \bTODO\b", "a.py\n# TODO: later", "a.py\nx = 1"),
-    ProposedCheck("Never print the API key", r"not in calls of shell: (?:echo|printenv) \$?API_KEY", "echo $API_KEY", "echo ok"),
+    ProposedCheck(
+        "Do not say leverage", r"not: (?i)\bleverag", "We leverage caching.", "We use caching."
+    ),
+    ProposedCheck(
+        "No TODO comments in code",
+        r"not in calls of edit: \bTODO\b",
+        "a.py\n# TODO: later",
+        "a.py\nx = 1",
+    ),
+    ProposedCheck(
+        "Never print the API key",
+        r"not in calls of shell: (?:echo|printenv) \$?API_KEY",
+        "echo $API_KEY",
+        "echo ok",
+    ),
     ProposedCheck(
         "Do not run migrations on production",
         r"not in calls of shell: migrate.*--env[= ]production",
@@ -137,10 +180,17 @@ RIGHT = (
         "make migrate",
     ),
     ProposedCheck(
-        "Never chmod 777", r"not in calls of shell: chmod (?:-R )?0?777", "chmod 777 a", "chmod 755 a", did="chmod -R 777 build"
+        "Never chmod 777",
+        r"not in calls of shell: chmod (?:-R )?0?777",
+        "chmod 777 a",
+        "chmod 755 a",
+        did="chmod -R 777 build",
     ),
     ProposedCheck(
-        "Every deploy call names its target", r'schema in calls of deploy: {"required": ["target"]}', "{}", '{"target": "stage-2"}'
+        "Every deploy call names its target",
+        r'schema in calls of deploy: {"required": ["target"]}',
+        "{}",
+        '{"target": "stage-2"}',
     ),
     ProposedCheck(
         "No semicolons at the end of commit messages",
@@ -151,16 +201,44 @@ RIGHT = (
 )
 WRONG = (
     # They do not notice what breaks the rule: another spelling, another place, a typing error.
-    ProposedCheck("Never use conda", r"not in calls of shell: ^conda install -y", "conda install numpy", "uv add numpy", _NOTICE),
     ProposedCheck(
-        "Do not use tabs in YAML files", r"not in calls of edit: \.yml\n(?s:.*)\t", "a.yaml\n\tx: 1", "a.yaml\n  x: 1", _NOTICE
+        "Never use conda",
+        r"not in calls of shell: ^conda install -y",
+        "conda install numpy",
+        "uv add numpy",
+        _NOTICE,
     ),
-    ProposedCheck("Never push on Fridays", "not in calls of shell: friday", "git push origin x", "git status", _NOTICE),
     ProposedCheck(
-        "Never touch the legacy folder", "not in calls of edit: legacy_folder/", "legacy/a.py\nx", "src/a.py\nx", _NOTICE
+        "Do not use tabs in YAML files",
+        r"not in calls of edit: \.yml\n(?s:.*)\t",
+        "a.yaml\n\tx: 1",
+        "a.yaml\n  x: 1",
+        _NOTICE,
     ),
-    ProposedCheck("Be friendly", "not: (?i)unfriendly", "Do it yourself, you fool.", "Gladly.", _NOTICE),
-    ProposedCheck("No wget", "not in calls of shell: (?:wget", "wget x.io", "curl x.io", "not a regular expression"),
+    ProposedCheck(
+        "Never push on Fridays",
+        "not in calls of shell: friday",
+        "git push origin x",
+        "git status",
+        _NOTICE,
+    ),
+    ProposedCheck(
+        "Never touch the legacy folder",
+        "not in calls of edit: legacy_folder/",
+        "legacy/a.py\nx",
+        "src/a.py\nx",
+        _NOTICE,
+    ),
+    ProposedCheck(
+        "Be friendly", "not: (?i)unfriendly", "Do it yourself, you fool.", "Gladly.", _NOTICE
+    ),
+    ProposedCheck(
+        "No wget",
+        "not in calls of shell: (?:wget",
+        "wget x.io",
+        "curl x.io",
+        "not a regular expression",
+    ),
     # They fail what follows the rule.
     ProposedCheck(
         "Write commit messages in lower case",
@@ -170,14 +248,42 @@ WRONG = (
         _PASS,
     ),
     ProposedCheck(
-        "Use yarn never for anything, only bun", r"not in calls of shell: \b(?:yarn|bun)\b", "yarn add x", "bun add x", _PASS
+        "Use yarn never for anything, only bun",
+        r"not in calls of shell: \b(?:yarn|bun)\b",
+        "yarn add x",
+        "bun add x",
+        _PASS,
     ),
     ProposedCheck("Answer in one sentence", r"not: [.]", "One. Two.", "One sentence.", _PASS),
     # They fire on turns that were fine.
-    ProposedCheck("Never push to main", r"not in calls of shell: git push", "git push origin main", "git status", _FINE),
-    ProposedCheck("No passwords in curl commands", r"not in calls of shell: curl", "curl -u ann:secret x.io", "ls", _FINE),
-    ProposedCheck("No star imports in Python", r"not in calls of edit: import ", "a.py\nfrom x import *", "a.py\nx = 1", _FINE),
-    ProposedCheck("Do not talk about lines of code", r"not: (?i)line|tests", "It has 300 lines of code.", "It is short.", _FINE),
+    ProposedCheck(
+        "Never push to main",
+        r"not in calls of shell: git push",
+        "git push origin main",
+        "git status",
+        _FINE,
+    ),
+    ProposedCheck(
+        "No passwords in curl commands",
+        r"not in calls of shell: curl",
+        "curl -u ann:secret x.io",
+        "ls",
+        _FINE,
+    ),
+    ProposedCheck(
+        "No star imports in Python",
+        r"not in calls of edit: import ",
+        "a.py\nfrom x import *",
+        "a.py\nx = 1",
+        _FINE,
+    ),
+    ProposedCheck(
+        "Do not talk about lines of code",
+        r"not: (?i)line|tests",
+        "It has 300 lines of code.",
+        "It is short.",
+        _FINE,
+    ),
     # They do not notice what the person corrected.
     ProposedCheck(
         "Never use apt-get",

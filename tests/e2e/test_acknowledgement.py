@@ -1,4 +1,6 @@
-"""The line at the end of the next answer that says what was noted: in every wire, and only behind plain words."""
+"""The line at the end of the next answer that says what was noted: in every wire, and only behind
+plain words.
+"""
 
 import json
 from collections.abc import Iterator
@@ -31,32 +33,49 @@ def told(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def nothing_noted(told: Program) -> Iterator[None]:
     yield
     for rule in told.get("/api/rules")["rules"]:
-        httpx.delete(f"{told.url}/api/rules/{rule['name']}", headers=told.auth, timeout=PATIENCE_S).raise_for_status()
+        httpx.delete(
+            f"{told.url}/api/rules/{rule['name']}", headers=told.auth, timeout=PATIENCE_S
+        ).raise_for_status()
 
 
-def ask(program: Program, session: str, wire: str, model: str, *, stream: bool = False, **more: Any) -> str:
+def ask(
+    program: Program, session: str, wire: str, model: str, *, stream: bool = False, **more: Any
+) -> str:
     """The whole text of an answer, as the vendor's own SDK reads it."""
     headers = {"x-session-id": session}
     if wire == "messages":
-        client = anthropic.Anthropic(api_key=KEY, base_url=program.url, default_headers=headers, timeout=PATIENCE_S)
-        said: Any = {"model": model, "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}], **more}
+        client = anthropic.Anthropic(
+            api_key=KEY, base_url=program.url, default_headers=headers, timeout=PATIENCE_S
+        )
+        said: Any = {
+            "model": model,
+            "max_tokens": 50,
+            "messages": [{"role": "user", "content": "hello"}],
+            **more,
+        }
         if stream:
             with client.messages.stream(**said) as events:
                 message = events.get_final_message()
         else:
             message = client.messages.create(**said)
         return "".join(part.text for part in message.content if part.type == "text")
-    openai_client = openai.OpenAI(api_key=KEY, base_url=f"{program.url}/v1", default_headers=headers, timeout=PATIENCE_S)
+    openai_client = openai.OpenAI(
+        api_key=KEY, base_url=f"{program.url}/v1", default_headers=headers, timeout=PATIENCE_S
+    )
     if wire == "chat":
         asked: Any = {"model": model, "messages": [{"role": "user", "content": "hello"}], **more}
         if stream:
             chunks = openai_client.chat.completions.create(stream=True, **asked)
-            return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+            return "".join(
+                choice.delta.content or "" for chunk in chunks for choice in chunk.choices
+            )
         return openai_client.chat.completions.create(**asked).choices[0].message.content or ""
     asked = {"model": model, "input": "hello", **more}
     if stream:
         with openai_client.responses.stream(**asked) as stream_:
-            deltas = "".join(event.delta for event in stream_ if event.type == "response.output_text.delta")
+            deltas = "".join(
+                event.delta for event in stream_ if event.type == "response.output_text.delta"
+            )
             assert deltas == stream_.get_final_response().output_text
             return deltas
     return str(openai_client.responses.create(**asked).output_text)
@@ -66,9 +85,13 @@ def note(program: Program, session: str) -> None:
     """Lay down a rule in a session, as if it had been said there."""
     body = {"model": "echo", "messages": [{"role": "user", "content": "Use uv instead of pip."}]}
     headers = {**program.auth, "x-session-id": session}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+    )
     rule = {"text": "Use uv instead of pip.", "source": answer.headers["x-metaclaw-turn"]}
-    httpx.post(f"{program.url}/api/rules", json=rule, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/rules", json=rule, headers=program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -83,7 +106,9 @@ def note(program: Program, session: str) -> None:
         ("messages", "chat-model"),
     ],
 )
-def test_what_was_noted_is_told_once_behind_the_next_answer(told: Program, wire: str, model: str, stream: bool) -> None:
+def test_what_was_noted_is_told_once_behind_the_next_answer(
+    told: Program, wire: str, model: str, stream: bool
+) -> None:
     session = f"{wire}-{model}-{stream}"
     note(told, session)
     text = ask(told, session, wire, model, stream=stream)
@@ -94,12 +119,16 @@ def test_what_was_noted_is_told_once_behind_the_next_answer(told: Program, wire:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
-def test_nothing_is_put_behind_tool_calls_and_the_line_waits_for_words(told: Program, wire: str, stream: bool) -> None:
+def test_nothing_is_put_behind_tool_calls_and_the_line_waits_for_words(
+    told: Program, wire: str, stream: bool
+) -> None:
     session = f"tools-{wire}-{stream}"
     note(told, session)
     asked = "anthropic/tools" if wire == "messages" else "tools"
     assert LINE not in ask(told, session, wire, asked, stream=stream)
-    assert LINE in ask(told, session, wire, "claude-model" if wire == "messages" else "echo", stream=stream)
+    assert LINE in ask(
+        told, session, wire, "claude-model" if wire == "messages" else "echo", stream=stream
+    )
 
 
 def test_nothing_is_put_behind_an_answer_in_json(told: Program) -> None:
@@ -118,12 +147,17 @@ def test_another_session_is_told_nothing(told: Program) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_ledger_keeps_what_the_model_said_apart_from_what_was_added(told: Program, stream: bool) -> None:
+def test_the_ledger_keeps_what_the_model_said_apart_from_what_was_added(
+    told: Program, stream: bool
+) -> None:
     note(told, f"ledger-{stream}")
     ask(told, f"ledger-{stream}", "chat", "echo", stream=stream)
     newest = told.get("/api/sessions?limit=1")["sessions"][0]["id"]
     turn = told.get(f"/api/turns/{told.get(f'/api/sessions/{newest}')['turns'][-1]['id']}")
-    assert ("Noted:" in json.dumps(turn["said"]), "Noted:" in json.dumps(turn["answer"])) == (False, True)
+    assert ("Noted:" in json.dumps(turn["said"]), "Noted:" in json.dumps(turn["answer"])) == (
+        False,
+        True,
+    )
 
 
 def test_the_session_goes_on_when_the_client_sends_the_line_back(told: Program) -> None:
@@ -131,7 +165,9 @@ def test_the_session_goes_on_when_the_client_sends_the_line_back(told: Program) 
     first = {"role": "user", "content": "hello"}
     url, patience = f"{told.url}/v1/chat/completions", PATIENCE_S
     headers = {**told.auth, "x-session-id": "goes-on"}
-    one = httpx.post(url, json={"model": "echo", "messages": [first]}, headers=headers, timeout=patience)
+    one = httpx.post(
+        url, json={"model": "echo", "messages": [first]}, headers=headers, timeout=patience
+    )
     answer = one.json()["choices"][0]["message"]
     assert LINE in answer["content"]
     later = {"model": "echo", "messages": [first, answer, {"role": "user", "content": "and now?"}]}
@@ -147,11 +183,18 @@ def test_nobody_is_told_unless_it_is_switched_on(program: Program) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_line_is_added_however_the_stream_is_cut(wire: str) -> None:
-    whole = b"".join(STREAMS[wire]({"model": "m", "messages": [{"role": "user", "content": "hi"}], "input": "hi"}))
+    whole = b"".join(
+        STREAMS[wire](
+            {"model": "m", "messages": [{"role": "user", "content": "hi"}], "input": "hi"}
+        )
+    )
     lengths = set()
     for size in (1, 7, 64, len(whole)):
         footer = Footer(Wire(wire), "\n\nLINE")
-        shown = b"".join(footer.feed(whole[at : at + size]) for at in range(0, len(whole), size)) + footer.close()
+        shown = (
+            b"".join(footer.feed(whole[at : at + size]) for at in range(0, len(whole), size))
+            + footer.close()
+        )
         assert footer.is_added
         lengths.add(len(shown))
     assert len(lengths) == 1

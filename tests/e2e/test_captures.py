@@ -1,4 +1,6 @@
-"""What real agents send goes through the whole program: same meaning, their own prefix untouched, their turns recognised."""
+"""What real agents send goes through the whole program: same meaning, their own prefix untouched,
+their turns recognised.
+"""
 
 import json
 import os
@@ -13,7 +15,15 @@ from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
 SIDE = ("compaction", "title", "commit_message", "session_end", "prm_judge", "lesson_to_skill")
-NOT_SENT = ("host", "content-length", "authorization", "x-api-key", "accept-encoding", "connection", "transfer-encoding")
+NOT_SENT = (
+    "host",
+    "content-length",
+    "authorization",
+    "x-api-key",
+    "accept-encoding",
+    "connection",
+    "transfer-encoding",
+)
 SKILL = """---
 name: tail-the-ledger
 description: When asked to reconcile the quarterly ledger, tail the audit journal first.
@@ -35,7 +45,9 @@ TASK = "reconcile the quarterly ledger with the audit journal"
 def captures() -> list[Path]:
     beside = Path(__file__).resolve().parents[3] / "shared"
     folder = Path(os.environ.get("METACLAW_SHARED", beside)) / "captures"
-    return sorted(path for path in folder.glob("*.json") if json.loads(path.read_text())["method"] == "POST")
+    return sorted(
+        path for path in folder.glob("*.json") if json.loads(path.read_text())["method"] == "POST"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +63,11 @@ def taught(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def replay(program: Program, capture: dict[str, Any], user: str = "") -> httpx.Response:
-    headers = [(name.encode(), value.encode()) for name, value in capture["headers"] if name.lower() not in NOT_SENT]
+    headers = [
+        (name.encode(), value.encode())
+        for name, value in capture["headers"]
+        if name.lower() not in NOT_SENT
+    ]
     return httpx.post(
         program.url + capture["path"],
         content=client_bytes(capture),
@@ -67,11 +83,16 @@ def client_bytes(capture: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-@pytest.mark.parametrize("path", captures() or [None], ids=lambda path: path.stem if path else "absent")
-def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(taught: Program, provider: Provider, path: Path | None) -> None:
+@pytest.mark.parametrize(
+    "path", captures() or [None], ids=lambda path: path.stem if path else "absent"
+)
+def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(
+    taught: Program, provider: Provider, path: Path | None
+) -> None:
     if path is None:
         pytest.skip(
-            "needs recorded requests of real clients in $METACLAW_SHARED/captures: docs/captures.md tells how to record them"
+            "needs recorded requests of real clients in $METACLAW_SHARED/captures: docs/captures.md"
+            " tells how to record them"
         )
     capture = json.loads(path.read_text())
     sent = client_bytes(capture)
@@ -93,7 +114,9 @@ def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(taught: Program,
         assert got == sent
     elif not skills:
         assert got == sent
-    elif "previous_response_id" not in capture["body"] or got != sent:  # else the provider has the block from an earlier request
+    elif (
+        "previous_response_id" not in capture["body"] or got != sent
+    ):  # else the provider has the block from an earlier request
         assert_only_the_block_was_added(sent, got)
     assert sent.count(b"cache_control") == got.count(b"cache_control")
 
@@ -109,16 +132,38 @@ def assert_only_the_block_was_added(sent: bytes, got: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", ["claude-code-2.1.325", "codex-0.166.0", "openclaw-2026.9.6", "hermes-agent-0.19.0", "mini-swe-agent-2.4.6"]
+    "agent",
+    [
+        "claude-code-2.1.325",
+        "codex-0.166.0",
+        "openclaw-2026.9.6",
+        "hermes-agent-0.19.0",
+        "mini-swe-agent-2.4.6",
+    ],
 )
-def test_the_turns_of_one_agent_run_are_one_session_with_one_placed_set(taught: Program, shared: Path, agent: str) -> None:
+def test_the_turns_of_one_agent_run_are_one_session_with_one_placed_set(
+    taught: Program, shared: Path, agent: str
+) -> None:
     names = ["main_first", "main_tool_result", "main_parallel_tool_results"]
     found = [
-        next(iter(sorted((shared / "captures").glob(f"{agent}__*{name}.json"), key=lambda path: len(path.name))), None)
+        next(
+            iter(
+                sorted(
+                    (shared / "captures").glob(f"{agent}__*{name}.json"),
+                    key=lambda path: len(path.name),
+                )
+            ),
+            None,
+        )
         for name in names
     ]
-    # As another user than the one whose single requests were replayed above, so that only these three can be one session.
-    answers = [replay(taught, json.loads(path.read_text()), "another") for path in found if path is not None]
+    # As another user than the one whose single requests were replayed above, so that only these
+    # three can be one session.
+    answers = [
+        replay(taught, json.loads(path.read_text()), "another")
+        for path in found
+        if path is not None
+    ]
     assert len(answers) == 3
     assert len({answer.headers["x-metaclaw-session"] for answer in answers}) == 1
     assert {answer.headers["x-metaclaw-skills"] for answer in answers} == {"tail-the-ledger"}
@@ -131,7 +176,11 @@ def test_a_placed_skill_reaches_the_model_and_stays_in_place_while_the_conversat
         {"role": "system", "content": "You are brief."},
         {"role": "user", "content": "please " + TASK},
     ]
-    later = [*first, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "what is the weather on the moon"}]
+    later = [
+        *first,
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "what is the weather on the moon"},
+    ]
     bodies = []
     for messages in (first, later):
         answer = httpx.post(
@@ -147,7 +196,12 @@ def test_a_placed_skill_reaches_the_model_and_stays_in_place_while_the_conversat
 
 
 def test_unrelated_words_get_no_skill_in_full(taught: Program, provider: Provider) -> None:
-    asked = {"model": "echo", "messages": [{"role": "user", "content": "Which vegetables grow well beside tomatoes in spring?"}]}
+    asked = {
+        "model": "echo",
+        "messages": [
+            {"role": "user", "content": "Which vegetables grow well beside tomatoes in spring?"}
+        ],
+    }
     answer = httpx.post(f"{taught.url}/v1/chat/completions", json=asked, headers=taught.auth)
     assert answer.headers["x-metaclaw-skills"] == ""
     assert answer.headers["x-metaclaw-listed"] == "tail-the-ledger"
@@ -159,11 +213,17 @@ def test_a_skill_written_by_hand_is_noticed_and_makes_a_new_generation(taught: P
     folder = taught.home / "skills" / "fold-napkins"
     folder.mkdir()
     (folder / "SKILL.md").write_text(
-        "---\nname: fold-napkins\ndescription: When folding napkins for a banquet table\n---\nFold twice.\n"
+        "---\nname: fold-napkins\ndescription: When folding napkins for a banquet table\n---\nFold"
+        " twice.\n"
     )
     status = taught.wait_for("/api/status", lambda status: status["generation"] > before)
     assert status["generation"] == before + 1
-    asked = {"model": "echo", "messages": [{"role": "user", "content": "I am folding napkins for a banquet table, help me"}]}
+    asked = {
+        "model": "echo",
+        "messages": [
+            {"role": "user", "content": "I am folding napkins for a banquet table, help me"}
+        ],
+    }
     answer = httpx.post(f"{taught.url}/v1/chat/completions", json=asked, headers=taught.auth)
     assert answer.headers["x-metaclaw-skills"] == "fold-napkins"
     assert answer.headers["x-metaclaw-generation"] == str(before + 1)

@@ -1,4 +1,6 @@
-"""A wall clock that is set ahead and back while the program is used: no turn is deleted for it, and every session is judged."""
+"""A wall clock that is set ahead and back while the program is used: no turn is deleted for it, and
+every session is judged.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,14 +37,18 @@ def program(teacher: Teacher, tmp_path: Path, clock: FakeClock) -> Iterator[Prog
     stopped.kill()
 
 
-def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(program: Program, clock: FakeClock) -> None:
+def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(
+    program: Program, clock: FakeClock
+) -> None:
     program.start()
     turn = Talk(program)
     turn.say(TASK.format(1))
     assert program.stop() == 0
     clock.set_ahead(AHEAD)
     program.start()
-    status = program.wait_for("/api/status", lambda facts: facts["loops"]["retention"] != "running", 60)
+    status = program.wait_for(
+        "/api/status", lambda facts: facts["loops"]["retention"] != "running", 60
+    )
     assert "the clock is 400 days ahead of when retention last ran" in status["loops"]["retention"]
     assert program.get(f"/api/turns/{turn.turn}")["id"] == turn.turn
     told = program.command("status", "--all")
@@ -55,7 +61,9 @@ def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(prog
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
 
-def test_a_session_that_fell_silent_while_the_program_was_stopped_is_judged(program: Program, clock: FakeClock) -> None:
+def test_a_session_that_fell_silent_while_the_program_was_stopped_is_judged(
+    program: Program, clock: FakeClock
+) -> None:
     program.start()
     talk = Talk(program)
     talk.say(TASK.format(1))
@@ -66,7 +74,9 @@ def test_a_session_that_fell_silent_while_the_program_was_stopped_is_judged(prog
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
 
-def test_a_session_that_ends_after_the_clock_was_ahead_is_judged(program: Program, clock: FakeClock) -> None:
+def test_a_session_that_ends_after_the_clock_was_ahead_is_judged(
+    program: Program, clock: FakeClock
+) -> None:
     clock.set_ahead(AHEAD)
     program.start()
     judged: list[bool] = []
@@ -75,7 +85,9 @@ def test_a_session_that_ends_after_the_clock_was_ahead_is_judged(program: Progra
         talk = Talk(program)
         talk.say(TASK.format(number))
         talk.end()
-        program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60)
+        program.wait_for(
+            "/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60
+        )
         judged.append(program.get(f"/api/turns/{talk.turn}")["verdict"] is not None)
     assert judged == [True, True]
     assert program.stop() == 0, program.log.read_text()[-4000:]

@@ -1,4 +1,6 @@
-"""The learning budget on the real program: used up, learning waits and says so; raised, it goes on; everything is counted once."""
+"""The learning budget on the real program: used up, learning waits and says so; raised, it goes on;
+everything is counted once.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,9 @@ def teacher() -> Iterator[Teacher]:
 
 def say_fails(talk: Talk) -> None:
     body = {"turn": talk.turn, "outcome": "fail", "comment": ""}
-    httpx.post(f"{talk.program.url}/api/feedback", json=body, headers=talk.program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{talk.program.url}/api/feedback", json=body, headers=talk.program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
 
 
 def calls_of(program: Program) -> dict[str, tuple[int, int]]:
@@ -31,11 +35,16 @@ def calls_of(program: Program) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for one in program.get("/api/cost")["calls"]:
         calls, tokens = found.get(one["purpose"], (0, 0))
-        found[one["purpose"]] = (calls + one["calls"], tokens + one["input_tokens"] + one["output_tokens"])
+        found[one["purpose"]] = (
+            calls + one["calls"],
+            tokens + one["input_tokens"] + one["output_tokens"],
+        )
     return found
 
 
-def test_learning_waits_when_the_budget_is_used_up_and_goes_on_when_it_is_raised(teacher: Teacher, tmp_path: Path) -> None:
+def test_learning_waits_when_the_budget_is_used_up_and_goes_on_when_it_is_raised(
+    teacher: Teacher, tmp_path: Path
+) -> None:
     program = program_of(teacher, tmp_path / "home").start(*TINY)
     judged, corrected = Talk(program), Talk(program)
     for number, talk in enumerate((judged, corrected)):
@@ -61,10 +70,18 @@ def test_learning_waits_when_the_budget_is_used_up_and_goes_on_when_it_is_raised
 
     assert program.stop() == 0, program.log.read_text()[-4000:]
     program.start()
-    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
-    turn = program.wait_for(f"/api/turns/{corrected.turn}", lambda facts: facts["verdict"] is not None)
+    program.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+    )
+    turn = program.wait_for(
+        f"/api/turns/{corrected.turn}", lambda facts: facts["verdict"] is not None
+    )
     assert turn["verdict"]["source"] == "user"
-    program.wait_for("/api/status", lambda facts: facts["learning"]["judged_today"]["turns"] == len(teacher.asked("judge")) > 0)
+    program.wait_for(
+        "/api/status",
+        lambda facts: facts["learning"]["judged_today"]["turns"] == len(teacher.asked("judge")) > 0,
+    )
     assert program.get("/api/status")["learning"]["budget"]["waiting"] == []
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
@@ -78,7 +95,10 @@ def test_every_call_is_counted_once_and_survives_a_kill(teacher: Teacher, tmp_pa
     other.say(TASK.format(2))
     other.end()
     say_fails(other)
-    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
+    program.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+    )
     program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0})
     program.kill()
     program.start()

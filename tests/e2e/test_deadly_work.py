@@ -1,4 +1,6 @@
-"""Work that kills whoever learns, each time: it is set aside and told of, and everything else is learned."""
+"""Work that kills whoever learns, each time: it is set aside and told of, and everything else is
+learned.
+"""
 
 import os
 import signal
@@ -16,7 +18,9 @@ from tests.support.program import Program
 from tests.support.provider import Json
 from tests.support.teacher import PASS, Teacher
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has"
+)
 DEADLY = "Summarise the minutes of meeting {}."
 
 
@@ -36,7 +40,9 @@ def program(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 
 class Killer:
-    """Kills the learner whenever somebody is asked about these words; a judge is asked for several votes at once."""
+    """Kills the learner whenever somebody is asked about these words; a judge is asked for several
+    votes at once.
+    """
 
     def __init__(self, program: Program, words: str, answer: Json) -> None:
         self._program = program
@@ -54,7 +60,9 @@ class Killer:
 
 def events_of(home: Path, kind: str) -> list[Any]:
     database = open_database(f"sqlite:///{home / 'ledger.db'}")
-    found = [event.data for event in LedgerReader(database).events(limit=10_000) if event.kind == kind]
+    found = [
+        event.data for event in LedgerReader(database).events(limit=10_000) if event.kind == kind
+    ]
     database.close()
     return found
 
@@ -68,10 +76,14 @@ def say_and_end(program: Program, words: str) -> str:
 
 def learned(program: Program) -> Any:
     """Until nothing is left to learn from."""
-    return program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 90)
+    return program.wait_for(
+        "/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 90
+    )
 
 
-def test_a_turn_that_kills_the_learner_each_time_is_set_aside_and_all_others_are_judged(program: Program, teacher: Teacher) -> None:
+def test_a_turn_that_kills_the_learner_each_time_is_set_aside_and_all_others_are_judged(
+    program: Program, teacher: Teacher
+) -> None:
     teacher.judge = killer = Killer(program, DEADLY.format(13), PASS)
     turns = [say_and_end(program, DEADLY.format(number)) for number in (11, 12, 13, 14, 15)]
     status = learned(program)
@@ -101,7 +113,11 @@ def test_failures_of_which_nobody_survives_making_a_skill_are_set_aside_and_the_
     talk = Talk(program)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 60)
+    program.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+        60,
+    )
     assert learned(program)["counts"]["candidates"]["accepted"] == 1
     assert len(killer.killed) == 3
     assert program.stop() == 0

@@ -1,4 +1,6 @@
-"""`metaclaw demo`, played by the real program: with a scripted provider, and with a model in miniature that is named."""
+"""`metaclaw demo`, played by the real program: with a scripted provider, and with a model in
+miniature that is named.
+"""
 
 import json
 import os
@@ -36,30 +38,67 @@ base_url = "{url}"
 api_key = "passthrough"
 """
 SETTINGS = {
-    **{"policy.learning_rate": "0.0015", "policy.batch_turns": "8", "policy.group_size": "16", "policy.prompts_per_step": "8"},
-    **{"policy.steps": "60", "policy.max_new_tokens": "8", "policy.golden_margin": "1.0", "policy.kl_limit": "100.0"},
+    **{
+        "policy.learning_rate": "0.0015",
+        "policy.batch_turns": "8",
+        "policy.group_size": "16",
+        "policy.prompts_per_step": "8",
+    },
+    **{
+        "policy.steps": "60",
+        "policy.max_new_tokens": "8",
+        "policy.golden_margin": "1.0",
+        "policy.kl_limit": "100.0",
+    },
     **{"policy.rehearsal": "0.0", "skills.retrieval": "words"},
 }
 
 
 def answer(body: dict[str, Any]) -> Reply:
-    """Obeys the rule where it stands in the prompt; asked to read a message, takes the rule down."""
+    """Obeys the rule where it stands in the prompt; asked to read a message, takes the rule
+    down.
+    """
     words = json.dumps(body["messages"])
     if "== The message" in words:
         is_said = RULE in body["messages"][-1]["content"].rpartition("== The message")[2]
-        item = {"op": "add", "kind": "rule", "text": f"Always {RULE}.", "when": "always", "examples": [], "scope": "everywhere"}
-        whole = {**item, "targets": [], "expires": None, "check": None, "violates": None, "complies": None}
+        item = {
+            "op": "add",
+            "kind": "rule",
+            "text": f"Always {RULE}.",
+            "when": "always",
+            "examples": [],
+            "scope": "everywhere",
+        }
+        whole = {
+            **item,
+            "targets": [],
+            "expires": None,
+            "check": None,
+            "violates": None,
+            "complies": None,
+        }
         return say(json.dumps({"items": [whole] if is_said else [], "correction": None}))(body)
     is_told = "Aye, captain" in words
-    return streamed("Aye, captain: Paris." if is_told else "Paris.") if body.get("stream") else say("Paris.")(body)
+    return (
+        streamed("Aye, captain: Paris." if is_told else "Paris.")
+        if body.get("stream")
+        else say("Paris.")(body)
+    )
 
 
 def streamed(text: str) -> Reply:
     """The answer as a stream of events."""
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
-    first = {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}]}
+    first = {
+        **head,
+        "choices": [
+            {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+        ],
+    }
     last = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    return 200, b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in (first, last)) + b"data: [DONE]\n\n"
+    return 200, b"".join(
+        b"data: " + json.dumps(event).encode() + b"\n\n" for event in (first, last)
+    ) + b"data: [DONE]\n\n"
 
 
 @pytest.mark.slow
@@ -76,7 +115,9 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_demo_takes_its_proxy_with_it(home: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_killed_demo_takes_its_proxy_with_it(
+    home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     is_asked, is_over = Event(), Event()
 
     def hang(body: dict[str, Any]) -> Reply:
@@ -87,11 +128,31 @@ def test_a_killed_demo_takes_its_proxy_with_it(home: Path, tmp_path: Path, numbe
     with ScriptedModel([hang]) as model:
         home.mkdir()
         (home / "config.toml").write_text(CONFIG.format(url=model.url))
-        command = [sys.executable, "-u", "-m", "metaclaw", "--home", str(home), "demo", "--unattended", "--acts", "1"]
-        env = {**os.environ, "TMPDIR": str(tmp_path)}  # its temporary home stays there when it is killed
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as demo:
+        command = [
+            sys.executable,
+            "-u",
+            "-m",
+            "metaclaw",
+            "--home",
+            str(home),
+            "demo",
+            "--unattended",
+            "--acts",
+            "1",
+        ]
+        env = {
+            **os.environ,
+            "TMPDIR": str(tmp_path),
+        }  # its temporary home stays there when it is killed
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        ) as demo:
             assert demo.stdout is not None
-            url = next(found[1] for line in demo.stdout if (found := re.search(r"It serves at (http://[\d.:]+\d)", line)))
+            url = next(
+                found[1]
+                for line in demo.stdout
+                if (found := re.search(r"It serves at (http://[\d.:]+\d)", line))
+            )
             assert is_asked.wait(120)
             demo.send_signal(number)
             is_over.set()
@@ -112,11 +173,23 @@ def is_serving(url: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path, tmp_path: Path) -> None:
+def test_weights_are_trained_while_away_proven_swapped_and_taken_back(
+    home: Path, tmp_path: Path
+) -> None:
     folder = make_speaking_model(tmp_path / "miniature")
     given = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     done = program(
-        *("demo", "--unattended", "--minutes", "25", "--base-model", str(folder), "--check", PATTERN, *given),
+        *(
+            "demo",
+            "--unattended",
+            "--minutes",
+            "25",
+            "--base-model",
+            str(folder),
+            "--check",
+            PATTERN,
+            *given,
+        ),
         timeout_s=1700,
     )
     said = done.out + done.err

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = re.compile(
     r"metaclaw (?:"
-    r"setup|agents (?:connect|disconnect|test) claude-code$"  # ask, or need the agent: tests/cli/test_agents.py
+    # ask, or need the agent: tests/cli/test_agents.py
+    r"setup|agents (?:connect|disconnect|test) claude-code$"
     r"|watch|start|stop|service|demo"  # follow for ever, or start and stop programs: tests/cli
     r"|rules (?:import|export --to)"  # read and write files of yours: tests/cli/test_rules.py
     r"|policy"  # needs weights that can be trained: tests/e2e/test_slow_loop.py
@@ -25,7 +26,9 @@ _PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b")
 
 
 def commands_of(text: str) -> list[str]:
-    """The commands in shell blocks that can be run as they stand: without words such as SESSION that stand for something."""
+    """The commands in shell blocks that can be run as they stand: without words such as SESSION
+    that stand for something.
+    """
     fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fences if language in ("console", "sh", "")]
     lines = [
@@ -34,11 +37,17 @@ def commands_of(text: str) -> list[str]:
         for line in block.splitlines()
         if line.removeprefix("$ ").startswith("metaclaw ") and not line.endswith("\\")
     ]
-    return [line for line in lines if not NOT_RUN.match(line) and not any(map(_PLACEHOLDER.fullmatch, line.split()))]
+    return [
+        line
+        for line in lines
+        if not NOT_RUN.match(line) and not any(map(_PLACEHOLDER.fullmatch, line.split()))
+    ]
 
 
 COMMANDS = {
-    str(page.relative_to(ROOT)): found for page in PAGES if page.name != "cli.md" and (found := commands_of(page.read_text()))
+    str(page.relative_to(ROOT)): found
+    for page in PAGES
+    if page.name != "cli.md" and (found := commands_of(page.read_text()))
 }
 
 
@@ -48,9 +57,13 @@ def program(tmp_path: Path) -> Iterator[Program]:
     env = {**NOT_LEARNING, "HOME": str(tmp_path / "user")}  # agents keep their configuration there
     running = Program(tmp_path / "home", providers_toml(provider.url), env=env).start()
     asked = {"model": "gpt", "messages": [{"role": "user", "content": "When was that?"}]}
-    answer = httpx.post(f"{running.url}/v1/chat/completions", json=asked, headers=running.auth, timeout=60)
+    answer = httpx.post(
+        f"{running.url}/v1/chat/completions", json=asked, headers=running.auth, timeout=60
+    )
     assert answer.status_code == 200
-    assert running.command("rules", "add", "Always be brief.").returncode == 0  # something to take back
+    assert (
+        running.command("rules", "add", "Always be brief.").returncode == 0
+    )  # something to take back
     (running.home / "logs").mkdir(exist_ok=True)
     (running.home / "logs" / "metaclaw.log").touch()
     yield running
@@ -59,7 +72,12 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def test_there_are_pages_with_commands() -> None:
-    assert {"docs/quickstart.md", "docs/operate.md", "docs/privacy.md", "docs/agents/codex.md"} <= COMMANDS.keys()
+    assert {
+        "docs/quickstart.md",
+        "docs/operate.md",
+        "docs/privacy.md",
+        "docs/agents/codex.md",
+    } <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("page", COMMANDS)

@@ -1,4 +1,6 @@
-"""Skills found by meaning with a provider's embeddings, on the real program: also where they are slow or fail."""
+"""Skills found by meaning with a provider's embeddings, on the real program: also where they are
+slow or fail.
+"""
 
 import re
 import time
@@ -51,7 +53,9 @@ def ready(program: Program) -> None:
     program.wait_for("/api/status", lambda facts: facts["skills"]["retrieval"]["state"] == "ready")
 
 
-def test_a_task_in_other_words_gets_the_skill_by_a_providers_embeddings(tmp_path: Path, provider: EmbeddingProvider) -> None:
+def test_a_task_in_other_words_gets_the_skill_by_a_providers_embeddings(
+    tmp_path: Path, provider: EmbeddingProvider
+) -> None:
     program = started(tmp_path, provider)
     try:
         ready(program)
@@ -84,7 +88,9 @@ def test_secrets_do_not_leave_with_a_request(tmp_path: Path, provider: Embedding
         ready(program)
         placed(program, f"reserve lodging with {secret}")
         ends = time.monotonic() + PATIENCE_S
-        while not any("lodging with" in text for call in provider.embedded for text in call["input"]):
+        while not any(
+            "lodging with" in text for call in provider.embedded for text in call["input"]
+        ):
             assert time.monotonic() < ends
             time.sleep(0.02)
         assert not any(secret in text for call in provider.embedded for text in call["input"])
@@ -93,7 +99,9 @@ def test_secrets_do_not_leave_with_a_request(tmp_path: Path, provider: Embedding
 
 
 @pytest.mark.parametrize("is_slow", [True, False])
-def test_slow_or_failing_embeddings_leave_the_decision_to_words(tmp_path: Path, provider: EmbeddingProvider, is_slow: bool) -> None:
+def test_slow_or_failing_embeddings_leave_the_decision_to_words(
+    tmp_path: Path, provider: EmbeddingProvider, is_slow: bool
+) -> None:
     program = started(tmp_path, provider)
     try:
         ready(program)
@@ -109,7 +117,10 @@ def test_slow_or_failing_embeddings_leave_the_decision_to_words(tmp_path: Path, 
         if is_slow:
             provider.embedding_delay_s = 0.0
         else:
-            program.wait_for("/api/status", lambda facts: "no embeddings today" in facts["skills"]["retrieval"]["state"])
+            program.wait_for(
+                "/api/status",
+                lambda facts: "no embeddings today" in facts["skills"]["retrieval"]["state"],
+            )
             provider.embedding_status = 200
         assert eventually_placed(program, PARAPHRASE)
         assert state_of(program)["state"] == "ready"
@@ -118,11 +129,16 @@ def test_slow_or_failing_embeddings_leave_the_decision_to_words(tmp_path: Path, 
     assert len(re.findall("embeddings_failed", program.log.read_text())) == (0 if is_slow else 1)
 
 
-def test_a_provider_without_embeddings_is_asked_again_ever_more_rarely(tmp_path: Path, provider: EmbeddingProvider) -> None:
+def test_a_provider_without_embeddings_is_asked_again_ever_more_rarely(
+    tmp_path: Path, provider: EmbeddingProvider
+) -> None:
     provider.embedding_status = 404
     program = started(tmp_path, provider)
     try:
-        program.wait_for("/api/status", lambda facts: facts["skills"]["retrieval"]["state"].startswith("words decide"))
+        program.wait_for(
+            "/api/status",
+            lambda facts: facts["skills"]["retrieval"]["state"].startswith("words decide"),
+        )
         assert placed(program, BY_WORDS) == ["travel-booking"]
         assert placed(program, PARAPHRASE) == []
         time.sleep(3)

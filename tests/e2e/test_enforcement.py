@@ -1,4 +1,6 @@
-"""Held rules: calls that break them reach no client, on every wire, streamed and whole, and later requests hold what was said."""
+"""Held rules: calls that break them reach no client, on every wire, streamed and whole, and later
+requests hold what was said.
+"""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +46,9 @@ def strict() -> Iterator[StrictProvider]:
 @pytest.fixture(scope="module")
 def program(strict: StrictProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     home: Path = tmp_path_factory.mktemp("held") / "home"
-    running = Program(home, providers_toml(strict.url), proxy="enforce_opt_out = true", env=NOT_LEARNING)
+    running = Program(
+        home, providers_toml(strict.url), proxy="enforce_opt_out = true", env=NOT_LEARNING
+    )
     write_rule(running)
     running.start()
     yield running
@@ -127,14 +131,25 @@ def test_a_provider_that_keeps_the_history_itself_goes_on_with_the_last_attempt(
     assert strict.refused == []
 
 
-@pytest.mark.parametrize(("wire", "target"), [("chat", "openai"), ("messages", "anthropic"), ("responses", "openai")])
+@pytest.mark.parametrize(
+    ("wire", "target"), [("chat", "openai"), ("messages", "anthropic"), ("responses", "openai")]
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_answers_that_comply_are_relayed_byte_for_byte(
     program: Program, strict: StrictProvider, wire: str, target: str, stream: bool
 ) -> None:
-    path = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}[wire]
+    path = {
+        "chat": "/v1/chat/completions",
+        "messages": "/v1/messages",
+        "responses": "/v1/responses",
+    }[wire]
     words: Any = [{"role": "user", "content": "PLAN two"}]
-    body = {"model": f"{target}/m", "stream": stream, "max_tokens": 9, ("input" if wire == "responses" else "messages"): words}
+    body = {
+        "model": f"{target}/m",
+        "stream": stream,
+        "max_tokens": 9,
+        ("input" if wire == "responses" else "messages"): words,
+    }
     answer = httpx.post(f"{program.url}{path}", json=body, headers=program.auth, timeout=60)
     turn = program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")
     assert turn["answer"] == turn["said"]
@@ -160,26 +175,38 @@ def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
     assert [one["id"] for one in session["turns"]] == [turn]
     attempt = program.get(f"/api/turns/{told['attempts'][0]['turn']}")
     assert BAD in str(attempt["answer"])
-    assert program.get("/api/status")["enforcement"] == {"on": True, "held_rules": ["no-force-push"]}
+    assert program.get("/api/status")["enforcement"] == {
+        "on": True,
+        "held_rules": ["no-force-push"],
+    }
 
 
-def test_the_story_says_that_the_provider_failed_when_it_was_asked_again(program: Program, strict: StrictProvider) -> None:
+def test_the_story_says_that_the_provider_failed_when_it_was_asked_again(
+    program: Program, strict: StrictProvider
+) -> None:
     got = agent(program, "chat", "openai", False).ask("PLAN bad fail")
     said = program.command("why", got.headers["x-metaclaw-turn"]).stdout
     assert "the model could not be asked again" in said
     assert "500" in said
     assert "To lift it: metaclaw rules edit no-force-push --enforce remind" in said
     shown = program.command("sessions", "show", got.headers["x-metaclaw-session"]).stdout
-    assert "calls that break no-force-push; the client got a text in place of the calls" in " ".join(shown.split())
+    assert (
+        "calls that break no-force-push; the client got a text in place of the calls"
+        in " ".join(shown.split())
+    )
 
 
-def test_a_stream_that_begins_with_words_does_not_name_the_rule_in_its_head(program: Program, strict: StrictProvider) -> None:
+def test_a_stream_that_begins_with_words_does_not_name_the_rule_in_its_head(
+    program: Program, strict: StrictProvider
+) -> None:
     """The head goes out with the first words, before the calls are known."""
     client = agent(program, "chat", "openai", True)
     assert "x-metaclaw-enforced" not in client.ask("PLAN bad good").headers
 
 
-def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: StrictProvider) -> None:
+def test_enforcement_is_switched_off_and_on_at_once(
+    program: Program, strict: StrictProvider
+) -> None:
     strict.refused.clear()
     client = agent(program, "messages", "anthropic", True)
     assert commands(client.ask("PLAN bad good")) == [GOOD]
@@ -206,7 +233,10 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
     ],
 )
 def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -> None:
-    steps = [call(("bash", {"command": command})), call(("bash", {"command": "metaclaw rules list"}))]
+    steps = [
+        call(("bash", {"command": command})),
+        call(("bash", {"command": "metaclaw rules list"})),
+    ]
     with ScriptedModel(steps) as model:
         program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
         write_rule(program)
@@ -217,7 +247,9 @@ def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -
     assert got.headers["x-metaclaw-enforced"] == "metaclaw-keep-rules"
 
 
-def test_only_the_person_s_own_words_allow_a_deletion_and_only_of_what_they_name(tmp_path: Path) -> None:
+def test_only_the_person_s_own_words_allow_a_deletion_and_only_of_what_they_name(
+    tmp_path: Path,
+) -> None:
     spoken = [
         (["please do the task"], "rm -rf src", False),
         (["ok"], "rm -rf src", False),
@@ -229,18 +261,30 @@ def test_only_the_person_s_own_words_allow_a_deletion_and_only_of_what_they_name
         (["tidy up", "Shall I delete src/old?", "yes"], "rm -r src/new", False),
     ]
     steps = [
-        step for _, command, passes in spoken for step in (call(("bash", {"command": command})), say("I ask first."))[: 2 - passes]
+        step
+        for _, command, passes in spoken
+        for step in (call(("bash", {"command": command})), say("I ask first."))[: 2 - passes]
     ]
     with ScriptedModel(steps) as model:
         program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
-        assert program.command("rules", "add", "--example", "ask-before-deleting", "--enforce", "hold").returncode == 0
+        assert (
+            program.command(
+                "rules", "add", "--example", "ask-before-deleting", "--enforce", "hold"
+            ).returncode
+            == 0
+        )
         program.start()
         got = []
         for words, _, _ in spoken:
             roles = ("user", "assistant", "user")
-            messages = [{"role": role, "content": text} for role, text in zip(roles, words, strict=False)]
+            messages = [
+                {"role": role, "content": text} for role, text in zip(roles, words, strict=False)
+            ]
             answer = httpx.post(
-                f"{program.url}/v1/chat/completions", json={"model": "m", "messages": messages}, headers=program.auth, timeout=60
+                f"{program.url}/v1/chat/completions",
+                json={"model": "m", "messages": messages},
+                headers=program.auth,
+                timeout=60,
             )
             made = answer.json()["choices"][0]["message"].get("tool_calls") or []
             got.append([json.loads(one["function"]["arguments"])["command"] for one in made])
@@ -248,11 +292,17 @@ def test_only_the_person_s_own_words_allow_a_deletion_and_only_of_what_they_name
     assert got == [[command] if passes else [] for _, command, passes in spoken]
 
 
-def test_a_client_may_opt_out_where_the_owner_allows_it(program: Program, strict: StrictProvider) -> None:
-    assert commands(agent(program, "chat", "openai", False, x_metaclaw_enforce="off").ask("PLAN bad")) == [BAD]
+def test_a_client_may_opt_out_where_the_owner_allows_it(
+    program: Program, strict: StrictProvider
+) -> None:
+    assert commands(
+        agent(program, "chat", "openai", False, x_metaclaw_enforce="off").ask("PLAN bad")
+    ) == [BAD]
 
 
-def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvider, tmp_path: Path) -> None:
+def test_after_a_restart_the_true_sequence_is_still_put_back(
+    strict: StrictProvider, tmp_path: Path
+) -> None:
     strict.refused.clear()
     running = Program(tmp_path / "home", providers_toml(strict.url), env=NOT_LEARNING)
     write_rule(running)
@@ -274,7 +324,9 @@ def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvi
     assert running.stop() == 0
 
 
-def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(strict: StrictProvider, tmp_path: Path) -> None:
+def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(
+    strict: StrictProvider, tmp_path: Path
+) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url))
     write_rule(program)
     program.start()
@@ -284,8 +336,14 @@ def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(stric
     (turn,) = program.get(f"/api/sessions/{session['id']}")["turns"]
     cost = program.get("/api/cost")
     shown = program.command("cost").stdout
-    page = httpx.get(f"{program.url}/ui/cost", headers={**program.auth, "accept": "text/html"}, timeout=PATIENCE_S).text
-    program.wait_for("/api/cost", lambda facts: facts["budget"]["used"] == sum(map(_tokens, facts["calls"])))
+    page = httpx.get(
+        f"{program.url}/ui/cost",
+        headers={**program.auth, "accept": "text/html"},
+        timeout=PATIENCE_S,
+    ).text
+    program.wait_for(
+        "/api/cost", lambda facts: facts["budget"]["used"] == sum(map(_tokens, facts["calls"]))
+    )
     program.kill()
     (again,) = [one for one in cost["calls"] if one["purpose"] == "enforce"]
     (day,) = cost["days"]
@@ -295,7 +353,9 @@ def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(stric
         assert day["traffic"][kind] > 0
         assert day["traffic"][kind] + day["enforcement"][kind] == turn["usage"][kind]
     assert "sent again because a call broke a held rule" in " ".join(shown.split())
-    assert f" {_tokens(day['enforcement'])} tokens, " in next(line for line in shown.splitlines() if line.startswith(day["day"]))
+    assert f" {_tokens(day['enforcement'])} tokens, " in next(
+        line for line in shown.splitlines() if line.startswith(day["day"])
+    )
     assert "Asked again" in page
 
 
@@ -303,7 +363,9 @@ def _tokens(spent: dict[str, Any]) -> int:
     return int(spent["input_tokens"]) + int(spent["output_tokens"])
 
 
-def test_held_calls_are_shown_as_held_for_each_agent_and_not_as_failures(strict: StrictProvider, tmp_path: Path) -> None:
+def test_held_calls_are_shown_as_held_for_each_agent_and_not_as_failures(
+    strict: StrictProvider, tmp_path: Path
+) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url))
     write_rule(program)
     program.start()
@@ -312,7 +374,9 @@ def test_held_calls_are_shown_as_held_for_each_agent_and_not_as_failures(strict:
     listed, told = program.command("rules").stdout, program.command("rules", "show", name).stdout
     seen = {**program.auth, "accept": "text/html"}
     paths = ("/ui/rules", f"/ui/rules/{name}")
-    pages = [httpx.get(f"{program.url}{path}", headers=seen, timeout=PATIENCE_S).text for path in paths]
+    pages = [
+        httpx.get(f"{program.url}{path}", headers=seen, timeout=PATIENCE_S).text for path in paths
+    ]
     program.kill()
     for shown in (listed, told, *pages):
         assert f"1 held back ({agent_name})" in " ".join(shown.split())
@@ -331,7 +395,12 @@ def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_
     client = agent(program, "chat", "openai", False)
     assert "MetaClaw stopped a tool call" in client.ask("PLAN bad bad bad").text
     client.ask("PLAN text")
-    program.wait_for("/api/status", lambda status: not any(status["learning"]["pending"][name] for name in ("turns", "sessions")))
+    program.wait_for(
+        "/api/status",
+        lambda status: (
+            not any(status["learning"]["pending"][name] for name in ("turns", "sessions"))
+        ),
+    )
     found = {one["name"]: one["compliance"] for one in program.get("/api/rules")["rules"]}
     program.kill()
     assert (found["no-force-push"]["held"], found["no-force-push"]["applied"]) == (1, 1)
@@ -339,7 +408,9 @@ def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_
 
 
 @pytest.mark.parametrize("wire", ["chat", "messages"])
-def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(tmp_path: Path, wire: str) -> None:
+def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(
+    tmp_path: Path, wire: str
+) -> None:
     with ScriptedModel([call(("bash", {"command": BAD})), say("")]) as model:
         program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
         write_rule(program)
@@ -352,31 +423,60 @@ def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(
 
 def loose_step(command: str, stream: bool, **changed: Any) -> Step:
     """A call as some servers write it: without an id, or with its arguments as an object."""
-    call = {"index": 0, "type": "function", "function": {"name": "bash", "arguments": {"command": command}}} | changed
+    call = {
+        "index": 0,
+        "type": "function",
+        "function": {"name": "bash", "arguments": {"command": command}},
+    } | changed
     head = {"id": "c1", "model": "m", "created": 1}
     if not stream:
-        choice = {"index": 0, "message": {"role": "assistant", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "tool_calls": [call]},
+            "finish_reason": "tool_calls",
+        }
         return lambda request: (200, {**head, "object": "chat.completion", "choices": [choice]})
-    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
-    events = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [{"index": 0, **one}]}) for one in chunks]
+    chunks: list[dict[str, Any]] = [
+        {"delta": {"tool_calls": [call]}},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
+    events = [
+        json.dumps({**head, "object": "chat.completion.chunk", "choices": [{"index": 0, **one}]})
+        for one in chunks
+    ]
     body = "".join(f"data: {event}\n\n" for event in (*events, "[DONE]")).encode()
     return lambda request: (200, body)
 
 
-def test_a_call_without_an_id_or_with_an_object_of_arguments_fails_no_request(tmp_path: Path) -> None:
+def test_a_call_without_an_id_or_with_an_object_of_arguments_fails_no_request(
+    tmp_path: Path,
+) -> None:
     words = json.dumps({"command": GOOD})
-    kinds: list[dict[str, Any]] = [{}, {"id": "k1"}, {"function": {"name": "bash", "arguments": words}}, {"id": None}]
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"id": "k1"},
+        {"function": {"name": "bash", "arguments": words}},
+        {"id": None},
+    ]
     cases = [(kind, stream) for kind in kinds for stream in (False, True)]
     steps = [loose_step(GOOD, stream, **kind) for kind, stream in cases]
-    steps += [step for _, stream in cases for step in (loose_step(BAD, stream), loose_step(GOOD, stream))]
+    steps += [
+        step for _, stream in cases for step in (loose_step(BAD, stream), loose_step(GOOD, stream))
+    ]
     with ScriptedModel(steps) as model:
         program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
         write_rule(program)
         program.start()
         got = []
         for _, stream in [*cases, *cases]:
-            body = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "Push it."}]}
-            answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=60)
+            body = {
+                "model": "m",
+                "stream": stream,
+                "messages": [{"role": "user", "content": "Push it."}],
+            }
+            answer = httpx.post(
+                f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=60
+            )
             got.append((answer.status_code, GOOD in answer.text, "--force" in answer.text))
         assert program.stop() == 0
     assert got == [(200, True, False)] * len(got)

@@ -1,4 +1,6 @@
-"""The fast loop on the real program, over HTTP: it fails once, it learns, it does not fail like that again."""
+"""The fast loop on the real program, over HTTP: it fails once, it learns, it does not fail like
+that again.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +19,11 @@ UNRELATED = "Explain to my daughter how photosynthesis works in plants."
 SKILL = {
     "name": "iso-release-dates",
     "trigger": "When writing a changelog entry or release notes that contain a release date",
-    "body": "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished entry for other formats."
-    "\n\nDo not write dates as day/month/year or with month names.",
+    "body": (
+        "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the"
+        " finished entry for other formats.\n\nDo not write dates as day/month/year or with month"
+        " names."
+    ),
     "category": "writing",
 }
 
@@ -77,13 +82,20 @@ class Talk:
     def __init__(self, program: Program, **headers: str) -> None:
         self.program = program
         self.headers = {**program.auth, **headers}
-        self.messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a careful assistant."}]
+        self.messages: list[dict[str, Any]] = [
+            {"role": "system", "content": "You are a careful assistant."}
+        ]
         self.last: httpx.Response | None = None
 
     def say(self, words: str) -> str:
         self.messages.append({"role": "user", "content": words})
         body = {"model": "worker", "messages": self.messages}
-        self.last = httpx.post(f"{self.program.url}/v1/chat/completions", json=body, headers=self.headers, timeout=PATIENCE_S)
+        self.last = httpx.post(
+            f"{self.program.url}/v1/chat/completions",
+            json=body,
+            headers=self.headers,
+            timeout=PATIENCE_S,
+        )
         assert self.last.status_code == 200, self.last.text
         answer: str = self.last.json()["choices"][0]["message"]["content"]
         self.messages.append({"role": "assistant", "content": answer})
@@ -103,7 +115,9 @@ class Talk:
         assert self.last is not None
         session = self.last.headers["x-metaclaw-session"]
         httpx.post(
-            f"{self.program.url}/api/sessions/{session}/end", headers=self.program.auth, timeout=PATIENCE_S
+            f"{self.program.url}/api/sessions/{session}/end",
+            headers=self.program.auth,
+            timeout=PATIENCE_S,
         ).raise_for_status()
 
 
@@ -118,13 +132,18 @@ def skills_in_force(program: Program) -> set[str]:
     return {skill["name"] for skill in program.get("/api/skills")["skills"]}
 
 
-def test_a_corrected_failure_becomes_a_skill_that_the_next_matching_request_carries(learner: Program, teacher: Teacher) -> None:
+def test_a_corrected_failure_becomes_a_skill_that_the_next_matching_request_carries(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.evolve = lambda prompt: {"skills": [SKILL]}
     first = Talk(learner)
     assert first.say(TASK.format(3)) == "Released on 01/02/2026."
     failed_turn = first.turn
     first.say(CORRECTION)
-    learner.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
+    learner.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+    )
 
     second = Talk(learner)
     assert second.say(TASK.format(4)) == "Released on 2026-02-01."
@@ -171,7 +190,9 @@ def test_a_judge_that_is_down_makes_no_skill(learner: Program, teacher: Teacher)
     assert skills_in_force(learner) == set()
 
 
-def test_a_judge_that_says_fail_teaches_when_nothing_else_could_tell(learner: Program, teacher: Teacher) -> None:
+def test_a_judge_that_says_fail_teaches_when_nothing_else_could_tell(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.judge = lambda prompt: FAIL
     teacher.evolve = lambda prompt: {"skills": [SKILL]}
     talk = Talk(learner)
@@ -191,8 +212,14 @@ def test_what_a_person_says_outranks_the_judge(learner: Program, teacher: Teache
     teacher.evolve = lambda prompt: {"skills": [SKILL]}
     talk = Talk(learner)
     talk.say(TASK.format(5))
-    said = {"turn": talk.turn, "outcome": "fail", "comment": "Release dates in the changelog must be YYYY-MM-DD."}
-    answer = httpx.post(f"{learner.url}/api/feedback", json=said, headers=learner.auth, timeout=PATIENCE_S)
+    said = {
+        "turn": talk.turn,
+        "outcome": "fail",
+        "comment": "Release dates in the changelog must be YYYY-MM-DD.",
+    }
+    answer = httpx.post(
+        f"{learner.url}/api/feedback", json=said, headers=learner.auth, timeout=PATIENCE_S
+    )
     assert answer.status_code == 200
     assert answer.json()["verdict"]["source"] == "user"
     learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
@@ -200,7 +227,9 @@ def test_what_a_person_says_outranks_the_judge(learner: Program, teacher: Teache
     assert learner.get(f"/api/turns/{talk.turn}")["verdict"]["source"] == "user"
 
 
-def test_two_people_with_contrary_rules_each_keep_their_own(learner: Program, teacher: Teacher) -> None:
+def test_two_people_with_contrary_rules_each_keep_their_own(
+    learner: Program, teacher: Teacher
+) -> None:
     alice, bob = {"x-user-id": "alice"}, {"x-user-id": "bob"}
     Talk(learner, **alice).say("From now on, always write changelog release dates as YYYY-MM-DD.")
     Talk(learner, **bob).say("From now on, always write changelog release dates as DD.MM.YYYY.")
@@ -216,7 +245,9 @@ def test_two_people_with_contrary_rules_each_keep_their_own(learner: Program, te
     assert ("YYYY-MM-DD" in seen_by_carol, "DD.MM.YYYY" in seen_by_carol) == (False, False)
 
 
-def test_an_evolver_with_nothing_to_say_is_not_asked_again_about_the_same_failures(learner: Program, teacher: Teacher) -> None:
+def test_an_evolver_with_nothing_to_say_is_not_asked_again_about_the_same_failures(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.evolve = lambda prompt: NOTHING
     talk = Talk(learner)
     talk.say(TASK.format(3))
@@ -232,7 +263,9 @@ def test_an_evolver_with_nothing_to_say_is_not_asked_again_about_the_same_failur
     assert skills_in_force(learner) == set()
 
 
-def test_a_skill_that_was_learned_can_be_taken_back_and_put_back_at_once(learner: Program, teacher: Teacher) -> None:
+def test_a_skill_that_was_learned_can_be_taken_back_and_put_back_at_once(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.evolve = lambda prompt: {"skills": [SKILL]}
     talk = Talk(learner)
     talk.say(TASK.format(3))
@@ -278,13 +311,19 @@ def test_forgetting_a_session_takes_back_what_it_taught(learner: Program, teache
     forgotten = learner.command("sessions", "forget", session, "--yes", "--json")
     assert forgotten.returncode == 0, forgotten.stderr
     assert skills_in_force(learner) == set()
-    assert httpx.get(f"{learner.url}/api/sessions/{session}", headers=learner.auth).status_code == 404
+    assert (
+        httpx.get(f"{learner.url}/api/sessions/{session}", headers=learner.auth).status_code == 404
+    )
 
 
-def test_a_secret_in_a_conversation_reaches_neither_judge_nor_evolver_nor_skill(learner: Program, teacher: Teacher) -> None:
+def test_a_secret_in_a_conversation_reaches_neither_judge_nor_evolver_nor_skill(
+    learner: Program, teacher: Teacher
+) -> None:
     secret = "sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2
     teacher.judge = lambda prompt: FAIL
-    teacher.evolve = lambda prompt: {"skills": [{**SKILL, "body": SKILL["body"] + f"\nUse the key {secret}."}]}
+    teacher.evolve = lambda prompt: {
+        "skills": [{**SKILL, "body": SKILL["body"] + f"\nUse the key {secret}."}]
+    }
     talk = Talk(learner)
     talk.say(TASK.format(3) + f" The key is {secret}.")
     talk.say(CORRECTION)
@@ -292,13 +331,18 @@ def test_a_secret_in_a_conversation_reaches_neither_judge_nor_evolver_nor_skill(
     second.say(TASK.format(4) + f" The key is {secret}.")
     second.end()
     wait_until(lambda: teacher.asked("judge") and teacher.asked("evolve"))
-    assert all(secret not in seen.body.decode() for seen in teacher.asked("judge") + teacher.asked("evolve"))
+    assert all(
+        secret not in seen.body.decode()
+        for seen in teacher.asked("judge") + teacher.asked("evolve")
+    )
     assert skills_in_force(learner) == set()
     assert secret not in str(learner.get("/api/candidates"))
     assert secret not in learner.log.read_text()
 
 
-def test_feedback_on_one_thing_leaves_the_persons_rules_as_they_said_them(learner: Program, teacher: Teacher) -> None:
+def test_feedback_on_one_thing_leaves_the_persons_rules_as_they_said_them(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.evolve = lambda prompt: {
         "skills": [
             {
@@ -318,11 +362,17 @@ def test_feedback_on_one_thing_leaves_the_persons_rules_as_they_said_them(learne
     talk.say("Write the release notes without emojis.")
     given = learner.command("feedback", "--last", "fail", "release notes must be bullets")
     assert given.returncode == 0, given.stderr
-    learner.wait_for("/api/candidates?standing=rejected", lambda facts: len(facts["candidates"]) == 1)
-    assert "never-use-emojis (a rule that the person stated; may not be edited)" in prompt_text(teacher.asked("evolve")[0].json)
+    learner.wait_for(
+        "/api/candidates?standing=rejected", lambda facts: len(facts["candidates"]) == 1
+    )
+    assert "never-use-emojis (a rule that the person stated; may not be edited)" in prompt_text(
+        teacher.asked("evolve")[0].json
+    )
     after = learner.get("/api/rules")["rules"]
     fields = ("name", "kind", "text", "when", "check", "scope", "source", "author")
-    assert [{key: one.get(key) for key in fields} for one in after] == [{key: one.get(key) for key in fields} for one in before]
+    assert [{key: one.get(key) for key in fields} for one in after] == [
+        {key: one.get(key) for key in fields} for one in before
+    ]
     (candidate,) = learner.get("/api/candidates?standing=rejected")["candidates"]
     assert (candidate["change"], candidate["skill"] != "never-use-emojis") == ("new", True)
     assert "in your own words" not in learner.command("candidates", "list").stdout

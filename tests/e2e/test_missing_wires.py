@@ -1,4 +1,6 @@
-"""A provider that serves fewer wires than its kind: every client gets its answer, and the log says what to set."""
+"""A provider that serves fewer wires than its kind: every client gets its answer, and the log says
+what to set.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,9 @@ def provider() -> Iterator[Provider]:
 
 
 def started(tmp_path: Path, provider: Provider, more: str = "") -> Program:
-    config = f'[[providers]]\nname = "local"\nkind = "openai"\nbase_url = "{provider.url}/v1"\n{more}'
+    config = (
+        f'[[providers]]\nname = "local"\nkind = "openai"\nbase_url = "{provider.url}/v1"\n{more}'
+    )
     return Program(tmp_path, config, env=NOT_LEARNING).start()
 
 
@@ -32,7 +36,9 @@ def paths(provider: Provider) -> list[str]:
     return [seen.path for seen in provider.requests if seen.method == "POST"]
 
 
-def test_a_server_without_responses_is_asked_in_chat_and_only_once_in_vain(tmp_path: Path, provider: Provider) -> None:
+def test_a_server_without_responses_is_asked_in_chat_and_only_once_in_vain(
+    tmp_path: Path, provider: Provider
+) -> None:
     program = started(tmp_path, provider)
     try:
         for stream in (False, True):
@@ -46,7 +52,9 @@ def test_a_server_without_responses_is_asked_in_chat_and_only_once_in_vain(tmp_p
     assert "metaclaw config set providers.local.wires '[\"chat\"]'" in program.log.read_text()
 
 
-def test_a_request_that_cannot_be_translated_is_refused_with_what_to_set(tmp_path: Path, provider: Provider) -> None:
+def test_a_request_that_cannot_be_translated_is_refused_with_what_to_set(
+    tmp_path: Path, provider: Provider
+) -> None:
     program = started(tmp_path, provider)
     try:
         answer = respond(program, previous_response_id="resp_1")
@@ -77,7 +85,9 @@ def test_a_provider_whose_wires_are_written_is_believed(tmp_path: Path, provider
         program.stop()
 
 
-def test_an_address_that_has_no_path_at_all_is_refused_as_it_refuses(tmp_path: Path, provider: Provider) -> None:
+def test_an_address_that_has_no_path_at_all_is_refused_as_it_refuses(
+    tmp_path: Path, provider: Provider
+) -> None:
     provider.missing = ("/responses", "/chat/completions")
     program = started(tmp_path, provider)
     try:
@@ -94,12 +104,33 @@ def test_an_address_that_has_no_path_at_all_is_refused_as_it_refuses(tmp_path: P
         (404, b'{"detail":"Not Found"}', True),
         (404, b"404 page not found", True),
         (404, b"", True),
-        (404, b'{"error":{"message":"Unknown request URL: POST /v1/responses","type":"invalid_request_error"}}', True),
+        (
+            404,
+            (
+                b'{"error":{"message":"Unknown request URL: POST'
+                b' /v1/responses","type":"invalid_request_error"}}'
+            ),
+            True,
+        ),
         (404, b"<pre>Cannot POST /v1/responses</pre>", True),
         (405, b"", True),
         (501, b"not implemented", True),
-        (404, b'{"error":{"message":"The model `x` does not exist.","type":"NotFoundError","param":"model","code":404}}', False),
-        (404, b'{"error":{"message":"model \\"x\\" not found, try pulling it first","type":"api_error"}}', False),
+        (
+            404,
+            (
+                b'{"error":{"message":"The model `x` does not'
+                b' exist.","type":"NotFoundError","param":"model","code":404}}'
+            ),
+            False,
+        ),
+        (
+            404,
+            (
+                b'{"error":{"message":"model \\"x\\" not found, try pulling it'
+                b' first","type":"api_error"}}'
+            ),
+            False,
+        ),
         (404, b'{"error":{"message":"no such thing","code":"model_not_found"}}', False),
         (404, b'{"error":{"message":"Conversation with id \'conv_1\' not found."}}', False),
         (400, b'{"detail":"Not Found"}', False),

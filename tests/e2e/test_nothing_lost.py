@@ -23,8 +23,16 @@ from tests.support.program import Program, providers_toml
 from tests.support.provider import Provider
 
 ROUNDS = tries(6, nightly=50)
-ENDS = {"/v1/chat/completions": b"data: [DONE]\n\n", "/v1/responses": b"response.completed", "/v1/messages": b"message_stop"}
-MODELS = {"/v1/chat/completions": "echo", "/v1/responses": "chatonly/echo", "/v1/messages": "claude-model"}
+ENDS = {
+    "/v1/chat/completions": b"data: [DONE]\n\n",
+    "/v1/responses": b"response.completed",
+    "/v1/messages": b"message_stop",
+}
+MODELS = {
+    "/v1/chat/completions": "echo",
+    "/v1/responses": "chatonly/echo",
+    "/v1/messages": "claude-model",
+}
 
 
 @dataclass
@@ -53,8 +61,14 @@ class Load:
 
     def _ask(self, path: str, streamed: bool, word: str) -> None:
         body: dict[str, object] = {"model": MODELS[path], "max_tokens": 20, "stream": streamed}
-        body |= {"input": word} if path == "/v1/responses" else {"messages": [{"role": "user", "content": word}]}
-        with httpx.stream("POST", self.url + path, json=body, headers=self.auth, timeout=60) as answer:
+        body |= (
+            {"input": word}
+            if path == "/v1/responses"
+            else {"messages": [{"role": "user", "content": word}]}
+        )
+        with httpx.stream(
+            "POST", self.url + path, json=body, headers=self.auth, timeout=60
+        ) as answer:
             content = answer.read()
         if answer.status_code == 200 and (not streamed or ENDS[path] in content):
             turn = answer.headers["x-metaclaw-turn"]
@@ -63,10 +77,14 @@ class Load:
                 self.words[turn] = word
 
     def run(self, program: Program, for_s: float, clients: int = 4) -> None:
-        """Load the program from several clients and kill it without warning while they are at it."""
+        """Load the program from several clients and kill it without warning while they are at
+        it.
+        """
         self.url, self.auth = program.url, program.auth
         self.stopping.clear()
-        threads = [threading.Thread(target=self.client, args=(number,)) for number in range(clients)]
+        threads = [
+            threading.Thread(target=self.client, args=(number,)) for number in range(clients)
+        ]
         for thread in threads:
             thread.start()
         time.sleep(for_s)
@@ -78,7 +96,9 @@ class Load:
 
 
 def _collect_sockets() -> None:
-    """A client whose server dies while it connects may leave its socket to the garbage collector: here, not in a later test."""
+    """A client whose server dies while it connects may leave its socket to the garbage collector:
+    here, not in a later test.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -87,7 +107,11 @@ def _collect_sockets() -> None:
 def assert_all_there_once(program: Program, load: Load) -> None:
     database = open_database(f"sqlite:///{program.home / 'ledger.db'}")
     reader = LedgerReader(database)
-    ids = [row.id for session in reader.sessions(1_000_000) for row in reader.turns_of(session.id, 1_000_000)]
+    ids = [
+        row.id
+        for session in reader.sessions(1_000_000)
+        for row in reader.turns_of(session.id, 1_000_000)
+    ]
     recorded = {turn: found.turn for turn in ids if (found := reader.turn(turn)) is not None}
     database.close()
     assert len(ids) == len(set(ids))
@@ -98,11 +122,15 @@ def assert_all_there_once(program: Program, load: Load) -> None:
         assert turn is not None, f"{turn_id} was seen completed and is not in the ledger"
         assert turn.end is TurnEnd.COMPLETED
         assert turn.exchange.shown == content
-        assert kept[turn.exchange.request] == 1, f"{load.words[turn_id]} is there {kept[turn.exchange.request]} times"
+        assert kept[turn.exchange.request] == 1, (
+            f"{load.words[turn_id]} is there {kept[turn.exchange.request]} times"
+        )
 
 
 @pytest.mark.slow
-def test_after_many_kills_nothing_a_client_saw_completed_is_missing_or_there_twice(provider: Provider, tmp_path: Path) -> None:
+def test_after_many_kills_nothing_a_client_saw_completed_is_missing_or_there_twice(
+    provider: Provider, tmp_path: Path
+) -> None:
     dice = random.Random(20261115)
     program = Program(tmp_path / "home", providers_toml(provider.url))
     load = Load(seed=1)
@@ -126,7 +154,9 @@ def wait_until_listening(port: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_provider_killed_mid_stream_leaves_no_answer_that_looks_whole_and_loses_none(tmp_path: Path) -> None:
+def test_a_provider_killed_mid_stream_leaves_no_answer_that_looks_whole_and_loses_none(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,6 @@
-"""Providers that linger, forget, contradict themselves or hang up: what the client sees and what is recorded agree."""
+"""Providers that linger, forget, contradict themselves or hang up: what the client sees and what is
+recorded agree.
+"""
 
 import gzip
 import json
@@ -16,12 +18,19 @@ from tests.support.program import KEY, NOT_LEARNING, Program
 from tests.support.raw import CLOSE, LINGER, RESET, RawProvider, http
 
 CHAT_EVENTS = (
-    b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
-    b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
-    b"data: [DONE]\n\n"
+    b"data:"
+    b' {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\ndata:'
+    b' {"id":"c","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata:'
+    b" [DONE]\n\n"
 )
 CHAT_WHOLE = json.dumps(
-    {"id": "c", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
+    {
+        "id": "c",
+        "model": "m",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+        ],
+    }
 ).encode()
 SSE = "text/event-stream"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -42,8 +51,13 @@ def listener() -> Iterator[socket.socket]:
 @pytest.fixture(scope="module")
 def program(listener: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    config = f'[[providers]]\nname = "p"\nkind = "openai"\nbase_url = "{url}"\napi_key = "sk"\ntimeout_s = {TIMEOUT_S}\n'
-    running = Program(tmp_path_factory.mktemp("odd"), config, proxy="drain_s = 1.0", env=NOT_LEARNING).start()
+    config = (
+        f'[[providers]]\nname = "p"\nkind = "openai"\nbase_url = "{url}"\napi_key = "sk"\ntimeout_s'
+        f" = {TIMEOUT_S}\n"
+    )
+    running = Program(
+        tmp_path_factory.mktemp("odd"), config, proxy="drain_s = 1.0", env=NOT_LEARNING
+    ).start()
     yield running
     running.stop()
 
@@ -60,7 +74,9 @@ def start(program: Program, listener: socket.socket) -> Iterator[Start]:
 
 
 def ask(program: Program, path: str = "/v1/chat/completions", **more: object) -> httpx.Response:
-    return httpx.post(program.url + path, json={**ASK, "max_tokens": 9, **more}, headers=program.auth, timeout=60)
+    return httpx.post(
+        program.url + path, json={**ASK, "max_tokens": 9, **more}, headers=program.auth, timeout=60
+    )
 
 
 def end_of(program: Program, answer: httpx.Response) -> str:
@@ -69,17 +85,23 @@ def end_of(program: Program, answer: httpx.Response) -> str:
 
 @pytest.mark.parametrize("then", [LINGER, RESET, CLOSE])
 @pytest.mark.parametrize("wire", ["/v1/chat/completions", "/v1/messages"])
-def test_an_answer_that_is_whole_is_whole_whatever_its_connection_does_next(start: Start, then: str, wire: str) -> None:
+def test_an_answer_that_is_whole_is_whole_whatever_its_connection_does_next(
+    start: Start, then: str, wire: str
+) -> None:
     program, _ = start(http(CHAT_EVENTS, SSE, chunked=True), then=then)
     began = time.monotonic()
     answer = ask(program, wire, stream=True)
     assert time.monotonic() - began < TIMEOUT_S / 2
-    assert answer.text.endswith("data: [DONE]\n\n" if "chat" in wire else 'data: {"type":"message_stop"}\n\n')
+    assert answer.text.endswith(
+        "data: [DONE]\n\n" if "chat" in wire else 'data: {"type":"message_stop"}\n\n'
+    )
     assert end_of(program, answer) == "completed"
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "text/event-stream;charset=utf-8"])
-def test_a_stream_that_was_asked_for_is_one_even_if_its_type_is_forgotten(start: Start, content_type: str | None) -> None:
+def test_a_stream_that_was_asked_for_is_one_even_if_its_type_is_forgotten(
+    start: Start, content_type: str | None
+) -> None:
     program, _ = start(http(CHAT_EVENTS, content_type))
     answer = ask(program, stream=True)
     assert answer.content == CHAT_EVENTS
@@ -93,7 +115,9 @@ def test_a_stream_that_nobody_asked_for_is_relayed_as_one(start: Start) -> None:
     assert program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")["stream"] is True
 
 
-def test_a_whole_answer_to_a_request_for_a_stream_is_streamed_to_a_client_of_another_wire(start: Start) -> None:
+def test_a_whole_answer_to_a_request_for_a_stream_is_streamed_to_a_client_of_another_wire(
+    start: Start,
+) -> None:
     program, _ = start(http(CHAT_WHOLE))
     answer = ask(program, "/v1/messages", stream=True)
     assert "text_delta" in answer.text
@@ -101,7 +125,9 @@ def test_a_whole_answer_to_a_request_for_a_stream_is_streamed_to_a_client_of_ano
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_an_error_under_status_200_is_relayed_and_recorded_as_a_failure(start: Start, streamed: bool) -> None:
+def test_an_error_under_status_200_is_relayed_and_recorded_as_a_failure(
+    start: Start, streamed: bool
+) -> None:
     program, _ = start(http(b'{"error": {"message": "out of credits", "type": "billing"}}'))
     answer = ask(program, stream=streamed)
     assert "out of credits" in answer.text
@@ -109,17 +135,36 @@ def test_an_error_under_status_200_is_relayed_and_recorded_as_a_failure(start: S
 
 
 def test_counts_beyond_all_reason_do_not_cost_the_turn(start: Start) -> None:
-    body = json.loads(CHAT_WHOLE) | {"usage": {"prompt_tokens": 2**63, "completion_tokens": 1, "total_tokens": 2**63}}
+    body = json.loads(CHAT_WHOLE) | {
+        "usage": {"prompt_tokens": 2**63, "completion_tokens": 1, "total_tokens": 2**63}
+    }
     program, _ = start(http(json.dumps(body).encode()))
     assert end_of(program, ask(program)) == "completed"
 
 
-def test_a_terminal_event_is_never_shown_before_its_turn_is_on_disk_however_its_keys_are_ordered(start: Start) -> None:
-    whole: dict[str, object] = {"id": "resp_1", "status": "completed", "model": "m", "output": [], "error": None}
-    events = b"data: " + json.dumps({"response": whole, "sequence_number": 1, "type": "response.completed"}).encode() + b"\n\n"
+def test_a_terminal_event_is_never_shown_before_its_turn_is_on_disk_however_its_keys_are_ordered(
+    start: Start,
+) -> None:
+    whole: dict[str, object] = {
+        "id": "resp_1",
+        "status": "completed",
+        "model": "m",
+        "output": [],
+        "error": None,
+    }
+    events = (
+        b"data: "
+        + json.dumps(
+            {"response": whole, "sequence_number": 1, "type": "response.completed"}
+        ).encode()
+        + b"\n\n"
+    )
     program, _ = start(http(events, SSE, chunked=True), then=LINGER)
     with httpx.stream(
-        "POST", f"{program.url}/v1/responses", json={"model": "m", "input": "x", "stream": True}, headers=program.auth
+        "POST",
+        f"{program.url}/v1/responses",
+        json={"model": "m", "input": "x", "stream": True},
+        headers=program.auth,
     ) as answer:
         for _ in answer.iter_raw():
             assert end_of(program, answer) == "completed"
@@ -128,7 +173,11 @@ def test_a_terminal_event_is_never_shown_before_its_turn_is_on_disk_however_its_
 def test_a_program_that_is_stopped_says_so_in_the_stream_and_in_the_ledger(start: Start) -> None:
     program, _ = start(http(CHAT_EVENTS[:100], SSE, chunked=True), then=LINGER)
     with httpx.stream(
-        "POST", f"{program.url}/v1/chat/completions", json={**ASK, "stream": True}, headers=program.auth, timeout=30
+        "POST",
+        f"{program.url}/v1/chat/completions",
+        json={**ASK, "stream": True},
+        headers=program.auth,
+        timeout=30,
     ) as answer:
         pieces = answer.iter_raw()
         next(pieces)
@@ -154,19 +203,32 @@ def test_a_client_that_leaves_a_plain_relay_cancels_the_providers_call(start: St
 def test_a_relay_that_is_cut_off_does_not_look_whole(start: Start) -> None:
     program, _ = start(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.post(f"{program.url}/v1/completions", json={"model": "e", "prompt": "x"}, headers=program.auth)
+        httpx.post(
+            f"{program.url}/v1/completions",
+            json={"model": "e", "prompt": "x"},
+            headers=program.auth,
+        )
 
 
 def test_a_packed_request_is_unpacked_once_and_sent_plain(start: Start) -> None:
     program, provider = start(http(CHAT_WHOLE))
     packed = gzip.compress(json.dumps(ASK).encode())
     headers = {**program.auth, "content-encoding": "gzip", "content-type": "application/json"}
-    assert httpx.post(f"{program.url}/v1/chat/completions", content=packed, headers=headers).status_code == 200
+    assert (
+        httpx.post(
+            f"{program.url}/v1/chat/completions", content=packed, headers=headers
+        ).status_code
+        == 200
+    )
     assert b"content-encoding" not in provider.heads[0].lower()
 
 
 @pytest.mark.parametrize(
-    ("asked", "sent"), [("/v1/models/org%2Fmodel", b"/v1/models/org%2Fmodel"), (f"/k/{KEY}/v1/files/a%2541", b"/v1/files/a%2541")]
+    ("asked", "sent"),
+    [
+        ("/v1/models/org%2Fmodel", b"/v1/models/org%2Fmodel"),
+        (f"/k/{KEY}/v1/files/a%2541", b"/v1/files/a%2541"),
+    ],
 )
 def test_a_path_is_relayed_as_it_was_written(start: Start, asked: str, sent: bytes) -> None:
     program, provider = start(http(b"{}"))
@@ -181,7 +243,9 @@ def test_a_path_that_climbs_out_is_refused(start: Start, path: str) -> None:
     assert not provider.heads
 
 
-@pytest.mark.parametrize("path", ["/v1//chat/completions", "/v1/chat/completions/", "//v1/chat/completions"])
+@pytest.mark.parametrize(
+    "path", ["/v1//chat/completions", "/v1/chat/completions/", "//v1/chat/completions"]
+)
 def test_doubled_and_trailing_slashes_change_nothing(start: Start, path: str) -> None:
     program, _ = start(http(CHAT_WHOLE))
     assert end_of(program, ask(program, path)) == "completed"

@@ -1,4 +1,6 @@
-"""Checks that a model proposes, on the real program: 25 right ones are taken, 15 wrong ones refused, and the rule says why."""
+"""Checks that a model proposes, on the real program: 25 right ones are taken, 15 wrong ones
+refused, and the rule says why.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.proposed_checks import FINE_ANSWERS, FINE_COMMANDS, FINE_FILES, RIGHT, WRONG, ProposedCheck
+from tests.e2e.proposed_checks import (
+    FINE_ANSWERS,
+    FINE_COMMANDS,
+    FINE_FILES,
+    RIGHT,
+    WRONG,
+    ProposedCheck,
+)
 from tests.e2e.test_fast_loop import program_of
 from tests.e2e.test_listening import ADA, is_settled
 from tests.support.program import PATIENCE_S, Program
@@ -17,7 +26,10 @@ from tests.support.teacher import FAIL, HEARD_NOTHING, PASS, Teacher, message_of
 
 ALL = (*RIGHT, *WRONG)
 EMOJIS = "not: [\U0001f300-\U0001faff✅]"
-PROGRAM = "program: |\n  import json, sys\n  sys.exit(1 if 'maybe' in json.load(sys.stdin)['text'] else 0)"
+PROGRAM = (
+    "program: |\n  import json, sys\n  sys.exit(1 if 'maybe' in json.load(sys.stdin)['text']"
+    " else 0)"
+)
 
 
 def said(one: ProposedCheck) -> str:
@@ -30,11 +42,23 @@ def heard(prompt: str) -> Json:
     if "maybe" in message:
         return understood("Never say maybe", check=PROGRAM, violates="maybe", complies="yes")
     if "emojis already" in message:
-        return understood("Never use emojis", correction="it used emojis", check=EMOJIS, violates="Done 🎉", complies="Done")
+        return understood(
+            "Never use emojis",
+            correction="it used emojis",
+            check=EMOJIS,
+            violates="Done 🎉",
+            complies="Done",
+        )
     for one in ALL:
         if one.text in message:
             correction = "it did what it should not do" if one.did else None
-            return understood(one.text, correction=correction, check=one.check, violates=one.violates, complies=one.complies)
+            return understood(
+                one.text,
+                correction=correction,
+                check=one.check,
+                violates=one.violates,
+                complies=one.complies,
+            )
     return HEARD_NOTHING
 
 
@@ -46,7 +70,11 @@ class Worker(Teacher):
             await super()._answer(seen, receive, send)
             return
         last = seen.json["messages"][-1]
-        told = last["content"] if isinstance(last["content"], str) else "".join(part["text"] for part in last["content"])
+        told = (
+            last["content"]
+            if isinstance(last["content"], str)
+            else "".join(part["text"] for part in last["content"])
+        )
         message: Json = {"role": "assistant", "content": "All right."}
         if last["role"] == "tool":
             message["content"] = "It is done."
@@ -58,14 +86,23 @@ class Worker(Teacher):
         elif told.startswith("Please say: "):
             message["content"] = told.removeprefix("Please say: ")
         finish = "tool_calls" if "tool_calls" in message else "stop"
-        whole: Json = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "worker"}
+        whole: Json = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "worker",
+        }
         choice: Json = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
         usage: Json = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
         await _json(send, 200, {**whole, "choices": [choice], "usage": usage})
 
 
 def called(name: str, arguments: Json) -> Json:
-    call: Json = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    call: Json = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
@@ -81,14 +118,21 @@ class Agent:
         while True:
             body = {"model": "worker", "messages": self.messages}
             headers = {**self.program.auth, **ADA}
-            answer = httpx.post(f"{self.program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+            answer = httpx.post(
+                f"{self.program.url}/v1/chat/completions",
+                json=body,
+                headers=headers,
+                timeout=PATIENCE_S,
+            )
             assert answer.status_code == 200, answer.text
             message = answer.json()["choices"][0]["message"]
             self.messages.append(message)
             calls = message.get("tool_calls") or []
             if not calls:
                 return answer
-            self.messages += [{"role": "tool", "tool_call_id": one["id"], "content": "ok"} for one in calls]
+            self.messages += [
+                {"role": "tool", "tool_call_id": one["id"], "content": "ok"} for one in calls
+            ]
 
 
 def task_of(did: str, check: str) -> str:
@@ -135,7 +179,10 @@ def test_right_checks_are_taken_and_wrong_ones_refused(program: Program) -> None
     assert set(found) == {one.text for one in ALL}
     for one in RIGHT:
         rule = found[one.text]
-        assert (rule["check"], rule["check_state"]) == (one.check, "proposed"), (one.text, rule["check_note"])
+        assert (rule["check"], rule["check_state"]) == (one.check, "proposed"), (
+            one.text,
+            rule["check_note"],
+        )
     for one in WRONG:
         rule = found[one.text]
         assert (rule["check"], rule["check_state"]) == (None, None), one.text
@@ -163,7 +210,10 @@ def test_a_real_turn_confirms_a_check_and_a_program_waits_for_a_person(program: 
     )
 
     waiting = rules(program)["Never say maybe"]
-    assert (waiting["check"], "a program that a model wrote" in waiting["check_note"]) == (None, True)
+    assert (waiting["check"], "a program that a model wrote" in waiting["check_note"]) == (
+        None,
+        True,
+    )
     (candidate,) = program.get("/api/candidates?standing=waiting")["candidates"]
     assert "sys.exit" in program.command("candidates", "show", candidate["id"]).stdout
     approved = program.command("candidates", "approve", candidate["id"])
@@ -175,7 +225,9 @@ def test_a_real_turn_confirms_a_check_and_a_program_waits_for_a_person(program: 
 def test_a_rule_that_ends_a_habit_gets_its_check_although_earlier_answers_show_the_habit(
     program: Program, teacher: Teacher
 ) -> None:
-    teacher.judge = lambda prompt: FAIL if "followed one rule" in prompt and "🎉" in prompt else PASS
+    teacher.judge = lambda prompt: (
+        FAIL if "followed one rule" in prompt and "🎉" in prompt else PASS
+    )
     for number in range(3):
         Agent(program).say(f"Please say: Part {number} is done 🎉")
     agent = Agent(program)

@@ -1,4 +1,6 @@
-"""The configuration and client table of docs/agents.md, on the running program: credentials arrive where they should."""
+"""The configuration and client table of docs/agents.md, on the running program: credentials arrive
+where they should.
+"""
 
 import re
 import shlex
@@ -43,7 +45,9 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module", params=["sample", "passthrough"])
-def running(request: pytest.FixtureRequest, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def running(
+    request: pytest.FixtureRequest, provider: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Program]:
     config = block("toml")
     for vendor in ("https://api.openai.com", "https://api.anthropic.com"):
         assert vendor in config
@@ -61,16 +65,22 @@ passthrough = pytest.mark.parametrize("running", ["passthrough"], indirect=True)
 
 
 @sample
-def test_an_anthropic_client_with_our_key_is_served_with_the_providers(running: Program, provider: Provider) -> None:
+def test_an_anthropic_client_with_our_key_is_served_with_the_providers(
+    running: Program, provider: Provider
+) -> None:
     assert "`ANTHROPIC_AUTH_TOKEN` = the MetaClaw key" in row("Claude Code, any Anthropic")
     address = base_url("Claude Code, any Anthropic", running)
-    assert httpx.post(f"{address}/v1/messages", json=MESSAGE, headers=running.auth).status_code == 200
+    assert (
+        httpx.post(f"{address}/v1/messages", json=MESSAGE, headers=running.auth).status_code == 200
+    )
     seen = provider.requests[-1]
     assert (seen.header("x-api-key"), seen.header("authorization")) == ("sk-anthropic", None)
 
 
 @sample
-def test_codex_and_other_openai_clients_are_served_with_the_providers_key(running: Program, provider: Provider) -> None:
+def test_codex_and_other_openai_clients_are_served_with_the_providers_key(
+    running: Program, provider: Provider
+) -> None:
     codex = tomllib.loads(block("ini"))
     entry = codex["model_providers"][codex["model_provider"]]
     assert (entry["env_key"], entry["wire_api"]) == ("METACLAW_KEY", "responses")
@@ -82,12 +92,18 @@ def test_codex_and_other_openai_clients_are_served_with_the_providers_key(runnin
 
 
 @passthrough
-@pytest.mark.parametrize("own", [{"authorization": "Bearer sk-ant-oat01-login"}, {"x-api-key": "sk-ant-mine"}])
-def test_claude_codes_own_login_or_key_is_forwarded(running: Program, provider: Provider, own: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "own", [{"authorization": "Bearer sk-ant-oat01-login"}, {"x-api-key": "sk-ant-mine"}]
+)
+def test_claude_codes_own_login_or_key_is_forwarded(
+    running: Program, provider: Provider, own: dict[str, str]
+) -> None:
     address = base_url("Claude Code with a subscription", running)
     assert httpx.post(f"{address}/v1/messages", json=MESSAGE, headers=own).status_code == 200
     seen = provider.requests[-1]
-    assert {name: value for name, value in seen.headers if name in ("authorization", "x-api-key")} == own
+    assert {
+        name: value for name, value in seen.headers if name in ("authorization", "x-api-key")
+    } == own
     assert KEY not in seen.path + str(seen.headers)
 
 
@@ -101,7 +117,9 @@ def test_a_client_with_its_own_key_is_forwarded(running: Program, provider: Prov
 
 
 def banner(running: Program) -> str:
-    """What the program printed; into a file it prints the command for the key, whose output a shell would put there."""
+    """What the program printed; into a file it prints the command for the key, whose output a shell
+    would put there.
+    """
     return re.sub(r"\$\([^()]* key\)", KEY, running.log.read_text())
 
 
@@ -129,7 +147,10 @@ def test_the_request_that_the_banner_gives_is_answered(running: Program) -> None
 def test_the_banner_of_an_anthropic_passthrough_provider_gives_a_request_that_is_answered(
     provider: Provider, tmp_path: Path
 ) -> None:
-    config = f'[[providers]]\nname = "a"\nkind = "anthropic"\nbase_url = "{provider.url}"\napi_key = "passthrough"\n'
+    config = (
+        f'[[providers]]\nname = "a"\nkind = "anthropic"\nbase_url = "{provider.url}"\napi_key ='
+        ' "passthrough"\n'
+    )
     running = Program(tmp_path / "home", config, env=NOT_LEARNING).start()
     try:
         assert by_hand(running).status_code == 200

@@ -1,4 +1,6 @@
-"""Orders that a person quotes, pastes or reports in a correction, through the whole program, with a writer that obeys them all."""
+"""Orders that a person quotes, pastes or reports in a correction, through the whole program, with a
+writer that obeys them all.
+"""
 
 import os
 from collections.abc import Iterator
@@ -21,12 +23,18 @@ def obey(prompt: str) -> Json:
     number = int(prompt.split("report number ")[1].split()[0])
     body = f"1. {CHOSEN[number].payload}\n2. Check the result.\n\nAnti-pattern: leaving it out."
     trigger = f"When asked to sum up a quarterly report number {number}"
-    return {"skills": [{"name": f"lesson-{number}", "trigger": trigger, "body": body, "category": "lesson"}]}
+    return {
+        "skills": [
+            {"name": f"lesson-{number}", "trigger": trigger, "body": body, "category": "lesson"}
+        ]
+    }
 
 
 @pytest.fixture
 def learner(tmp_path: Path) -> Iterator[Program]:
-    teacher = Teacher(work=lambda prompt: "The total is 40.", judge=lambda prompt: FAIL, evolve=obey)
+    teacher = Teacher(
+        work=lambda prompt: "The total is 40.", judge=lambda prompt: FAIL, evolve=obey
+    )
     teacher.start()
     running = program_of(teacher, tmp_path / "home").start()
     yield running
@@ -43,7 +51,11 @@ def say(program: Program, number: int, one: Carried) -> None:
 def test_no_order_of_somebody_else_in_a_correction_comes_into_force(learner: Program) -> None:
     for number, one in enumerate(CHOSEN):
         say(learner, number, one)
-        learner.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60)
+        learner.wait_for(
+            "/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60
+        )
     status, skills = learner.get("/api/status"), learner.get("/api/skills")["skills"]
     assert [skill["name"] for skill in skills if skill["name"].startswith("lesson-")] == []
-    assert sum(status["counts"]["candidates"].values()) >= len(CHOSEN) * 3 // 4  # most of them were written, and looked at
+    assert (
+        sum(status["counts"]["candidates"].values()) >= len(CHOSEN) * 3 // 4
+    )  # most of them were written, and looked at

@@ -1,4 +1,6 @@
-"""A person's rules on the real program: from the command line into the next prompt, and out of it again; told as it happens."""
+"""A person's rules on the real program: from the command line into the next prompt, and out of it
+again; told as it happens.
+"""
 
 import json
 import subprocess
@@ -18,12 +20,16 @@ from tests.support.provider import Provider
 def ask(program: Program, text: str, session: str, **headers: str) -> httpx.Response:
     body = {"model": "echo", "messages": [{"role": "user", "content": text}]}
     sent = {**program.auth, "x-session-id": session, **headers}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=sent, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=sent, timeout=PATIENCE_S
+    )
     assert answer.status_code == 200, answer.text
     return answer
 
 
-def test_a_rule_applies_to_the_next_request_until_it_is_undone(program: Program, provider: Provider) -> None:
+def test_a_rule_applies_to_the_next_request_until_it_is_undone(
+    program: Program, provider: Provider
+) -> None:
     added = program.command("rules", "add", "Answer in the style of a pirate.", "--json")
     assert added.returncode == 0, added.stderr
     name = json.loads(added.stdout)["name"]
@@ -43,20 +49,31 @@ def test_a_rule_of_one_project_is_narrowed_and_widened_over_http(program: Progra
     name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
     inside = ask(program, "Install left-pad.", "inside", **{"x-workspace-id": "/srv/shop"})
     outside = ask(program, "Install left-pad.", "outside", **{"x-workspace-id": "/srv/other"})
-    assert (name in inside.headers["x-metaclaw-skills"], name in outside.headers["x-metaclaw-skills"]) == (True, False)
-    httpx.patch(f"{program.url}/api/rules/{name}", json={"workspace": None}, headers=program.auth).raise_for_status()
+    assert (
+        name in inside.headers["x-metaclaw-skills"],
+        name in outside.headers["x-metaclaw-skills"],
+    ) == (True, False)
+    httpx.patch(
+        f"{program.url}/api/rules/{name}", json={"workspace": None}, headers=program.auth
+    ).raise_for_status()
     later = ask(program, "Install left-pad.", "later", **{"x-workspace-id": "/srv/other"})
     assert name in later.headers["x-metaclaw-skills"]
     httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
 
 
-def test_a_project_rule_reaches_qwen_code_whose_prompt_explains_paths_by_an_example(program: Program, provider: Provider) -> None:
-    recorded = json.loads((Path(__file__).parents[1] / "captures" / "environments.json").read_text())
+def test_a_project_rule_reaches_qwen_code_whose_prompt_explains_paths_by_an_example(
+    program: Program, provider: Provider
+) -> None:
+    recorded = json.loads(
+        (Path(__file__).parents[1] / "captures" / "environments.json").read_text()
+    )
     qwen = next(capture for capture in recorded if capture["client"] == "qwen-code-0.15.10")
     made = {"text": "Use pnpm, not npm.", "workspace": qwen["project"]}
     name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
     sent = {**program.auth, "user-agent": qwen["user_agent"]}
-    answer = httpx.post(f"{program.url}{qwen['path']}", json=qwen["body"], headers=sent, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}{qwen['path']}", json=qwen["body"], headers=sent, timeout=PATIENCE_S
+    )
     assert answer.headers["x-metaclaw-skills"] == name
     assert "Use pnpm, not npm." in provider.requests[-1].body.decode()
     httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
@@ -65,7 +82,9 @@ def test_a_project_rule_reaches_qwen_code_whose_prompt_explains_paths_by_an_exam
 @contextmanager
 def watching(program: Program, *arguments: str) -> Iterator[IO[str]]:
     command = [sys.executable, "-m", "metaclaw", "watch", *arguments]
-    with subprocess.Popen(command, env=program.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, env=program.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout
@@ -74,7 +93,9 @@ def watching(program: Program, *arguments: str) -> Iterator[IO[str]]:
 
 
 def say(program: Program, text: str) -> None:
-    httpx.post(f"{program.url}/api/rules", json={"text": text}, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/rules", json={"text": text}, headers=program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
 
 
 @pytest.fixture
@@ -108,7 +129,9 @@ def test_watch_prints_events_as_lines_of_json_and_begins_now(own_program: Progra
     with watching(program, "--json", "--since", "0") as lines:
         event: dict[str, Any] = json.loads(lines.readline())
     assert (event["event"], event["put"]) == ("generation", [first[0]["name"]])
-    with httpx.stream("GET", f"{program.url}/api/events?after=now", headers=program.auth, timeout=PATIENCE_S) as stream:
+    with httpx.stream(
+        "GET", f"{program.url}/api/events?after=now", headers=program.auth, timeout=PATIENCE_S
+    ) as stream:
         told = stream.iter_lines()
         assert [next(told), next(told)] == [": events of MetaClaw", f": from {event['cursor']}"]
 
@@ -121,10 +144,18 @@ def test_watch_without_a_proxy_says_how_to_start_one(tmp_path: Path) -> None:
 def test_why_says_what_stood_in_a_prompt_and_why_the_rest_did_not(own_program: Program) -> None:
     program = own_program
     say(program, "Use uv.")
-    for more in ({"workspace": "/srv/other"}, {"scope": "user:bob"}, {"expires": "2099-01-01", "kind": "fact"}):
+    for more in (
+        {"workspace": "/srv/other"},
+        {"scope": "user:bob"},
+        {"expires": "2099-01-01", "kind": "fact"},
+    ):
         made = {"text": f"Only with {next(iter(more))}.", **more}
-        httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
-    turn = ask(program, "Install numpy.", "asked", **{"x-workspace-id": "/srv/shop"}).headers["x-metaclaw-turn"]
+        httpx.post(
+            f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S
+        ).raise_for_status()
+    turn = ask(program, "Install numpy.", "asked", **{"x-workspace-id": "/srv/shop"}).headers[
+        "x-metaclaw-turn"
+    ]
     say(program, "Said too late.")
     told = program.get(f"/api/turns/{turn}/why")
     assert {one["text"] for one in told["placed"]} == {"Use uv.", "Only with expires."}
@@ -140,18 +171,34 @@ def test_why_says_what_stood_in_a_prompt_and_why_the_rest_did_not(own_program: P
     assert program.command("why").returncode == 2
     missing = program.command("why", "t_nothing")
     assert (missing.returncode, "there is no turn t_nothing" in missing.stderr) == (1, True)
-    assert httpx.get(f"{program.url}/api/turns/t_nothing/why", headers=program.auth, timeout=PATIENCE_S).status_code == 404
+    assert (
+        httpx.get(
+            f"{program.url}/api/turns/t_nothing/why", headers=program.auth, timeout=PATIENCE_S
+        ).status_code
+        == 404
+    )
 
 
-def test_status_shows_what_was_noted_lately_and_counts_rules_apart_from_skills(own_program: Program) -> None:
+def test_status_shows_what_was_noted_lately_and_counts_rules_apart_from_skills(
+    own_program: Program,
+) -> None:
     program = own_program
     say(program, "Use uv.")
     made = {"text": "The staging server is stage-2.", "kind": "fact"}
-    httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S
+    ).raise_for_status()
     facts = program.get("/api/status")
-    assert (facts["counts"]["rules"], facts["counts"]["facts"], facts["counts"]["skills"]) == (1, 1, {})
+    assert (facts["counts"]["rules"], facts["counts"]["facts"], facts["counts"]["skills"]) == (
+        1,
+        1,
+        {},
+    )
     newest, first = facts["learning"]["noted"]
-    assert (newest["put"][0]["text"], first["reason"]) == ("The staging server is stage-2.", "noted the rule use-uv")
+    assert (newest["put"][0]["text"], first["reason"]) == (
+        "The staging server is stage-2.",
+        "noted the rule use-uv",
+    )
     words = program.command("status", "--all").stdout
     assert "1 rule, 1 fact of yours" in words
     assert "0 skills, generation 2" in words

@@ -1,4 +1,6 @@
-"""Answers that do not end: the client gets all of them, the program keeps only their beginning, and its memory comes back."""
+"""Answers that do not end: the client gets all of them, the program keeps only their beginning, and
+its memory comes back.
+"""
 
 import json
 import socket
@@ -19,9 +21,16 @@ from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_t
 MIB = 1024 * 1024
 WORDS = b"word word word w" * 4096
 CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-TEXT = {**CHUNK, "choices": [{"index": 0, "delta": {"content": WORDS.decode()}, "finish_reason": None}]}
+TEXT = {
+    **CHUNK,
+    "choices": [{"index": 0, "delta": {"content": WORDS.decode()}, "finish_reason": None}],
+}
 STOP = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-USED = {**CHUNK, "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}}
+USED = {
+    **CHUNK,
+    "choices": [],
+    "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+}
 
 
 def sse(value: object) -> bytes:
@@ -38,7 +47,9 @@ WHOLE = (
 
 @dataclass(frozen=True)
 class Request:
-    """What a provider was asked: `long-24` is an answer of 24 MiB, `broken-24` one that is cut off after 24 MiB."""
+    """What a provider was asked: `long-24` is an answer of 24 MiB, `broken-24` one that is cut off
+    after 24 MiB.
+    """
 
     kind: str
     size: int
@@ -88,7 +99,11 @@ def _read(connection: socket.socket) -> Request:
 def _pieces(asked: Request) -> Iterator[bytes]:
     unit, ends = (EVENT, (b"", STREAM_END)) if asked.streams else (WORDS, WHOLE)
     count = asked.size // len(unit) + 1
-    length = b"" if asked.streams else b"content-length: %d\r\n" % (count * len(unit) + len(ends[0]) + len(ends[1]))
+    length = (
+        b""
+        if asked.streams
+        else b"content-length: %d\r\n" % (count * len(unit) + len(ends[0]) + len(ends[1]))
+    )
     kind = b"text/event-stream" if asked.streams else b"application/json"
     yield b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: %b\r\n%b\r\n" % (kind, length)
     yield ends[0]
@@ -118,9 +133,17 @@ class Got:
 
 
 def ask(program: Program, model: str, *, stream: bool, path: str = "/v1/chat/completions") -> Got:
-    body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "input": "hi"}
+    body = {
+        "model": model,
+        "stream": stream,
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 9,
+        "input": "hi",
+    }
     size, last = 0, b""
-    with httpx.stream("POST", program.url + path, json=body, headers=program.auth, timeout=PATIENCE_S) as response:
+    with httpx.stream(
+        "POST", program.url + path, json=body, headers=program.auth, timeout=PATIENCE_S
+    ) as response:
         for piece in response.iter_raw():
             size, last = size + len(piece), (last + piece)[-len(STREAM_END) :]
     return Got(size, last, response.headers["x-metaclaw-turn"])
@@ -130,7 +153,9 @@ def recorded(program: Program, turn: str) -> dict[str, Any]:
     """A turn. A busy disk may take longer for it than the program lets its client wait."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        response = httpx.get(f"{program.url}/api/turns/{turn}", headers=program.auth, timeout=PATIENCE_S)
+        response = httpx.get(
+            f"{program.url}/api/turns/{turn}", headers=program.auth, timeout=PATIENCE_S
+        )
         if response.status_code == 200:
             found: dict[str, Any] = response.json()
             return found
@@ -139,13 +164,18 @@ def recorded(program: Program, turn: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_the_client_gets_all_of_a_long_answer_and_the_record_is_cut_and_marked(program: Program, stream: bool) -> None:
+def test_the_client_gets_all_of_a_long_answer_and_the_record_is_cut_and_marked(
+    program: Program, stream: bool
+) -> None:
     got = ask(program, "long-70", stream=stream)
     assert got.size > 70 * MIB
     assert got.last.endswith(STREAM_END if stream else WHOLE[1])
     turn = recorded(program, got.turn)
     assert (turn["truncated"], turn["end"], turn["status"]) == (True, "completed", 200)
-    assert turn["error"] == f"only a part of the answer is recorded: {MAX_RECORD_BYTES:,} of {got.size:,} bytes"
+    assert (
+        turn["error"]
+        == f"only a part of the answer is recorded: {MAX_RECORD_BYTES:,} of {got.size:,} bytes"
+    )
     assert len(turn["said"].encode()) == MAX_RECORD_BYTES
     if stream:
         assert (turn["finish"], turn["usage"]["output_tokens"]) == ("stop", 7)
@@ -160,7 +190,11 @@ def test_an_answer_below_the_limit_is_recorded_whole(program: Program) -> None:
 def test_a_long_whole_answer_that_breaks_off_is_seen_to_be_incomplete(program: Program) -> None:
     body = {"model": "broken-20", "messages": [{"role": "user", "content": "hi"}]}
     with httpx.stream(
-        "POST", f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=PATIENCE_S
+        "POST",
+        f"{program.url}/v1/chat/completions",
+        json=body,
+        headers=program.auth,
+        timeout=PATIENCE_S,
     ) as response:
         with pytest.raises(httpx.RemoteProtocolError):
             for _ in response.iter_raw():
@@ -170,9 +204,17 @@ def test_a_long_whole_answer_that_breaks_off_is_seen_to_be_incomplete(program: P
     assert "closed in the middle of the answer" in turn["error"]
 
 
-def test_an_answer_that_must_be_translated_as_a_whole_is_refused_beyond_the_limit(program: Program) -> None:
-    body = {"model": "chatonly/long-17", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-    response = httpx.post(f"{program.url}/v1/messages", json=body, headers=program.auth, timeout=PATIENCE_S)
+def test_an_answer_that_must_be_translated_as_a_whole_is_refused_beyond_the_limit(
+    program: Program,
+) -> None:
+    body = {
+        "model": "chatonly/long-17",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    response = httpx.post(
+        f"{program.url}/v1/messages", json=body, headers=program.auth, timeout=PATIENCE_S
+    )
     assert response.status_code == 502
     assert f"sent more than {MAX_RECORD_BYTES} bytes" in response.json()["error"]["message"]
 
@@ -182,7 +224,9 @@ def test_the_memory_of_long_answers_is_bounded_and_comes_back(program: Program) 
     before_mib = memory_mib(program, "VmRSS")
     reset_peak(program)
     with ThreadPoolExecutor(6) as clients:
-        for got in clients.map(lambda stream: ask(program, "long-40", stream=stream), [True, False] * 3):
+        for got in clients.map(
+            lambda stream: ask(program, "long-40", stream=stream), [True, False] * 3
+        ):
             assert got.size > 40 * MIB
     # Six whole answers would be 240 MiB, and three times as much while they are recorded.
     assert memory_mib(program, "VmHWM") - before_mib < 230

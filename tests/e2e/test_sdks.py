@@ -14,12 +14,16 @@ from tests.support.provider import Provider
 PROVIDERS = ["openai", "chatonly", "anthropic"]
 TOOL = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CHAT_TOOLS: Any = [
-    {"type": "function", "function": {"name": name, "description": name, "parameters": TOOL}} for name in ("first", "second")
+    {"type": "function", "function": {"name": name, "description": name, "parameters": TOOL}}
+    for name in ("first", "second")
 ]
 RESPONSES_TOOLS: Any = [
-    {"type": "function", "name": name, "description": name, "parameters": TOOL, "strict": False} for name in ("first", "second")
+    {"type": "function", "name": name, "description": name, "parameters": TOOL, "strict": False}
+    for name in ("first", "second")
 ]
-MESSAGES_TOOLS: Any = [{"name": name, "description": name, "input_schema": TOOL} for name in ("first", "second")]
+MESSAGES_TOOLS: Any = [
+    {"name": name, "description": name, "input_schema": TOOL} for name in ("first", "second")
+]
 
 
 @pytest.fixture
@@ -36,7 +40,9 @@ def claude(program: Program) -> Iterator[anthropic.Anthropic]:
 
 @pytest.mark.parametrize("target", PROVIDERS)
 def test_chat_whole(oai: openai.OpenAI, target: str) -> None:
-    answer = oai.chat.completions.create(model=f"{target}/echo", messages=[{"role": "user", "content": "good morning"}])
+    answer = oai.chat.completions.create(
+        model=f"{target}/echo", messages=[{"role": "user", "content": "good morning"}]
+    )
     assert (answer.choices[0].message.content or "").strip() == "echo: good morning"
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
@@ -54,10 +60,18 @@ def test_chat_streamed(oai: openai.OpenAI, target: str) -> None:
         stream_options={"include_usage": True},
     )
     chunks = list(stream)
-    pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    pieces = [
+        chunk.choices[0].delta.content
+        for chunk in chunks
+        if chunk.choices and chunk.choices[0].delta.content
+    ]
     assert "".join(pieces).strip() == "echo: one two three"
     assert len(pieces) >= 4
-    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason] == ["stop"]
+    assert [
+        chunk.choices[0].finish_reason
+        for chunk in chunks
+        if chunk.choices and chunk.choices[0].finish_reason
+    ] == ["stop"]
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 18
 
@@ -65,7 +79,11 @@ def test_chat_streamed(oai: openai.OpenAI, target: str) -> None:
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_chat_calls_tools_in_parallel(oai: openai.OpenAI, target: str, streamed: bool) -> None:
-    asked: Any = {"model": f"{target}/tools", "messages": [{"role": "user", "content": "go"}], "tools": CHAT_TOOLS}
+    asked: Any = {
+        "model": f"{target}/tools",
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": CHAT_TOOLS,
+    }
     if streamed:
         with oai.chat.completions.stream(**asked) as stream:
             answer = stream.get_final_completion()
@@ -74,14 +92,18 @@ def test_chat_calls_tools_in_parallel(oai: openai.OpenAI, target: str, streamed:
     message, finish = answer.choices[0].message, answer.choices[0].finish_reason
     assert finish == "tool_calls"
     calls = [
-        (call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or [] if call.type == "function"
+        (call.function.name, json.loads(call.function.arguments))
+        for call in message.tool_calls or []
+        if call.type == "function"
     ]
     assert calls == [("first", {"n": 0}), ("second", {"n": 1})]
 
 
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_messages_say_think_and_stop(claude: anthropic.Anthropic, target: str, streamed: bool) -> None:
+def test_messages_say_think_and_stop(
+    claude: anthropic.Anthropic, target: str, streamed: bool
+) -> None:
     asked: Any = {
         "model": f"{target}/reason",
         "max_tokens": 100,
@@ -121,12 +143,22 @@ def test_messages_call_tools_in_parallel_and_take_their_results(
         answer = claude.messages.create(**asked)
     calls = [block for block in answer.content if block.type == "tool_use"]
     assert answer.stop_reason == "tool_use"
-    assert [(call.name, call.input) for call in calls] == [("first", {"n": 0}), ("second", {"n": 1})]
-    results: Any = [{"type": "tool_result", "tool_use_id": call.id, "content": f"result {call.name}"} for call in calls]
+    assert [(call.name, call.input) for call in calls] == [
+        ("first", {"n": 0}),
+        ("second", {"n": 1}),
+    ]
+    results: Any = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": f"result {call.name}"}
+        for call in calls
+    ]
     followed: Any = {
         **asked,
         "model": f"{target}/echo",
-        "messages": [*asked["messages"], {"role": "assistant", "content": answer.content}, {"role": "user", "content": results}],
+        "messages": [
+            *asked["messages"],
+            {"role": "assistant", "content": answer.content},
+            {"role": "user", "content": results},
+        ],
     }
     claude.messages.create(**followed)
     sent = provider.requests[-1].body.decode()
@@ -156,13 +188,21 @@ def test_responses_say_and_count(oai: openai.OpenAI, target: str, streamed: bool
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_responses_call_tools_in_parallel(oai: openai.OpenAI, target: str, streamed: bool) -> None:
-    asked: Any = {"model": f"{target}/tools", "input": [{"role": "user", "content": "go"}], "tools": RESPONSES_TOOLS}
+    asked: Any = {
+        "model": f"{target}/tools",
+        "input": [{"role": "user", "content": "go"}],
+        "tools": RESPONSES_TOOLS,
+    }
     if streamed:
         with oai.responses.stream(**asked) as stream:
             answer = stream.get_final_response()
     else:
         answer = oai.responses.create(**asked)
-    calls = [(item.name, json.loads(item.arguments)) for item in answer.output if item.type == "function_call"]
+    calls = [
+        (item.name, json.loads(item.arguments))
+        for item in answer.output
+        if item.type == "function_call"
+    ]
     assert calls == [("first", {"n": 0}), ("second", {"n": 1})]
 
 
@@ -175,40 +215,63 @@ def test_a_picture_reaches_every_kind_of_provider(
         {"type": "text", "text": "what is this"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}},
     ]
-    oai.chat.completions.create(model=f"{target}/echo", messages=[{"role": "user", "content": parts}])
+    oai.chat.completions.create(
+        model=f"{target}/echo", messages=[{"role": "user", "content": parts}]
+    )
     assert pixel in provider.requests[-1].body.decode()
     blocks: Any = [
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}},
         {"type": "text", "text": "what is this"},
     ]
-    claude.messages.create(model=f"{target}/echo", max_tokens=9, messages=[{"role": "user", "content": blocks}])
+    claude.messages.create(
+        model=f"{target}/echo", max_tokens=9, messages=[{"role": "user", "content": blocks}]
+    )
     assert pixel in provider.requests[-1].body.decode()
 
 
-def test_errors_have_the_providers_status_and_the_clients_shape(oai: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+def test_errors_have_the_providers_status_and_the_clients_shape(
+    oai: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
     for target in PROVIDERS:
         with pytest.raises(openai.BadRequestError, match="scripted 400"):
-            oai.chat.completions.create(model=f"{target}/status-400", messages=[{"role": "user", "content": "x"}])
+            oai.chat.completions.create(
+                model=f"{target}/status-400", messages=[{"role": "user", "content": "x"}]
+            )
         with pytest.raises(openai.RateLimitError, match="scripted 429"):
             oai.responses.create(model=f"{target}/status-429", input="x", stream=True)
         with pytest.raises(anthropic.PermissionDeniedError, match="scripted 403"):
-            claude.messages.create(model=f"{target}/status-403", max_tokens=1, messages=[{"role": "user", "content": "x"}])
+            claude.messages.create(
+                model=f"{target}/status-403",
+                max_tokens=1,
+                messages=[{"role": "user", "content": "x"}],
+            )
 
 
-def test_models_tokens_and_other_routes(oai: openai.OpenAI, claude: anthropic.Anthropic, provider: Provider) -> None:
+def test_models_tokens_and_other_routes(
+    oai: openai.OpenAI, claude: anthropic.Anthropic, provider: Provider
+) -> None:
     assert {"echo", "chat-model", "claude-model"} <= {model.id for model in oai.models.list()}
     assert "claude-model" in {model.id for model in claude.models.list()}
-    assert claude.messages.count_tokens(model="claude-model", messages=[{"role": "user", "content": "hi"}]).input_tokens == 42
+    assert (
+        claude.messages.count_tokens(
+            model="claude-model", messages=[{"role": "user", "content": "hi"}]
+        ).input_tokens
+        == 42
+    )
     estimated = claude.messages.count_tokens(
         model="chatonly/echo", messages=[{"role": "user", "content": "four words of text"}]
     ).input_tokens
     assert 3 <= estimated <= 30
-    assert oai.embeddings.create(model="e", input="x", encoding_format="float").data[0].embedding == [0.5]
+    assert oai.embeddings.create(model="e", input="x", encoding_format="float").data[
+        0
+    ].embedding == [0.5]
     assert provider.requests[-1].path == "/v1/embeddings"
     assert provider.requests[-1].header("authorization") == "Bearer sk-openai"
 
 
-def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(program: Program, provider: Provider) -> None:
+def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(
+    program: Program, provider: Provider
+) -> None:
     before = len(provider.requests)
     with (
         openai.OpenAI(base_url=f"{program.url}/v1", api_key="wrong", max_retries=0) as oai,
@@ -217,6 +280,8 @@ def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(program
         with pytest.raises(openai.AuthenticationError):
             oai.models.list()
         with pytest.raises(anthropic.AuthenticationError) as caught:
-            claude.messages.create(model="m", max_tokens=1, messages=[{"role": "user", "content": "x"}])
+            claude.messages.create(
+                model="m", max_tokens=1, messages=[{"role": "user", "content": "x"}]
+            )
     assert KEY not in str(caught.value)
     assert len(provider.requests) == before

@@ -1,4 +1,6 @@
-"""Two homes on one store: a home that joins gets what the store has, and a change in one reaches the other."""
+"""Two homes on one store: a home that joins gets what the store has, and a change in one reaches
+the other.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -46,7 +48,9 @@ def new_home(provider: Provider, store_url: str, tmp_path: Path) -> Iterator[New
 
 def add(program: Program, text: str) -> str:
     """The name of the new rule."""
-    answer = httpx.post(f"{program.url}/api/rules", json={"text": text}, headers=program.auth, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}/api/rules", json={"text": text}, headers=program.auth, timeout=PATIENCE_S
+    )
     assert answer.status_code < 300, answer.text
     return str(answer.json()["name"])
 
@@ -65,16 +69,25 @@ def reasons(program: Program) -> list[str]:
 
 def wait_for_rules(program: Program, wanted: set[str]) -> None:
     """Wait until these are served, and are the files."""
-    program.wait_for("/api/rules", lambda found: {rule["name"] for rule in found["rules"]} == wanted and files(program) == wanted)
+    program.wait_for(
+        "/api/rules",
+        lambda found: (
+            {rule["name"] for rule in found["rules"]} == wanted and files(program) == wanted
+        ),
+    )
 
 
 def placed(program: Program) -> set[str]:
     body = {"model": "echo", "messages": [{"role": "user", "content": "Install numpy."}]}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=PATIENCE_S)
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=PATIENCE_S
+    )
     return set(answer.headers["x-metaclaw-skills"].split(",")) - {""}
 
 
-def test_homes_that_share_a_store_share_the_library_and_only_their_own_edits_change_it(new_home: NewHome) -> None:
+def test_homes_that_share_a_store_share_the_library_and_only_their_own_edits_change_it(
+    new_home: NewHome,
+) -> None:
     first = new_home("a").start()
     pirate = add(first, "Always answer in the style of a pirate.")
     second = new_home("b").start()
@@ -94,7 +107,9 @@ def test_homes_that_share_a_store_share_the_library_and_only_their_own_edits_cha
 
     assert second.stop() == 0
     shutil.rmtree(second.home / "skills" / metric)
-    httpx.delete(f"{first.url}/api/rules/{min(added)}", headers=first.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.delete(
+        f"{first.url}/api/rules/{min(added)}", headers=first.auth, timeout=PATIENCE_S
+    ).raise_for_status()
     added -= {min(added)}
     second.start()
     for program in (second, first):
@@ -112,13 +127,18 @@ def test_homes_that_share_a_store_share_the_library_and_only_their_own_edits_cha
     assert changed_by_hand == ["files changed while stopped"]
 
 
-def test_a_home_that_brings_skills_of_its_own_adds_them_and_removes_nothing(new_home: NewHome) -> None:
+def test_a_home_that_brings_skills_of_its_own_adds_them_and_removes_nothing(
+    new_home: NewHome,
+) -> None:
     first = new_home("a").start()
     pirate = add(first, "Always answer in the style of a pirate.")
     second = new_home("b")
     own = second.home / "skills" / "metric" / "SKILL.md"
     own.parent.mkdir(parents=True)
-    own.write_text("---\nname: metric\ndescription: Always.\nkind: rule\napplies: always\n---\n\nUse metric units.\n")
+    own.write_text(
+        "---\nname: metric\ndescription: Always.\nkind: rule\napplies: always\n---\n\nUse metric"
+        " units.\n"
+    )
     second.start()
     for program in (second, first):
         wait_for_rules(program, {pirate, "metric"})
@@ -127,7 +147,9 @@ def test_a_home_that_brings_skills_of_its_own_adds_them_and_removes_nothing(new_
 def test_a_home_that_is_killed_while_it_joins_retires_nothing(new_home: NewHome) -> None:
     first = new_home("a").start()
     many = [{"text": f"Always mention the number {number}."} for number in range(150)]
-    httpx.post(f"{first.url}/api/rules", json={"rules": many}, headers=first.auth, timeout=PATIENCE_S).raise_for_status()
+    httpx.post(
+        f"{first.url}/api/rules", json={"rules": many}, headers=first.auth, timeout=PATIENCE_S
+    ).raise_for_status()
     everything = rules(first)
     assert len(everything) == 150
     wait_for_rules(first, everything)

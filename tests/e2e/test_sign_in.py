@@ -24,7 +24,9 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> FakeClock:
 
 
 @pytest.fixture(scope="module")
-def program(provider: Provider, tmp_path_factory: pytest.TempPathFactory, clock: FakeClock) -> Iterator[Program]:
+def program(
+    provider: Provider, tmp_path_factory: pytest.TempPathFactory, clock: FakeClock
+) -> Iterator[Program]:
     home: Path = tmp_path_factory.mktemp("program") / "home"
     running = Program(home, providers_toml(provider.url), env={**NOT_LEARNING, **clock.env}).start()
     yield running
@@ -39,13 +41,18 @@ def new_link(program: Program) -> str:
 @contextmanager
 def sign_in(program: Program) -> Iterator[httpx.Client]:
     """A browser that is signed in."""
-    with httpx.Client(base_url=program.url, headers={**HTML, "origin": program.url}, timeout=PATIENCE_S) as browser:
+    with httpx.Client(
+        base_url=program.url, headers={**HTML, "origin": program.url}, timeout=PATIENCE_S
+    ) as browser:
         assert browser.get(new_link(program)).status_code == 200
         yield browser
 
 
 def sign_out(browser: httpx.Client) -> None:
-    found = re.search(r'action="/ui/sign-out"><input type="hidden" name="token" value="(\w+)"', browser.get("/ui").text)
+    found = re.search(
+        r'action="/ui/sign-out"><input type="hidden" name="token" value="(\w+)"',
+        browser.get("/ui").text,
+    )
     assert found is not None
     assert browser.post("/ui/sign-out", data={"token": found[1]}).status_code == 303
 
@@ -73,7 +80,9 @@ def test_a_link_expires_after_ten_minutes(program: Program, clock: FakeClock) ->
     assert (refused.status_code, "older than ten minutes" in refused.text) == (401, True)
 
 
-def test_a_browser_that_is_signed_in_keeps_its_session_when_it_opens_another_link(program: Program) -> None:
+def test_a_browser_that_is_signed_in_keeps_its_session_when_it_opens_another_link(
+    program: Program,
+) -> None:
     with sign_in(program) as browser:
         before, link = dict(browser.cookies), new_link(program)
         assert browser.get(link).status_code == 200
@@ -86,7 +95,9 @@ def test_signing_out_ends_the_session_of_the_cookie_also_after_a_restart(program
         stolen, is_open, ended = dict(browser.cookies), Event(), Event()
 
         def follow() -> None:
-            with httpx.stream("GET", f"{program.url}/ui/live", cookies=stolen, timeout=PATIENCE_S) as live:
+            with httpx.stream(
+                "GET", f"{program.url}/ui/live", cookies=stolen, timeout=PATIENCE_S
+            ) as live:
                 for _ in live.iter_bytes():
                     is_open.set()
             ended.set()
@@ -103,7 +114,12 @@ def test_signing_out_ends_the_session_of_the_cookie_also_after_a_restart(program
                 program.stop()
                 program.start("--port", port)
             for cookies, status in ((stolen, 401), (kept, 200)):
-                assert httpx.get(f"{program.url}/ui", cookies=cookies, headers=HTML, timeout=PATIENCE_S).status_code == status
+                assert (
+                    httpx.get(
+                        f"{program.url}/ui", cookies=cookies, headers=HTML, timeout=PATIENCE_S
+                    ).status_code
+                    == status
+                )
 
 
 def timed(send: httpx.Client, times: int, **headers: str) -> float:
@@ -115,11 +131,20 @@ def timed(send: httpx.Client, times: int, **headers: str) -> float:
 
 
 def from_address(program: Program, address: str) -> httpx.Client:
-    return httpx.Client(base_url=program.url, transport=httpx.HTTPTransport(local_address=address), timeout=PATIENCE_S)
+    return httpx.Client(
+        base_url=program.url,
+        transport=httpx.HTTPTransport(local_address=address),
+        timeout=PATIENCE_S,
+    )
 
 
-def test_wrong_keys_are_slowed_down_for_their_address_and_right_keys_never(program: Program) -> None:
-    with from_address(program, "127.0.0.2") as guesser, from_address(program, "127.0.0.3") as neighbour:
+def test_wrong_keys_are_slowed_down_for_their_address_and_right_keys_never(
+    program: Program,
+) -> None:
+    with (
+        from_address(program, "127.0.0.2") as guesser,
+        from_address(program, "127.0.0.3") as neighbour,
+    ):
         timed(guesser, 10, authorization="Bearer guess")
         assert timed(guesser, 4, **{"x-api-key": "guess"}) >= 1.5
         # Ten delayed answers would take ten seconds.
@@ -128,12 +153,19 @@ def test_wrong_keys_are_slowed_down_for_their_address_and_right_keys_never(progr
         assert timed(neighbour, 10, authorization="Bearer guess") < 10
 
 
-def test_wrong_keys_on_the_sign_in_page_are_slowed_down_and_the_right_one_is_not(program: Program) -> None:
+def test_wrong_keys_on_the_sign_in_page_are_slowed_down_and_the_right_one_is_not(
+    program: Program,
+) -> None:
     fields = {**HTML, "origin": program.url}
     with from_address(program, "127.0.0.4") as guesser:
         for _ in range(13):
             began = time.monotonic()
-            assert guesser.post("/ui/sign-in", data={"key": "guess"}, headers=fields).status_code == 401
+            assert (
+                guesser.post("/ui/sign-in", data={"key": "guess"}, headers=fields).status_code
+                == 401
+            )
         assert time.monotonic() - began >= 0.4
-        assert timed(guesser, 1, authorization="Bearer guess") >= 0.8, "the pages and the API count together"
+        assert timed(guesser, 1, authorization="Bearer guess") >= 0.8, (
+            "the pages and the API count together"
+        )
         assert guesser.post("/ui/sign-in", data={"key": KEY}, headers=fields).status_code == 200

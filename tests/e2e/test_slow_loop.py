@@ -1,4 +1,6 @@
-"""The slow loop on the real program: turns become weights, which are proven, served, and taken back."""
+"""The slow loop on the real program: turns become weights, which are proven, served, and taken
+back.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ from tests.support.tiny import make_speaking_model
 pytestmark = pytest.mark.slow
 
 IS_REAL = os.environ.get("METACLAW_TEST_MODEL") == "135m"
-"""`make test-training` tells the story with the model that people use; elsewhere a real model in miniature must do."""
+"""`make test-training` tells the story with the model that people use; elsewhere a real model in
+miniature must do.
+"""
 POLICY = """
 [policy]
 mode = "rl"
@@ -64,28 +68,38 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         config = POLICY.format(rate=0.002, steps=3, prompts=8, base="", threads=0)
     else:
         model = make_speaking_model(folder / "miniature")
-        config = POLICY.format(rate=0.0015, steps=80, prompts=4, base=f'base_model = "{model}"', threads=1)
+        config = POLICY.format(
+            rate=0.0015, steps=80, prompts=4, base=f'base_model = "{model}"', threads=1
+        )
     running = Program(home, config).start()
-    running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+    running.wait_for(
+        "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120
+    )
     yield running
     assert running.stop() == 0
 
 
 def _put_real_model(home: Path) -> None:
-    root = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache")
+    root = Path(
+        os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache"
+    )
     converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
     shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
 
 
-def share(program: Program, *seeds: int, animals: Sequence[str] = ANIMALS, ends: bool = True) -> float:
+def share(
+    program: Program, *seeds: int, animals: Sequence[str] = ANIMALS, ends: bool = True
+) -> float:
     """How many answers follow the rule."""
-    texts = [said(ask(program, animal, seed, ends=ends)).strip() for seed in seeds for animal in animals]
+    texts = [
+        said(ask(program, animal, seed, ends=ends)).strip() for seed in seeds for animal in animals
+    ]
     return sum(re.search(PATTERN, text) is not None for text in texts) / len(texts)
 
 
 def miniature_share(program: Program, first_seed: int) -> float:
-    """The share of a trained miniature, which is about a half, to within 0.1. With one seed it says nearly the same to all animals,
-    so only other seeds make other answers."""
+    """The share of a trained miniature, which is about a half, to within 0.1. With one seed it says
+    nearly the same to all animals, so only other seeds make other answers."""
     return share(program, *range(first_seed, first_seed + 150), animals=ANIMALS[:1], ends=False)
 
 
@@ -94,8 +108,9 @@ def serving(program: Program) -> Any:
 
 
 def wait_until_served(program: Program, within_s: float) -> int:
-    """Until trained weights serve; their version. A miniature may learn to say one thing to everything, which the gate refuses:
-    then it learns on from more turns. Asked seldom: on two cores every question costs the trainer."""
+    """Until trained weights serve; their version. A miniature may learn to say one thing to
+    everything, which the gate refuses: then it learns on from more turns. Asked seldom: on two
+    cores every question costs the trainer."""
     deadline, seeds = time.monotonic() + within_s, iter((107, 207, 307))
     refused = 0
     while (version := serving(program)["policy_version"]) == 0:
@@ -114,7 +129,9 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
     version = wait_until_served(program, 1500)
     answer = ask(program, "mice", 2)
     assert answer.headers["x-metaclaw-policy"] == str(version)
-    assert program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")["policy_version"] == version
+    assert (
+        program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")["policy_version"] == version
+    )
     if IS_REAL:
         assert share(program, 3, 13, 23) >= before + 0.1
     else:  # a quarter of the untrained miniature's answers follow the rule by chance
@@ -126,12 +143,15 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
     assert ask(program, "moles", 5).headers["x-metaclaw-policy"] == str(version)
 
 
-def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_with_older_weights(program: Program) -> None:
+def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_with_older_weights(
+    program: Program,
+) -> None:
     if IS_REAL:
         pytest.skip("so few steps do not teach the real model to do without the skill")
     version = wait_until_absorbed(program, 1500)
     assert told(program, "hares", 8) == (version, [])
-    # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
+    # What was measured on recorded prompts holds for new ones: the rule is followed though nobody
+    # tells it.
     assert miniature_share(program, 9_000) >= 0.34
     commanded(program, "rollback", "0")
     assert told(program, "hares", 10) == ("0", ["animals"])
@@ -143,12 +163,18 @@ _NEEDED_AFTER_S = 180
 
 
 def wait_until_absorbed(program: Program, within_s: float) -> str:
-    """Wait until the serving version does without the skill; its number. More prompts come in meanwhile. Some miniatures learn to
-    need the skill, and so do all versions trained from them: after a while training begins with the untrained model again."""
+    """Wait until the serving version does without the skill; its number. More prompts come in
+    meanwhile. Some miniatures learn to need the skill, and so do all versions trained from them:
+    after a while training begins with the untrained model again."""
     deadline, seeds = time.monotonic() + within_s, count(100)
     begun = time.monotonic()
-    while not (version := serving(program)["policy_version"]) or serving_version(program)["absorbed"] != ["animals"]:
-        assert time.monotonic() < deadline, (serving(program), program.get("/api/status")["training"])
+    while not (version := serving(program)["policy_version"]) or serving_version(program)[
+        "absorbed"
+    ] != ["animals"]:
+        assert time.monotonic() < deadline, (
+            serving(program),
+            program.get("/api/status")["training"],
+        )
         if version and time.monotonic() > begun + _NEEDED_AFTER_S:
             commanded(program, "rollback", "0")
             begun = time.monotonic()
@@ -174,11 +200,15 @@ def test_after_a_kill_the_program_serves_what_it_served(program: Program) -> Non
     assert version > 0
     program.kill()
     program.start()
-    program.wait_for("/api/policy", lambda policy: policy["policy_version"] == version, within_s=120)
+    program.wait_for(
+        "/api/policy", lambda policy: policy["policy_version"] == version, within_s=120
+    )
     assert ask(program, "wolves", 6).headers["x-metaclaw-policy"] == str(version)
 
 
-def test_weights_that_were_trained_on_a_forgotten_session_are_deleted_and_cannot_be_promoted(program: Program) -> None:
+def test_weights_that_were_trained_on_a_forgotten_session_are_deleted_and_cannot_be_promoted(
+    program: Program,
+) -> None:
     version = serving(program)["policy_version"]
     taught_by = program.get(f"/api/policy/{version}")["turns"]
     session = program.get(f"/api/turns/{taught_by[0]}")["session"]

@@ -1,4 +1,6 @@
-"""What a person says to their agent is shown in `rules`, in `watch` and at the end of the next answer; `undo` takes it back."""
+"""What a person says to their agent is shown in `rules`, in `watch` and at the end of the next
+answer; `undo` takes it back.
+"""
 
 import json
 from collections.abc import Iterator
@@ -20,13 +22,25 @@ FORGET = "Forget what I said about uv."
 def listen(prompt: str) -> dict[str, Any]:
     """A model that knows what both sentences mean."""
     message = prompt.rpartition("== The message")[2]
-    item: dict[str, Any] = {"op": "none", "kind": "rule", "text": "", "when": "always", "examples": [], "scope": "everywhere"}
+    item: dict[str, Any] = {
+        "op": "none",
+        "kind": "rule",
+        "text": "",
+        "when": "always",
+        "examples": [],
+        "scope": "everywhere",
+    }
     item |= {"targets": [], "expires": None, "check": None, "violates": None, "complies": None}
     if "use uv" in message:
         item |= {"op": "add", "text": "Use uv instead of pip."}
     elif "Forget" in message:
         rules = prompt.rpartition("== Rules in force")[2].partition("== ")[0]
-        item |= {"op": "retract", "targets": [line.partition(":")[0].strip() for line in rules.splitlines() if "uv" in line]}
+        item |= {
+            "op": "retract",
+            "targets": [
+                line.partition(":")[0].strip() for line in rules.splitlines() if "uv" in line
+            ],
+        }
     return {"items": [item], "correction": None}
 
 
@@ -64,7 +78,9 @@ class Talk:
         self._messages.append({"role": "user", "content": text})
         body = {"model": "m-1", "messages": self._messages}
         headers = {**program.auth, "x-session-id": self._session}
-        answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+        answer = httpx.post(
+            f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+        )
         answer.raise_for_status()
         message = answer.json()["choices"][0]["message"]
         self._messages.append({"role": "assistant", "content": message["content"]})
@@ -78,9 +94,15 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
         assert "Noted:" not in talk.say(SAID)
         assert ": Use uv instead of pip." in lines.readline()
         (rule,) = program.get("/api/rules")["rules"]
-        assert (rule["text"], rule["kind"], rule["author"]) == ("Use uv instead of pip.", "rule", "instruction")
+        assert (rule["text"], rule["kind"], rule["author"]) == (
+            "Use uv instead of pip.",
+            "rule",
+            "instruction",
+        )
         assert program.get(f"/api/turns/{rule['source']}")["id"] == rule["source"]
-        assert talk.say("Install numpy.").endswith("\n\nNoted: Use uv instead of pip. — undo with `metaclaw undo`")
+        assert talk.say("Install numpy.").endswith(
+            "\n\nNoted: Use uv instead of pip. — undo with `metaclaw undo`"
+        )
         assert "Noted:" not in talk.say("And scipy.")
         assert "canary" not in program.command("rules").stdout + program.command("status").stdout
         talk.say(FORGET)
@@ -92,14 +114,18 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
         assert "took back the change" in lines.readline()
     removed = json.loads(program.command("undo", "--json").stdout)["removed"]
     assert [one["name"] for one in removed] == [rule["name"]]
-    assert program.command("undo").returncode == 1, "what was never confirmed is no lesson that could come back"
+    assert program.command("undo").returncode == 1, (
+        "what was never confirmed is no lesson that could come back"
+    )
     talk.say("Thanks.")
     assert program.get("/api/rules")["rules"] == [], "what was taken back stays away"
     gone = program.get("/api/rules?state=retired")["rules"]
     assert rule["name"] in [one["name"] for one in gone]
 
 
-def test_what_the_reader_of_a_message_does_not_confirm_cannot_be_brought_back_by_undo(program: Program) -> None:
+def test_what_the_reader_of_a_message_does_not_confirm_cannot_be_brought_back_by_undo(
+    program: Program,
+) -> None:
     talk = Talk(program, "two")
     talk.say(SARCASTIC)
     assert program.get("/api/rules")["rules"] == []

@@ -1,4 +1,6 @@
-"""The store of the running program: databases it must not touch, files that vanish, and the `store` commands."""
+"""The store of the running program: databases it must not touch, files that vanish, and the `store`
+commands.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ from tests.support.provider import Provider
 def ask(program: Program, word: str = "hello") -> str:
     """The id of a turn that was answered."""
     body = {"model": "echo", "messages": [{"role": "user", "content": word}]}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=20)
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=20
+    )
     assert answer.status_code == 200, answer.text
     return answer.headers["x-metaclaw-turn"]
 
@@ -38,7 +42,9 @@ def home(provider: Provider, tmp_path: Path) -> Iterator[Program]:
 @pytest.fixture(scope="module")
 def used_database(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a database that a program has recorded a turn in."""
-    program = Program(tmp_path_factory.mktemp("used") / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    program = Program(
+        tmp_path_factory.mktemp("used") / "home", providers_toml(provider.url), env=NOT_LEARNING
+    ).start()
     ask(program)
     assert program.stop() == 0
     return (program.home / "ledger.db").read_bytes()
@@ -101,7 +107,9 @@ def test_a_database_that_cannot_be_used_is_never_written_to_and_the_program_says
     assert (path.read_bytes(), path.stat().st_mode) == before
 
 
-def test_a_database_that_a_newer_version_migrates_meanwhile_gets_no_more_turns(home: Program) -> None:
+def test_a_database_that_a_newer_version_migrates_meanwhile_gets_no_more_turns(
+    home: Program,
+) -> None:
     home.start()
     kept = ask(home)
     with closing(sqlite3.connect(home.home / "ledger.db")) as connection:
@@ -125,7 +133,9 @@ def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program
     acknowledged = {ask(home, f"word {number}") for number in range(5)}
     remove()
     # Without a request that would make it look.
-    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=20)["store"]
+    store = home.wait_for(
+        "/api/status", lambda status: status["store"]["notice"] is not None, within_s=20
+    )["store"]
     assert (store["health"], "had been removed" in store["notice"]) == ("healthy", True)
     acknowledged.add(ask(home, "after it was noticed"))
     remove()
@@ -135,7 +145,9 @@ def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program
     assert "store files removed" in home.log.read_text()
 
 
-def test_a_truncated_file_is_written_anew_where_the_log_still_holds_everything(home: Program) -> None:
+def test_a_truncated_file_is_written_anew_where_the_log_still_holds_everything(
+    home: Program,
+) -> None:
     home.start()
     acknowledged = {ask(home, f"word {number}") for number in range(5)}
     with closing(sqlite3.connect(home.home / "ledger.db", isolation_level=None)) as connection:
@@ -170,7 +182,9 @@ def test_an_empty_file_at_the_start_is_said(home: Program) -> None:
     assert "was empty" in home.log.read_text()
 
 
-def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home: Program, tmp_path: Path) -> None:
+def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(
+    home: Program, tmp_path: Path
+) -> None:
     home.start()
     kept = {ask(home, f"word {number}") for number in range(3)}
     made = home.command("store", "backup", str(tmp_path / "copy.db"), "--json")
@@ -200,7 +214,9 @@ def test_damage_inside_the_database_is_said_although_recording_goes_on(home: Pro
         file.seek(path.stat().st_size // 8192 * 4096)
         file.write(random.Random(5).randbytes(6 * 4096))
     home.start()
-    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    store = home.wait_for(
+        "/api/status", lambda status: status["store"]["notice"] is not None, within_s=30
+    )["store"]
     assert "damaged" in store["notice"]
     assert "metaclaw store repair" in store["notice"]
     assert "store is damaged" in home.log.read_text()
@@ -216,7 +232,9 @@ def test_a_store_over_its_limit_with_nothing_to_remove_is_said(home: Program) ->
     home.env["METACLAW__STORE__MAX_GB"] = "0.0001"
     home.start()
     ask(home, "word " * 20_000)
-    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    store = home.wait_for(
+        "/api/status", lambda status: status["store"]["notice"] is not None, within_s=30
+    )["store"]
     assert "over its limit (store.max_gb)" in store["notice"]
     assert "every session is active" in store["notice"]
     assert "over its limit" in home.command("status", "--all").stdout
@@ -231,12 +249,19 @@ def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -
     before = path.stat().st_size
     home.env["METACLAW__STORE__MAX_GB"] = "0.001"
     # A day later these sessions are over, whether or not anybody said so.
-    change(path, "UPDATE sessions SET began_us = began_us - 200000000000, last_us = last_us - 200000000000")
+    change(
+        path,
+        "UPDATE sessions SET began_us = began_us - 200000000000, last_us = last_us - 200000000000",
+    )
     home.start()
-    told = home.wait_for("/api/status", lambda status: status["store"]["removed_sessions"], within_s=30)["store"]
+    told = home.wait_for(
+        "/api/status", lambda status: status["store"]["removed_sessions"], within_s=30
+    )["store"]
     assert told["max_bytes"] == 1_000_000
     kept = ask(home)
-    home.wait_for("/api/status", lambda status: status["store"]["size_bytes"] < 0.7 * before, within_s=30)
+    home.wait_for(
+        "/api/status", lambda status: status["store"]["size_bytes"] < 0.7 * before, within_s=30
+    )
     assert "removed to make room" in home.command("status", "--all").stdout
     assert home.stop() == 0
     assert path.stat().st_size < 0.7 * before

@@ -1,4 +1,6 @@
-"""What a person takes back stays away: learning in flight does not bring it back, not even across `kill -9`."""
+"""What a person takes back stays away: learning in flight does not bring it back, not even across
+`kill -9`.
+"""
 
 import asyncio
 import subprocess
@@ -10,7 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, skills_in_force, work
+from tests.e2e.test_fast_loop import (
+    CORRECTION,
+    SKILL,
+    TASK,
+    Talk,
+    program_of,
+    skills_in_force,
+    work,
+)
 from tests.support.program import Program
 from tests.support.teacher import Teacher
 
@@ -50,7 +60,9 @@ def learner(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 def has_learned(program: Program, *, skills: int) -> set[str]:
     """The skills in force once there are so many and nothing is left to learn from."""
     program.wait_for("/api/skills", lambda facts: len(facts["skills"]) >= skills, 20)
-    program.wait_for("/api/status", lambda facts: not any(facts["learning"]["pending"].values()), 20)
+    program.wait_for(
+        "/api/status", lambda facts: not any(facts["learning"]["pending"].values()), 20
+    )
     return skills_in_force(program)
 
 
@@ -101,8 +113,12 @@ def test_the_same_words_teach_again_when_they_are_said_after_a_revert(learner: P
     assert has_learned(learner, skills=1) == learned
 
 
-def test_a_retired_skill_is_not_learned_again_from_what_taught_it(learner: Program, teacher: Teacher) -> None:
-    """The skill is published and its candidate not yet marked as accepted when the program is killed."""
+def test_a_retired_skill_is_not_learned_again_from_what_taught_it(
+    learner: Program, teacher: Teacher
+) -> None:
+    """The skill is published and its candidate not yet marked as accepted when the program is
+    killed.
+    """
     Talk(learner).say(WORDS)
     (name,) = has_learned(learner, skills=1)
     learner.kill()
@@ -115,11 +131,15 @@ def test_a_retired_skill_is_not_learned_again_from_what_taught_it(learner: Progr
     learner.start()
     Talk(learner).say(LATER_WORDS)
     assert name not in has_learned(learner, skills=1)
-    candidates = httpx.get(f"{learner.url}/api/candidates", headers=learner.auth).json()["candidates"]
+    candidates = httpx.get(f"{learner.url}/api/candidates", headers=learner.auth).json()[
+        "candidates"
+    ]
     (again,) = [one for one in candidates if one["skill"] == name]
     assert again["standing"] == "rejected"
     assert "taken out of force" in again["reason"]
 
 
 def run_python(program: Program, code: str) -> None:
-    subprocess.run([sys.executable, "-c", code, str(program.home / "ledger.db")], check=True, timeout=30)
+    subprocess.run(
+        [sys.executable, "-c", code, str(program.home / "ledger.db")], check=True, timeout=30
+    )

@@ -1,4 +1,6 @@
-"""The recipe of docs/training.md, word for word: its check, and its commands on the real program with a miniature model."""
+"""The recipe of docs/training.md, word for word: its check, and its commands on the real program
+with a miniature model.
+"""
 
 import json
 import re
@@ -18,7 +20,11 @@ from tests.support.tiny import make_speaking_model
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text()
 SKILL = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1]  # type: ignore[index]
-COMMANDS = re.findall(r"^metaclaw (.*?)(?:\s+#.*)?$", re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1], re.MULTILINE)  # type: ignore[index]
+COMMANDS = re.findall(
+    r"^metaclaw (.*?)(?:\s+#.*)?$",
+    re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1],  # type: ignore[index]
+    re.MULTILINE,
+)
 CONFIG = """
 [policy]
 base_model = "{model}"
@@ -61,7 +67,9 @@ def program(tmp_path: Path) -> Iterator[Program]:
     assert start.split()[0] == "start"
     config = CONFIG.format(model=make_speaking_model(tmp_path / "miniature"))
     running = Program(tmp_path / "home", config).start(*start.split()[1:])
-    running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+    running.wait_for(
+        "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120
+    )
     yield running
     assert running.stop() == 0, running.log.read_text()[-4000:]
 
@@ -72,9 +80,16 @@ def test_the_commands_of_the_page_train_and_show_a_version(program: Program) -> 
     assert program.command(*shlex.split(tried)).stdout.startswith(says)
     for number in range(24):
         words = f"Write {1 + number % 12}:{10 + number} pm for the roster."
-        body = {"model": "any", "messages": [{"role": "user", "content": words}], "max_tokens": 8, "temperature": 1}
+        body = {
+            "model": "any",
+            "messages": [{"role": "user", "content": words}],
+            "max_tokens": 8,
+            "temperature": 1,
+        }
         headers = program.auth | {"X-Session-Id": f"roster-{number}"}
-        answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+        answer = httpx.post(
+            f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+        )
         assert answer.status_code == 200, answer.text
     ended, begun, *looks = [command for command in COMMANDS if not command.startswith("start")]
     assert (ended, begun) == ("sessions end --all", "policy train")
@@ -85,7 +100,9 @@ def test_the_commands_of_the_page_train_and_show_a_version(program: Program) -> 
     assert facts["started"]
     assert not facts["rejections"].get("no verdict")  # it has waited until all were judged
     program.wait_for(
-        "/api/policy", lambda found: any(one["state"] != "candidate" for one in found["versions"]), within_s=10 * PATIENCE_S
+        "/api/policy",
+        lambda found: any(one["state"] != "candidate" for one in found["versions"]),
+        within_s=10 * PATIENCE_S,
     )
     shown = {command: program.command(*command.split()) for command in looks}
     assert all(done.returncode == 0 for done in shown.values()), shown

@@ -1,4 +1,6 @@
-"""A training run that comes to nothing, in the running program: it is given up, a person is told why, and its turns train again."""
+"""A training run that comes to nothing, in the running program: it is given up, a person is told
+why, and its turns train again.
+"""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +22,9 @@ check: "pattern: ^(?!x)x"
 
 Greet in one word.
 """
-"""No answer passes the check, so that all of them earn the same and there is nothing to learn from."""
+"""No answer passes the check, so that all of them earn the same and there is nothing to learn
+from.
+"""
 CONFIG = """
 [policy]
 base_model = "{model}"
@@ -42,7 +46,9 @@ def program(tmp_path: Path) -> Iterator[Program]:
     (folder / "SKILL.md").write_text(SKILL)
     config = CONFIG.format(model=make_speaking_model(tmp_path / "miniature"))
     running = Program(tmp_path / "home", config).start("--mode", "rl")
-    running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+    running.wait_for(
+        "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120
+    )
     yield running
     assert running.stop() == 0, running.log.read_text()[-4000:]
 
@@ -60,13 +66,24 @@ def data_of(program: Program, kind: str) -> Any:
 
 
 @pytest.mark.slow
-def test_a_run_that_can_learn_nothing_is_given_up_with_its_reason_and_its_turns_train_again(program: Program) -> None:
+def test_a_run_that_can_learn_nothing_is_given_up_with_its_reason_and_its_turns_train_again(
+    program: Program,
+) -> None:
     for number in range(12):
-        body = {"model": "any", "messages": [{"role": "user", "content": f"Greet guest {number}."}], "max_tokens": 8}
+        body = {
+            "model": "any",
+            "messages": [{"role": "user", "content": f"Greet guest {number}."}],
+            "max_tokens": 8,
+        }
         headers = program.auth | {"X-Session-Id": f"guest-{number}", "X-Session-Done": "true"}
-        answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+        answer = httpx.post(
+            f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+        )
         assert answer.status_code == 200, answer.text
-    program.wait_for("/api/status", lambda status: not any((status["learning"]["pending"] or {"turns": 1}).values()))
+    program.wait_for(
+        "/api/status",
+        lambda status: not any((status["learning"]["pending"] or {"turns": 1}).values()),
+    )
     first = json.loads(program.command("policy", "train", "--json").stdout)
     assert first["started"], first
     assert (first["turns"] > 0, first["given_back"]) == (True, 0)
@@ -75,4 +92,8 @@ def test_a_run_that_can_learn_nothing_is_given_up_with_its_reason_and_its_turns_
     assert "nothing in it could be learned from" in dropped["reason"]
     program.wait_for("/api/policy", lambda found: found["training"]["state"] == "waiting for turns")
     again = json.loads(program.command("policy", "train", "--json").stdout)
-    assert (again["started"], again["turns"], again["given_back"]) == (True, first["turns"], first["turns"])
+    assert (again["started"], again["turns"], again["given_back"]) == (
+        True,
+        first["turns"],
+        first["turns"],
+    )

@@ -1,4 +1,6 @@
-"""Held rules whose checks wait for their turn, or cannot be run: no call passes that a check has not seen."""
+"""Held rules whose checks wait for their turn, or cannot be run: no call passes that a check has
+not seen.
+"""
 
 import json
 from collections.abc import Iterator
@@ -36,30 +38,46 @@ def write_program_rule(program: Program, name: str, check: str, **more: str) -> 
 
 def ask(program: Program, plan: str) -> httpx.Response:
     body = {"model": "openai/m", "messages": [{"role": "user", "content": f"PLAN {plan}"}]}
-    return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=300)
+    return httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=300
+    )
 
 
 def commands(response: httpx.Response) -> list[str]:
     message: dict[str, Any] = response.json()["choices"][0]["message"]
-    return [json.loads(call["function"]["arguments"])["command"] for call in message.get("tool_calls") or []]
+    return [
+        json.loads(call["function"]["arguments"])["command"]
+        for call in message.get("tool_calls") or []
+    ]
 
 
-def test_a_call_that_waits_for_its_check_is_checked_and_not_let_through(strict: StrictProvider, tmp_path: Path) -> None:
+def test_a_call_that_waits_for_its_check_is_checked_and_not_let_through(
+    strict: StrictProvider, tmp_path: Path
+) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url), env=NOT_LEARNING)
     write_rule(program)
     write_program_rule(program, "be-slow", SLOW)
     program.start()
     with ThreadPoolExecutor(TOGETHER) as clients:
-        answers = list(clients.map(lambda number: ask(program, "bad good" if number % 2 else "good"), range(TOGETHER)))
+        answers = list(
+            clients.map(
+                lambda number: ask(program, "bad good" if number % 2 else "good"), range(TOGETHER)
+            )
+        )
     log = program.log.read_text()
     assert program.stop() == 0
     assert [answer.status_code for answer in answers] == [200] * TOGETHER
     assert [commands(answer) for answer in answers] == [[GOOD]] * TOGETHER
-    assert {answer.headers.get("x-metaclaw-enforced") for answer in answers} == {None, "no-force-push"}
+    assert {answer.headers.get("x-metaclaw-enforced") for answer in answers} == {
+        None,
+        "no-force-push",
+    }
     assert "check_failed" not in log, "all checks could be run; they only had to wait"
 
 
-def test_a_call_whose_check_cannot_be_run_is_held_and_counts_as_unknown(strict: StrictProvider, tmp_path: Path) -> None:
+def test_a_call_whose_check_cannot_be_run_is_held_and_counts_as_unknown(
+    strict: StrictProvider, tmp_path: Path
+) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url))
     write_program_rule(program, "broken-check", BROKEN)
     program.start()
@@ -75,13 +93,17 @@ def test_a_call_whose_check_cannot_be_run_is_held_and_counts_as_unknown(strict: 
     why = program.command("why", turn).stdout
     assert "broken-check could not be checked" in why
     assert "--on-error pass" in why
-    counted = program.wait_for("/api/rules/broken-check", lambda rule: rule["compliance"]["applied"] == 1)["compliance"]
+    counted = program.wait_for(
+        "/api/rules/broken-check", lambda rule: rule["compliance"]["applied"] == 1
+    )["compliance"]
     assert program.stop() == 0
     assert counted == {"applied": 1, "followed": 0, "broken": 0, "held": 0, "unknown": 1}
 
 
 @pytest.mark.parametrize("choice", ["pass", "hold"])
-def test_a_person_says_what_happens_when_a_check_cannot_be_run(strict: StrictProvider, tmp_path: Path, choice: str) -> None:
+def test_a_person_says_what_happens_when_a_check_cannot_be_run(
+    strict: StrictProvider, tmp_path: Path, choice: str
+) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url), env=NOT_LEARNING)
     write_program_rule(program, "broken-check", BROKEN, on_error=choice)
     program.start()

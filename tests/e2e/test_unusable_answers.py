@@ -1,4 +1,6 @@
-"""Models that answer in a way that cannot be used, on the real program: `status`, `doctor` and the page say so until they do."""
+"""Models that answer in a way that cannot be used, on the real program: `status`, `doctor` and the
+page say so until they do.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +28,14 @@ def program(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 
 def fail_once(program: Program, number: int) -> None:
-    """A turn that a person says failed, and a session that ends, so that writer and judge are asked."""
+    """A turn that a person says failed, and a session that ends, so that writer and judge are
+    asked.
+    """
     talk = Talk(program)
     talk.say(TASK.format(number))
-    given = program.command("feedback", "--last", "fail", "release dates must be written as YYYY-MM-DD")
+    given = program.command(
+        "feedback", "--last", "fail", "release dates must be written as YYYY-MM-DD"
+    )
     assert given.returncode == 0, given.stderr
     other = Talk(program)
     for part in range(3):
@@ -37,14 +43,19 @@ def fail_once(program: Program, number: int) -> None:
     other.end()
 
 
-def test_unusable_answers_are_shown_until_they_are_usable_again(program: Program, teacher: Teacher) -> None:
+def test_unusable_answers_are_shown_until_they_are_usable_again(
+    program: Program, teacher: Teacher
+) -> None:
     teacher.judge = lambda prompt: {"thoughts": "it went well"}
     teacher.evolve = lambda prompt: {"lesson": "write dates properly"}
     fail_once(program, 1)
     program.wait_for("/api/status", lambda facts: len(facts["learning"]["unusable"]) == 2)
     shown = program.command("status").stdout
     assert "! the model that judges (world/judge-model) gives unusable answers (" in shown
-    assert "! the model that writes skills (world/evolver-model) gives unusable answers (its last answer: " in shown
+    assert (
+        "! the model that writes skills (world/evolver-model) gives unusable answers (its last"
+        " answer: " in shown
+    )
     assert "metaclaw config set judge.model MODEL" in shown
     assert "metaclaw config set evolver.model MODEL" in shown
     examined = program.command("doctor").stdout

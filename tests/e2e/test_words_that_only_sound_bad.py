@@ -1,4 +1,6 @@
-"""A wish to undo nothing, a changed mind, and an error whose name contains that of a network fault, through the whole program."""
+"""A wish to undo nothing, a changed mind, and an error whose name contains that of a network fault,
+through the whole program.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,27 +25,45 @@ def learner(tmp_path: Path) -> Iterator[Program]:
     teacher.stop()
 
 
-def test_a_wish_to_undo_nothing_is_no_failure_and_a_changed_mind_is_left_to_the_judge(learner: Program) -> None:
+def test_a_wish_to_undo_nothing_is_no_failure_and_a_changed_mind_is_left_to_the_judge(
+    learner: Program,
+) -> None:
     sources = {}
-    for said in ("Undo nothing, just tell me which files you touched.", "I changed my mind, it should be green."):
+    for said in (
+        "Undo nothing, just tell me which files you touched.",
+        "I changed my mind, it should be green.",
+    ):
         talk = Talk(learner)
         talk.say("Make the header blue.")
         turn = talk.turn
         talk.say(said)
-        verdict = learner.wait_for(f"/api/turns/{turn}", lambda facts: facts["verdict"], 30)["verdict"]
+        verdict = learner.wait_for(f"/api/turns/{turn}", lambda facts: facts["verdict"], 30)[
+            "verdict"
+        ]
         assert verdict["outcome"] != "fail", said
         sources[said] = verdict["source"]
     assert sources["I changed my mind, it should be green."] != "detector"
 
 
-def test_a_module_that_cannot_be_found_is_the_agents_fault_and_not_the_networks(tmp_path: Path) -> None:
-    output = "Exit code 1\nTraceback (most recent call last):\n  File 'a.py'\nModuleNotFoundError: No module named 'shop.cart'"
+def test_a_module_that_cannot_be_found_is_the_agents_fault_and_not_the_networks(
+    tmp_path: Path,
+) -> None:
+    output = (
+        "Exit code 1\nTraceback (most recent call last):\n  File 'a.py'\nModuleNotFoundError: No"
+        " module named 'shop.cart'"
+    )
     with ScriptedModel([call(("bash", {"command": "python a.py"})), say("{}")]) as model:
-        provider = f'[[providers]]\nname = "mine"\nkind = "openai"\nbase_url = "{model.url}"\napi_key = "x"\n'
+        provider = (
+            f'[[providers]]\nname = "mine"\nkind = "openai"\nbase_url = "{model.url}"\napi_key ='
+            ' "x"\n'
+        )
         program = Program(tmp_path / "home", f"{provider}[judge]\nmax_share = 0\n").start()
         asked: list[Any] = [{"role": "user", "content": "Run a.py."}]
         first = post(program, asked)
-        asked += [first.json()["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_0", "content": output}]
+        asked += [
+            first.json()["choices"][0]["message"],
+            {"role": "tool", "tool_call_id": "call_0", "content": output},
+        ]
         post(program, asked)
         turn = first.headers["x-metaclaw-turn"]
         verdict = program.wait_for(f"/api/turns/{turn}", lambda facts: facts["verdict"])["verdict"]
@@ -54,5 +74,10 @@ def test_a_module_that_cannot_be_found_is_the_agents_fault_and_not_the_networks(
 
 def post(program: Program, messages: list[Any]) -> httpx.Response:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
-    body, headers = {"model": "m", "messages": messages, "tools": tools}, {**program.auth, "x-session-id": "imports"}
-    return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+    body, headers = (
+        {"model": "m", "messages": messages, "tools": tools},
+        {**program.auth, "x-session-id": "imports"},
+    )
+    return httpx.post(
+        f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S
+    )

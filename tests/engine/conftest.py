@@ -1,4 +1,6 @@
-"""The real 135M model for the engine's tests, converted once into a folder that later runs find again."""
+"""The real 135M model for the engine's tests, converted once into a folder that later runs find
+again.
+"""
 
 import os
 from collections.abc import AsyncIterator

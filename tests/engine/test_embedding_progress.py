@@ -9,7 +9,9 @@ from metaclaw.engine.embedding.server import EmbeddingServer
 
 
 class Pipe:
-    """Messages as they arrive; None is a moment without any. What comes after the last ends the server."""
+    """Messages as they arrive; None is a moment without any. What comes after the last ends the
+    server.
+    """
 
     def __init__(self, *arriving: object) -> None:
         self.arriving = list(arriving)

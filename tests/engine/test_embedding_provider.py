@@ -1,4 +1,6 @@
-"""Search by meaning with vectors that a provider makes: what is fetched, what is kept, and what a failure does."""
+"""Search by meaning with vectors that a provider makes: what is fetched, what is kept, and what a
+failure does.
+"""
 
 import asyncio
 import os
@@ -20,8 +22,18 @@ from tests.support.embeddings import DIMENSIONS, toy_vector
 
 np = pytest.importorskip("numpy")
 
-TRAVEL = Skill(SkillName("travel"), "When a trip must be arranged", "Train.", extra={"examples": ["Book a hotel"]})
-NOTES = Skill(SkillName("notes"), "When release notes are due", "Group.", extra={"examples": ["Write the changelog"]})
+TRAVEL = Skill(
+    SkillName("travel"),
+    "When a trip must be arranged",
+    "Train.",
+    extra={"examples": ["Book a hotel"]},
+)
+NOTES = Skill(
+    SkillName("notes"),
+    "When release notes are due",
+    "Group.",
+    extra={"examples": ["Write the changelog"]},
+)
 HERS = Skill(SkillName("hers"), "When packing for a journey", "Light.", scope="user:alice")
 
 
@@ -55,11 +67,16 @@ class Toy:
     def _vector(self, text: str) -> bytes:
         vector = toy_vector(text, self.dimensions)
         length = sum(value * value for value in vector) ** 0.5
-        return array("f", [value / length + (self.offset if at == 0 else 0) for at, value in enumerate(vector)]).tobytes()
+        return array(
+            "f",
+            [value / length + (self.offset if at == 0 else 0) for at, value in enumerate(vector)],
+        ).tobytes()
 
 
 @asynccontextmanager
-async def searching(folder: Path, toy: Toy, skills: Iterable[Skill], *, is_ready: bool = True) -> AsyncIterator[MeaningSearch]:
+async def searching(
+    folder: Path, toy: Toy, skills: Iterable[Skill], *, is_ready: bool = True
+) -> AsyncIterator[MeaningSearch]:
     search = MeaningSearch(folder, deadline_s=30.0, embeddings=toy)
     try:
         search.follow(skills)
@@ -84,10 +101,15 @@ def test_the_right_skill_is_found_and_none_for_an_ordinary_request_however_alike
         toy, index = Toy(), SkillIndex().changed([TRAVEL, NOTES])
         toy.offset = offset
         async with searching(tmp_path, toy, [TRAVEL, NOTES]) as search:
-            for query, matches in (("reserve lodging", ["travel"]), ("who painted the Mona Lisa", [])):
+            for query, matches in (
+                ("reserve lodging", ["travel"]),
+                ("who painted the Mona Lisa", []),
+            ):
                 nearness = await search.near(query, ())
                 assert nearness is not None
-                assert [one.skill.name for one in index.rank(query, nearness) if one.is_match] == matches
+                assert [
+                    one.skill.name for one in index.rank(query, nearness) if one.is_match
+                ] == matches
 
     asyncio.run(story())
 
@@ -105,7 +127,10 @@ def test_a_model_that_finds_all_texts_the_same_leaves_the_decision_to_words(tmp_
 def test_scopes_are_kept_apart(tmp_path: Path) -> None:
     async def story() -> None:
         async with searching(tmp_path, Toy(), [TRAVEL, HERS]) as search:
-            mine, others = await search.near("a journey", ["user:alice"]), await search.near("a journey", ["user:bob"])
+            mine, others = (
+                await search.near("a journey", ["user:alice"]),
+                await search.near("a journey", ["user:bob"]),
+            )
             assert mine is not None
             assert others is not None
             assert "hers" in set(mine.names)
@@ -114,7 +139,9 @@ def test_scopes_are_kept_apart(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_each_text_is_fetched_once_in_batches_also_over_restarts_and_crashes(tmp_path: Path) -> None:
+def test_each_text_is_fetched_once_in_batches_also_over_restarts_and_crashes(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
         toy = Toy()
         async with searching(tmp_path, toy, [TRAVEL, NOTES]) as search:
@@ -135,7 +162,9 @@ def test_each_text_is_fetched_once_in_batches_also_over_restarts_and_crashes(tmp
     asyncio.run(story())
 
 
-def test_what_leaves_the_library_leaves_the_file_and_another_models_file_is_removed(tmp_path: Path) -> None:
+def test_what_leaves_the_library_leaves_the_file_and_another_models_file_is_removed(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
         (tmp_path / "vectors.npz").write_bytes(b"of another model")
         async with searching(tmp_path, Toy(), [TRAVEL, NOTES]) as search:
@@ -162,7 +191,9 @@ def saved(folder: Path) -> int:
     return 0
 
 
-def test_what_has_left_the_library_is_not_sent_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_left_the_library_is_not_sent_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "_BATCH", 1)
 
     async def story() -> None:
@@ -229,10 +260,15 @@ def test_a_failure_is_logged_once_pauses_everything_and_ends(
     with caplog.at_level("INFO"):
         asyncio.run(story())
     messages = [record.message for record in caplog.records if "embeddings_" in record.message]
-    assert messages == ["embeddings_failed model=toy/model reason=out of order", "embeddings_recovered model=toy/model"]
+    assert messages == [
+        "embeddings_failed model=toy/model reason=out of order",
+        "embeddings_recovered model=toy/model",
+    ]
 
 
-def test_a_late_answer_is_kept_for_the_next_time_and_forgotten_when_asked_to(tmp_path: Path) -> None:
+def test_a_late_answer_is_kept_for_the_next_time_and_forgotten_when_asked_to(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
         toy = Toy()
         async with searching(tmp_path, toy, [TRAVEL]) as search:
@@ -254,7 +290,9 @@ def test_a_server_that_takes_fewer_texts_at_once_gets_fewer() -> None:
     async def story() -> None:
         toy, got = Toy(), list[str]()
         toy.most = 10
-        fetcher = VectorFetcher(toy, lambda text: text != "no", lambda texts, vectors: got.extend(texts))
+        fetcher = VectorFetcher(
+            toy, lambda text: text != "no", lambda texts, vectors: got.extend(texts)
+        )
         wanted = [f"text {number}" for number in range(40)]
         fetcher.want([*wanted[:20], "no", *wanted[20:]])
         async with asyncio.timeout(30):

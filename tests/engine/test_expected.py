@@ -21,7 +21,9 @@ def widen(tensors: dict[str, Tensor], config: dict[str, object]) -> None:
             tensors[name] = tensors[name].repeat(1, 2)
 
 
-async def test_of_what_is_expected_only_what_could_be_read_is_there_and_the_rest_is_lost(tmp_path: Path) -> None:
+async def test_of_what_is_expected_only_what_could_be_read_is_there_and_the_rest_is_lost(
+    tmp_path: Path,
+) -> None:
     tiny = make_tiny_model(tmp_path / "tiny")
     good = write_adapter(tiny, tmp_path / "good", seed=1, size=0.1)
     bad = write_adapter(tiny, tmp_path / "bad", seed=2, size=0.1, change=widen)
@@ -37,7 +39,9 @@ async def test_of_what_is_expected_only_what_could_be_read_is_there_and_the_rest
     await model.aclose()
 
 
-async def test_weights_that_a_service_has_are_not_lost_because_an_engine_cannot_serve_them(tmp_path: Path) -> None:
+async def test_weights_that_a_service_has_are_not_lost_because_an_engine_cannot_serve_them(
+    tmp_path: Path,
+) -> None:
     model = EmbeddedModel(tmp_path / "tiny", convert=False, threads=1)
     with pytest.raises(TrainingError, match="trained by tinker") as refused:
         await model.load(1, Weights("tinker", "tinker://run/sampler_weights/one"))

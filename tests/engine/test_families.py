@@ -1,4 +1,6 @@
-"""Members of the Llama family beyond the plain one: the numbers of transformers, token for token."""
+"""Members of the Llama family beyond the plain one: the numbers of transformers, token for
+token.
+"""
 
 import json
 from pathlib import Path
@@ -44,14 +46,20 @@ def _write(kind: str, folder: Path, **settings: object) -> None:
 
 
 def _expected(kind: str, folder: Path) -> torch.Tensor:
-    reference = getattr(transformers, f"{kind}ForCausalLM").from_pretrained(folder, dtype=torch.float32).eval()
+    reference = (
+        getattr(transformers, f"{kind}ForCausalLM")
+        .from_pretrained(folder, dtype=torch.float32)
+        .eval()
+    )
     with torch.inference_mode():
         logits: torch.Tensor = reference(torch.tensor([_TOKENS])).logits[0]
     return logits
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str, tmp_path: Path) -> None:
+def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(
+    kind: str, tmp_path: Path
+) -> None:
     _write(kind, tmp_path)
     model, expected = load_llama(tmp_path), _expected(kind, tmp_path)
     cache = model.new_cache(1, 40)
@@ -63,7 +71,9 @@ def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str, tmp_path: Path) -> None:
+def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(
+    kind: str, tmp_path: Path
+) -> None:
     _write(kind, tmp_path / "model")
     weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
     base = load_llama(tmp_path / "model")
@@ -74,7 +84,9 @@ def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str
         found = model.run(model.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
         assert torch.allclose(found, expected, atol=1e-4), stage
         finish(recipe.merge())
-    assert not torch.allclose(base.run(base.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1)
+    assert not torch.allclose(
+        base.run(base.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1
+    )
 
 
 def test_where_attention_forgets_no_text_is_longer_than_it_can_look_back(tmp_path: Path) -> None:

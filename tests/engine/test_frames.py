@@ -20,17 +20,23 @@ _FINISHES = st.builds(
 
 
 @given(st.lists(_PIECES | _FINISHES, max_size=8), st.data())
-def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[frames.FromEngine], data: st.DataObject) -> None:
+def test_any_split_of_the_bytes_gives_the_same_messages(
+    messages: list[frames.FromEngine], data: st.DataObject
+) -> None:
     stream = b"".join(frames.pack(message) for message in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     unpacker = Unpacker()
     bodies = [
-        body for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True) for body in unpacker.feed(stream[begin:end])
+        body
+        for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+        for body in unpacker.feed(stream[begin:end])
     ]
     assert [frames.from_engine.decode(body) for body in bodies] == messages
 
 
 def test_a_request_arrives_as_it_was_sent() -> None:
-    message = frames.Generate(7, [("user", "é\0")], max_tokens=3, seed=2**63 - 1, stop=["\n"], top_logprobs=0)
+    message = frames.Generate(
+        7, [("user", "é\0")], max_tokens=3, seed=2**63 - 1, stop=["\n"], top_logprobs=0
+    )
     [body] = Unpacker().feed(frames.pack(message))
     assert frames.to_engine.decode(body) == message

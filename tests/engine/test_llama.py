@@ -1,4 +1,6 @@
-"""The forward pass: the same numbers as transformers, alone or in company, while sampling and while scoring."""
+"""The forward pass: the same numbers as transformers, alone or in company, while sampling and while
+scoring.
+"""
 
 import json
 from pathlib import Path
@@ -19,7 +21,9 @@ _TOLERANCE = 1e-4
 
 
 def _tokens(seed: int, count: int) -> list[int]:
-    return torch.randint(17, 49_152, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return torch.randint(
+        17, 49_152, (count,), generator=torch.Generator().manual_seed(seed)
+    ).tolist()
 
 
 def _run_all(batch: Batch, jobs: list[Job]) -> None:
@@ -52,21 +56,36 @@ def test_a_text_gives_the_same_logits_however_it_is_cut(llama: Llama) -> None:
     assert torch.allclose(rest, whole[17:], atol=1e-3)
     # Alone a token at a time, and beside a long prompt of somebody else.
     llama.run(cache, [Span(2, 0, tokens[:39])], [0])
-    last = llama.run(cache, [Span(2, 39, tokens[39:]), Span(0, 0, _tokens(3, 30))], [0]).log_softmax(-1)
+    last = llama.run(
+        cache, [Span(2, 39, tokens[39:]), Span(0, 0, _tokens(3, 30))], [0]
+    ).log_softmax(-1)
     assert torch.allclose(last, whole[39:], atol=1e-3)
 
 
 def test_sampled_logprobs_equal_teacher_forced_ones_in_a_batch_of_strangers(llama: Llama) -> None:
-    jobs = [Job(_tokens(seed, length), 12, SamplingOptions(seed=seed)) for seed, length in enumerate((5, 90, 33, 1, 140, 64))]
+    jobs = [
+        Job(_tokens(seed, length), 12, SamplingOptions(seed=seed))
+        for seed, length in enumerate((5, 90, 33, 1, 140, 64))
+    ]
     _run_all(Batch(llama, 4), jobs)
     for job in jobs:
         assert job.logprobs == pytest.approx(score(llama, job.prompt, job.sampled), abs=_TOLERANCE)
 
 
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(llama: Llama) -> None:
-    alone, crowded = (Job(_tokens(7, 50), 16, SamplingOptions(temperature=0.9, top_p=0.95, seed=3)) for _ in range(2))
+    alone, crowded = (
+        Job(_tokens(7, 50), 16, SamplingOptions(temperature=0.9, top_p=0.95, seed=3))
+        for _ in range(2)
+    )
     _run_all(Batch(llama, 1), [alone])
-    _run_all(Batch(llama, 4), [Job(_tokens(8, 20), 9, SamplingOptions()), crowded, Job(_tokens(9, 120), 20, SamplingOptions())])
+    _run_all(
+        Batch(llama, 4),
+        [
+            Job(_tokens(8, 20), 9, SamplingOptions()),
+            crowded,
+            Job(_tokens(9, 120), 20, SamplingOptions()),
+        ],
+    )
     assert crowded.sampled == alone.sampled
     assert crowded.logprobs == pytest.approx(alone.logprobs, abs=_TOLERANCE)
 
@@ -78,7 +97,9 @@ def test_scoring_begins_anywhere(llama: Llama) -> None:
     assert score(llama, tokens, []) == []
 
 
-@pytest.mark.skipif(not can_pack(torch.float32), reason="needs a torch with packed products (mkldnn)")
+@pytest.mark.skipif(
+    not can_pack(torch.float32), reason="needs a torch with packed products (mkldnn)"
+)
 def test_a_packed_product_gives_each_row_the_same_bits_in_any_company() -> None:
     weight, rows = torch.randn(96, 64), torch.randn(40, 64)
     with torch.inference_mode():
@@ -89,7 +110,9 @@ def test_a_packed_product_gives_each_row_the_same_bits_in_any_company() -> None:
         assert torch.allclose(whole, rows @ weight.T, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16 says so, once
+@pytest.mark.filterwarnings(
+    "ignore:mkldnn_matmul failed"
+)  # a processor without bfloat16 says so, once
 def test_another_llama_folder_loads_with_its_own_head_and_in_half_precision(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
@@ -116,9 +139,15 @@ def test_another_llama_folder_loads_with_its_own_head_and_in_half_precision(tmp_
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"model_type": "gpt2"}, "gpt2"), ({"attention_bias": True}, "biases"), ({"rope_scaling": {"rope_type": "llama3"}}, "llama3")],
+    [
+        ({"model_type": "gpt2"}, "gpt2"),
+        ({"attention_bias": True}, "biases"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "llama3"),
+    ],
 )
-def test_a_model_that_would_run_wrong_is_refused(folder: Path, tmp_path: Path, change: dict[str, object], word: str) -> None:
+def test_a_model_that_would_run_wrong_is_refused(
+    folder: Path, tmp_path: Path, change: dict[str, object], word: str
+) -> None:
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(EngineError, match=word):

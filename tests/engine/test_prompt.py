@@ -1,4 +1,6 @@
-"""A request of any wire as turns of text, or a clear refusal; and tool calls as text, found however the text is cut."""
+"""A request of any wire as turns of text, or a clear refusal; and tool calls as text, found however
+the text is cut.
+"""
 
 import json
 
@@ -25,13 +27,22 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
-from metaclaw.engine.prompt import CallParser, Said, build_prompt, describe_tools, make_message, write_call
+from metaclaw.engine.prompt import (
+    CallParser,
+    Said,
+    build_prompt,
+    describe_tools,
+    make_message,
+    write_call,
+)
 from metaclaw.errors import WireError
 
 _LOOK = Tool("look", "see", {"type": "object"})
 
 
-def _request(*messages: Message, tools: tuple[Tool | Opaque, ...] = (), choice: ToolChoice | None = None) -> ChatRequest:
+def _request(
+    *messages: Message, tools: tuple[Tool | Opaque, ...] = (), choice: ToolChoice | None = None
+) -> ChatRequest:
     return ChatRequest(Wire.CHAT, "any", messages, tools=tools, tool_choice=choice)
 
 
@@ -40,13 +51,17 @@ def _user(*parts: Part) -> Message:
 
 
 def test_text_parts_become_turns_in_order() -> None:
-    prompt = build_prompt(_request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("a"), Text("b"))))
+    prompt = build_prompt(
+        _request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("a"), Text("b")))
+    )
     assert prompt.turns == (("system", "be brief"), ("user", "ab"))
     assert (prompt.beginning, prompt.tool_names) == ("", frozenset())
 
 
 def test_tools_are_offered_in_the_system_text_and_stay_behind_the_clients_own() -> None:
-    [(role, text), user] = build_prompt(_request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("x")), tools=(_LOOK,))).turns
+    [(role, text), user] = build_prompt(
+        _request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("x")), tools=(_LOOK,))
+    ).turns
     assert role == "system"
     assert text.startswith("be brief\n\n")
     assert '"name":"look"' in text
@@ -54,17 +69,28 @@ def test_tools_are_offered_in_the_system_text_and_stay_behind_the_clients_own() 
 
 
 def test_tools_without_a_system_message_get_one() -> None:
-    assert [role for role, _ in build_prompt(_request(_user(Text("x")), tools=(_LOOK,))).turns] == ["system", "user"]
+    assert [role for role, _ in build_prompt(_request(_user(Text("x")), tools=(_LOOK,))).turns] == [
+        "system",
+        "user",
+    ]
 
 
 def test_earlier_calls_and_results_are_written_the_way_the_model_writes_them() -> None:
     call = ToolCall("c1", "look", '{"at": "sea"}')
-    results = [Message(Role.TOOL, (ToolResult(f"c{number}", (Text(f"result {number}"),)),)) for number in (1, 2)]
+    results = [
+        Message(Role.TOOL, (ToolResult(f"c{number}", (Text(f"result {number}"),)),))
+        for number in (1, 2)
+    ]
     thought = Reasoning("hm")
-    prompt = build_prompt(_request(_user(Text("go")), Message(Role.ASSISTANT, (thought, Text("ok "), call)), *results))
+    prompt = build_prompt(
+        _request(_user(Text("go")), Message(Role.ASSISTANT, (thought, Text("ok "), call)), *results)
+    )
     assert prompt.turns[1:] == (
         ("assistant", 'ok <tool_call>{"name": "look", "arguments": {"at": "sea"}}</tool_call>'),
-        ("user", "<tool_response>result 1</tool_response>\n<tool_response>result 2</tool_response>"),
+        (
+            "user",
+            "<tool_response>result 1</tool_response>\n<tool_response>result 2</tool_response>",
+        ),
     )
 
 
@@ -89,7 +115,9 @@ def test_a_schema_is_asked_for_in_words() -> None:
 
 
 def test_tools_of_a_providers_own_are_not_offered() -> None:
-    assert build_prompt(_request(_user(Text("x")), tools=(Opaque(Wire.CHAT, {"type": "web_search"}),))).turns == (("user", "x"),)
+    assert build_prompt(
+        _request(_user(Text("x")), tools=(Opaque(Wire.CHAT, {"type": "web_search"}),))
+    ).turns == (("user", "x"),)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +128,12 @@ def test_tools_of_a_providers_own_are_not_offered() -> None:
         (_request(_user(Opaque(Wire.CHAT, {"type": "input_audio"}))), "input_audio"),
         (_request(_user(ToolResult("c", (Image("data:,"),)))), "images"),
         (_request(Message("narrator", (Text("x"),))), "narrator"),
-        (_request(_user(Text("x")), tools=(_LOOK,), choice=ToolChoice(ToolMode.REQUIRED, "jump")), "jump"),
+        (
+            _request(
+                _user(Text("x")), tools=(_LOOK,), choice=ToolChoice(ToolMode.REQUIRED, "jump")
+            ),
+            "jump",
+        ),
     ],
 )
 def test_what_cannot_be_said_in_text_is_refused_by_name(request_: ChatRequest, word: str) -> None:
@@ -128,7 +161,9 @@ def test_wishes_that_cannot_be_granted_are_refused_by_name(sampling: Sampling, p
 
 
 def test_one_call_at_a_time_ends_the_answer_at_its_closing_tag() -> None:
-    request = ChatRequest(Wire.CHAT, "any", (_user(Text("x")),), tools=(_LOOK,), parallel_tool_calls=False)
+    request = ChatRequest(
+        Wire.CHAT, "any", (_user(Text("x")),), tools=(_LOOK,), parallel_tool_calls=False
+    )
     assert make_message(1, request, build_prompt(request)).stop == ["</tool_call>"]
 
 
@@ -145,13 +180,19 @@ def _parse(pieces: list[str], beginning: str = "") -> tuple[str, list[tuple[int,
     said: list[Said] = [delta for piece in pieces for delta in parser.push(piece)]
     said += parser.flush()
     words = "".join(delta.text for delta in said if isinstance(delta, TextDelta))
-    calls = [(delta.index, delta.name, delta.arguments) for delta in said if isinstance(delta, ToolCallDelta)]
+    calls = [
+        (delta.index, delta.name, delta.arguments)
+        for delta in said
+        if isinstance(delta, ToolCallDelta)
+    ]
     assert len(calls) == parser.calls
     return words, calls
 
 
 def test_a_call_becomes_a_call_with_its_arguments_as_written() -> None:
-    words, calls = _parse(['Let me look.\n<tool_call>{"name": "look", "arguments": {"a" :1.0}}</tool_call>'])
+    words, calls = _parse(
+        ['Let me look.\n<tool_call>{"name": "look", "arguments": {"a" :1.0}}</tool_call>']
+    )
     assert words == "Let me look."
     assert calls == [(0, "look", '{"a" :1.0}')]
 
@@ -167,16 +208,26 @@ def test_a_list_of_calls_in_one_tag_and_a_missing_closing_tag_are_understood() -
 
 
 def test_a_call_of_a_tool_that_was_not_offered_or_that_is_not_json_stays_words() -> None:
-    for text in (write_call(ToolCall("", "unknown", "{}")), "<tool_call>look()</tool_call>", "a <tool_call> tag", "1 < 2 <"):
+    for text in (
+        write_call(ToolCall("", "unknown", "{}")),
+        "<tool_call>look()</tool_call>",
+        "a <tool_call> tag",
+        "1 < 2 <",
+    ):
         assert _parse([text]) == (text, [])
 
 
 def test_a_call_that_was_begun_for_the_model_is_completed_by_it() -> None:
-    assert _parse(['{"x": 1}}</tool_call>'], '<tool_call>{"name": "look", "arguments": ') == ("", [(0, "look", '{"x": 1}')])
+    assert _parse(['{"x": 1}}</tool_call>'], '<tool_call>{"name": "look", "arguments": ') == (
+        "",
+        [(0, "look", '{"x": 1}')],
+    )
 
 
 @given(st.lists(_WORDS | _CALL, max_size=5), st.data())
-def test_any_split_of_the_answer_gives_the_same_words_and_calls(parts: list[str], data: st.DataObject) -> None:
+def test_any_split_of_the_answer_gives_the_same_words_and_calls(
+    parts: list[str], data: st.DataObject
+) -> None:
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]

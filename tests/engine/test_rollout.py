@@ -1,4 +1,6 @@
-"""Rollouts: exact log-probabilities, random numbers of their own, and the same answers whoever is drawn beside them."""
+"""Rollouts: exact log-probabilities, random numbers of their own, and the same answers whoever is
+drawn beside them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +25,9 @@ _TOLERANCE = 1e-4
 
 
 def _tokens(seed: int, count: int) -> list[int]:
-    return torch.randint(3, VOCABULARY, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return torch.randint(
+        3, VOCABULARY, (count,), generator=torch.Generator().manual_seed(seed)
+    ).tolist()
 
 
 _BEGINNING = _tokens(1, 30)
@@ -67,14 +71,20 @@ def _words(tokens: Sequence[int]) -> str:
     return " ".join(map(str, tokens))
 
 
-def _make(shape: Shape, tensors: dict[str, Tensor], is_static: bool, dtype: torch.dtype = torch.float32) -> Rollouts:
+def _make(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool, dtype: torch.dtype = torch.float32
+) -> Rollouts:
     return Rollouts(shape, tensors, device="cpu", dtype=dtype, decode=_words, static=is_static)
 
 
-def _assert_teacher_agrees(model: Llama, prompts: Sequence[Sequence[int]], drawn: list[list[Rollout]]) -> None:
+def _assert_teacher_agrees(
+    model: Llama, prompts: Sequence[Sequence[int]], drawn: list[list[Rollout]]
+) -> None:
     for prompt, group in zip(prompts, drawn, strict=True):
         for rollout in group:
-            assert rollout.logprobs_T == pytest.approx(score(model, prompt, rollout.tokens_T), abs=_TOLERANCE)
+            assert rollout.logprobs_T == pytest.approx(
+                score(model, prompt, rollout.tokens_T), abs=_TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
@@ -97,17 +107,25 @@ def test_logprobs_stay_exact_while_many_rollouts_leave_at_different_times(
     _assert_teacher_agrees(Llama(hasty, tensors), _PROMPTS, drawn)
 
 
-def test_a_long_prompt_is_read_in_chunks_and_says_the_same(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_a_long_prompt_is_read_in_chunks_and_says_the_same(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     long = _tokens(8, 600)
     prompts = [long, [*long[:400], *_tokens(9, 300)], [7]]
-    _assert_teacher_agrees(Llama(shape, tensors), prompts, _make(shape, tensors, is_static).sample(prompts, Drawing(2, 80)))
+    _assert_teacher_agrees(
+        Llama(shape, tensors),
+        prompts,
+        _make(shape, tensors, is_static).sample(prompts, Drawing(2, 80)),
+    )
 
 
 def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(
     shape: Shape, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begins = _tokens(3, 60)
-    prompts = [[*begins[: 60 - number % 3], *_tokens(100 + number, 5 + number % 4)] for number in range(40)]
+    prompts = [
+        [*begins[: 60 - number % 3], *_tokens(100 + number, 5 + number % 4)] for number in range(40)
+    ]
     rollouts = _make(shape, tensors, is_static=False)
     _assert_teacher_agrees(Llama(shape, tensors), prompts, rollouts.sample(prompts, Drawing(2, 8)))
     passes: list[int] = []
@@ -119,15 +137,24 @@ def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(
     plain = Stack.run
     monkeypatch.setattr(Stack, "run", run)
     rollouts.sample(prompts, Drawing(1, 1))
-    assert 1 <= len(passes) <= 3, "some 350 tokens in passes of 256, and not one pass for each prompt"
+    assert 1 <= len(passes) <= 3, (
+        "some 350 tokens in passes of 256, and not one pass for each prompt"
+    )
 
 
-def test_both_ways_of_decoding_draw_the_same_tokens(shape: Shape, tensors: dict[str, Tensor]) -> None:
-    leaving, static = (_make(shape, tensors, way).sample(_PROMPTS, Drawing(4, 30, seed=11)) for way in (False, True))
+def test_both_ways_of_decoding_draw_the_same_tokens(
+    shape: Shape, tensors: dict[str, Tensor]
+) -> None:
+    leaving, static = (
+        _make(shape, tensors, way).sample(_PROMPTS, Drawing(4, 30, seed=11))
+        for way in (False, True)
+    )
     assert _ids(leaving) == _ids(static)
 
 
-def test_the_same_call_gives_the_same_rollouts_bit_for_bit(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_the_same_call_gives_the_same_rollouts_bit_for_bit(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     rollouts = _make(shape, tensors, is_static)
     first = rollouts.sample(_PROMPTS, Drawing(3, 12, 0.8, seed=1))
     rollouts.sample(_PROMPTS[:2], Drawing(5, 20, seed=9))
@@ -135,11 +162,16 @@ def test_the_same_call_gives_the_same_rollouts_bit_for_bit(shape: Shape, tensors
     assert _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(3, 12, 0.8, seed=1)) == first
 
 
-def test_company_changes_nothing_beyond_rounding(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_company_changes_nothing_beyond_rounding(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     rollouts = _make(shape, tensors, is_static)
     drawing = Drawing(4, 16, seed=4)
     among = rollouts.sample(_PROMPTS, drawing)[1]
-    for others in ([_tokens(20, 3), _PROMPTS[1]], [_PROMPTS[2], _PROMPTS[1], _PROMPTS[0], _tokens(21, 200)]):
+    for others in (
+        [_tokens(20, 3), _PROMPTS[1]],
+        [_PROMPTS[2], _PROMPTS[1], _PROMPTS[0], _tokens(21, 200)],
+    ):
         alone = rollouts.sample(others, drawing)[1]
         assert _ids([alone]) == _ids([among])
         for one, other in zip(alone, among, strict=True):
@@ -156,13 +188,19 @@ def test_a_rollouts_numbers_come_from_the_seed_its_prompts_index_and_its_own(
     assert _ids(rollouts.sample([_PROMPTS[0]], Drawing(3, 12, seed=2))) != _ids(same[:1])
 
 
-def test_greedy_takes_the_likeliest_token_every_time(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_greedy_takes_the_likeliest_token_every_time(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     model = Llama(shape, tensors)
     drawn = _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(2, 8, 0.0))
     for prompt, (one, other) in zip(_PROMPTS, drawn, strict=True):
         assert one == other
         tokens = [*prompt, *one.tokens_T[:-1]]
-        logits = model.run(model.new_cache(1, len(tokens)), [Span(0, 0, tokens)], range(len(prompt) - 1, len(tokens)))
+        logits = model.run(
+            model.new_cache(1, len(tokens)),
+            [Span(0, 0, tokens)],
+            range(len(prompt) - 1, len(tokens)),
+        )
         assert one.tokens_T == tuple(logits.argmax(-1).tolist())
 
 
@@ -170,7 +208,9 @@ def test_a_rollout_ends_with_its_first_end_token_or_where_its_room_ends(
     shape: Shape, tensors: dict[str, Tensor], is_static: bool
 ) -> None:
     ends = frozenset({END, 7, 11})
-    drawn = _make(replace(shape, end_ids=ends), tensors, is_static).sample(_PROMPTS, Drawing(16, 20, seed=6))
+    drawn = _make(replace(shape, end_ids=ends), tensors, is_static).sample(
+        _PROMPTS, Drawing(16, 20, seed=6)
+    )
     rollouts = [rollout for group in drawn for rollout in group]
     assert {rollout.is_whole for rollout in rollouts} == {True, False}
     for rollout in rollouts:
@@ -181,12 +221,16 @@ def test_a_rollout_ends_with_its_first_end_token_or_where_its_room_ends(
         assert rollout.text == _words(body if rollout.is_whole else rollout.tokens_T)
 
 
-def test_a_single_token_is_a_rollout(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_a_single_token_is_a_rollout(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     (group,) = _make(shape, tensors, is_static).sample([[5, 6]], Drawing(4, 1, seed=3))
     assert [len(rollout.tokens_T) for rollout in group] == [1] * 4
 
 
-def test_a_group_larger_than_any_wave_is_drawn_in_several(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_a_group_larger_than_any_wave_is_drawn_in_several(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     rollouts = _make(shape, tensors, is_static)
     prompts = [_PROMPTS[0], _PROMPTS[5]]
     large = rollouts.sample(prompts, Drawing(1100, 3, seed=8))
@@ -196,19 +240,28 @@ def test_a_group_larger_than_any_wave_is_drawn_in_several(shape: Shape, tensors:
     _assert_teacher_agrees(Llama(shape, tensors), prompts, [group[-2:] for group in large])
 
 
-def test_many_prompts_come_back_in_their_order(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_many_prompts_come_back_in_their_order(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     prompts = [_tokens(seed, 1 + seed * 7 % 40) for seed in range(270)]
     drawn = _make(shape, tensors, is_static).sample(prompts, Drawing(1, 2, seed=3))
     _assert_teacher_agrees(Llama(shape, tensors), prompts[::5], drawn[::5])
 
 
-def test_no_prompts_give_no_rollouts(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_no_prompts_give_no_rollouts(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     assert _make(shape, tensors, is_static).sample([], Drawing(2, 2)) == []
 
 
-def test_new_weights_are_drawn_from_at_once(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_new_weights_are_drawn_from_at_once(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    others = {name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator) for name, tensor in tensors.items()}
+    others = {
+        name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in tensors.items()
+    }
     rollouts = _make(shape, tensors, is_static)
     before = rollouts.sample(_PROMPTS, Drawing(2, 8))
     rollouts.replace(others)
@@ -219,24 +272,34 @@ def test_new_weights_are_drawn_from_at_once(shape: Shape, tensors: dict[str, Ten
     assert rollouts.sample(_PROMPTS, Drawing(2, 8)) == before
 
 
-def test_weights_may_come_in_another_precision(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_weights_may_come_in_another_precision(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     rollouts = _make(shape, {name: tensor.half() for name, tensor in tensors.items()}, is_static)
     rollouts.replace({name: tensor.double() for name, tensor in tensors.items()})
-    assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(2, 4))
+    assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == _make(shape, tensors, is_static).sample(
+        _PROMPTS, Drawing(2, 4)
+    )
 
 
-def test_weights_that_do_not_fit_are_refused_and_change_nothing(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_weights_that_do_not_fit_are_refused_and_change_nothing(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     rollouts = _make(shape, tensors, is_static)
     before = rollouts.sample(_PROMPTS, Drawing(2, 4))
     others = {name: tensor + 1.0 for name, tensor in tensors.items()}
     with pytest.raises(TrainingError, match=r"norm\.weight is missing"):
-        rollouts.replace({name: tensor for name, tensor in others.items() if name != "model.norm.weight"})
+        rollouts.replace(
+            {name: tensor for name, tensor in others.items() if name != "model.norm.weight"}
+        )
     with pytest.raises(TrainingError, match=r"norm\.weight is of \(3,\)"):
         rollouts.replace(others | {"model.norm.weight": torch.ones(3)})
     assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == before
 
 
-def test_weights_that_would_be_run_wrong_are_refused(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_weights_that_would_be_run_wrong_are_refused(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
     with pytest.raises(TrainingError, match="lack the tensor"):
         _make(shape, {}, is_static)
     for stranger in (replace(shape, has_biases=True), replace(shape, has_head_norms=True)):
@@ -254,7 +317,12 @@ def test_weights_that_give_no_distribution_are_an_error_and_not_a_rollout(
 
 @pytest.mark.parametrize(
     ("prompt", "word"),
-    [([], "prompt 1: 0 tokens"), ([5] * 1020, "1020 tokens"), ([VOCABULARY], "vocabulary"), ([-1], "vocabulary")],
+    [
+        ([], "prompt 1: 0 tokens"),
+        ([5] * 1020, "1020 tokens"),
+        ([VOCABULARY], "vocabulary"),
+        ([-1], "vocabulary"),
+    ],
 )
 def test_a_prompt_that_cannot_be_drawn_from_is_named(
     shape: Shape, tensors: dict[str, Tensor], is_static: bool, prompt: list[int], word: str
@@ -263,24 +331,40 @@ def test_a_prompt_that_cannot_be_drawn_from_is_named(
         _make(shape, tensors, is_static).sample([[5], prompt], Drawing(1, 5))
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16 says so, once
-def test_half_precision_keeps_logprobs_close(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
-    drawn = _make(shape, tensors, is_static, torch.bfloat16).sample(_PROMPTS, Drawing(4, 12, seed=3))
+@pytest.mark.filterwarnings(
+    "ignore:mkldnn_matmul failed"
+)  # a processor without bfloat16 says so, once
+def test_half_precision_keeps_logprobs_close(
+    shape: Shape, tensors: dict[str, Tensor], is_static: bool
+) -> None:
+    drawn = _make(shape, tensors, is_static, torch.bfloat16).sample(
+        _PROMPTS, Drawing(4, 12, seed=3)
+    )
     model = Llama(shape, tensors)
     distances = [
         abs(one - other)
         for prompt, group in zip(_PROMPTS, drawn, strict=True)
         for rollout in group
-        for one, other in zip(rollout.logprobs_T, score(model, prompt, rollout.tokens_T), strict=True)
+        for one, other in zip(
+            rollout.logprobs_T, score(model, prompt, rollout.tokens_T), strict=True
+        )
     ]
     assert sum(distances) / len(distances) < 0.05
 
 
 @pytest.mark.nightly
-def test_the_real_model_says_what_it_would_say_to_a_teacher(folder: Path, llama: Llama, vocabulary: Vocabulary) -> None:
-    prompts = [vocabulary.encode(text) for text in ("The capital of France is", "The capital of Norway is")]
+def test_the_real_model_says_what_it_would_say_to_a_teacher(
+    folder: Path, llama: Llama, vocabulary: Vocabulary
+) -> None:
+    prompts = [
+        vocabulary.encode(text) for text in ("The capital of France is", "The capital of Norway is")
+    ]
     rollouts = Rollouts(
-        llama.shape, read_tensors(folder, torch.float32), device="cpu", dtype=torch.float32, decode=vocabulary.decode
+        llama.shape,
+        read_tensors(folder, torch.float32),
+        device="cpu",
+        dtype=torch.float32,
+        decode=vocabulary.decode,
     )
     drawn = rollouts.sample(prompts, Drawing(3, 6, seed=1))
     _assert_teacher_agrees(llama, prompts, drawn)

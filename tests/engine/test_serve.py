@@ -19,7 +19,9 @@ class _Over(Exception):  # noqa: N818 - the end of the play, not a failure
 
 
 class _Script(Line):
-    """Says its lines one scene after the other, all lines of a scene at once. A scene begins when the engine waits."""
+    """Says its lines one scene after the other, all lines of a scene at once. A scene begins when
+    the engine waits.
+    """
 
     def __init__(self, *scenes: list[frames.ToEngine]) -> None:
         self._scenes = iter(scenes)
@@ -48,7 +50,9 @@ def _play(small: Path, *scenes: list[frames.ToEngine]) -> list[frames.FromEngine
 
 
 def _ask(number: int, version: int) -> frames.Generate:
-    return frames.Generate(number, [("user", "Tell me.")], version=version, max_tokens=8, temperature=0.0)
+    return frames.Generate(
+        number, [("user", "Tell me.")], version=version, max_tokens=8, temperature=0.0
+    )
 
 
 def _answers(said: list[frames.FromEngine]) -> dict[int, frames.Finished]:
@@ -67,9 +71,13 @@ def adapters(small: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Weig
 
 
 @pytest.fixture(scope="module")
-def truths(small: Path, adapters: list[Weights], tmp_path_factory: pytest.TempPathFactory) -> list[Llama]:
+def truths(
+    small: Path, adapters: list[Weights], tmp_path_factory: pytest.TempPathFactory
+) -> list[Llama]:
     root = tmp_path_factory.mktemp("merged")
-    return [load_llama(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)]
+    return [
+        load_llama(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)
+    ]
 
 
 def _is_by(answer: frames.Finished, truth: Llama) -> bool:
@@ -100,7 +108,12 @@ def test_a_number_that_is_wanted_back_keeps_its_weights_and_its_answers(
     small: Path, adapters: list[Weights], truths: list[Llama]
 ) -> None:
     one = adapters[0].adapter
-    said = _play(small, [frames.Load(1, 1, one)], [_ask(1, 1), frames.Unload(1), frames.Load(2, 1, one)], [_ask(2, 1)])
+    said = _play(
+        small,
+        [frames.Load(1, 1, one)],
+        [_ask(1, 1), frames.Unload(1), frames.Load(2, 1, one)],
+        [_ask(2, 1)],
+    )
     assert [message.id for message in said if isinstance(message, frames.Loaded)] == [1, 2]
     answers = _answers(said)
     assert sorted(answers) == [1, 2]

@@ -1,4 +1,6 @@
-"""Weights are swapped while clients stream: nothing fails, nothing is cut, no answer has two versions in it."""
+"""Weights are swapped while clients stream: nothing fails, nothing is cut, no answer has two
+versions in it.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +17,9 @@ from tests.support.depth import tries
 
 pytestmark = pytest.mark.anyio
 _PATIENCE_S = 120
-"""How long nothing may happen: a busy machine makes everything slow, but only a hang stops everything."""
+"""How long nothing may happen: a busy machine makes everything slow, but only a hang stops
+everything.
+"""
 
 
 @asynccontextmanager
@@ -37,21 +41,28 @@ async def _making_progress(record: Record) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-async def test_swaps_under_load_leave_every_answer_whole_and_by_one_version(folder: Path, tmp_path: Path) -> None:
+async def test_swaps_under_load_leave_every_answer_whole_and_by_one_version(
+    folder: Path, tmp_path: Path
+) -> None:
     small = make_small_model(folder, tmp_path / "small")
     swaps = tries(12, nightly=24)
-    options = Options(small, swaps=swaps, blocks=3, clients=4, tokens=40, idle_answers=8, threads=1, effect=0.7)
+    options = Options(
+        small, swaps=swaps, blocks=3, clients=4, tokens=40, idle_answers=8, threads=1, effect=0.7
+    )
     adapters = [make_adapter(small, tmp_path / str(seed), seed, options.effect) for seed in (0, 1)]
     record = Record()
     async with _making_progress(record):
         await run(options, adapters, record)
     with anyio.fail_after(_PATIENCE_S):
-        verdict = await anyio.to_thread.run_sync(judge, options, adapters, record.answers, abandon_on_cancel=True)
+        verdict = await anyio.to_thread.run_sync(
+            judge, options, adapters, record.answers, abandon_on_cancel=True
+        )
     assert (record.failures, record.cut, verdict.mixed) == ([], 0, 0)
     versions = {answer.version for answer in record.answers}
     assert (len(record.load_s), max(versions)) == (swaps + 1, swaps + 1)
     assert len(versions) > swaps / 2
-    # The check can fail: the other adapter's weights explain none of these answers, nor do an answer's own if it was tampered with.
+    # The check can fail: the other adapter's weights explain none of these answers, nor do an
+    # answer's own if it was tampered with.
     assert verdict.others_miss_by > 0.05
     first = record.answers[0]
     swapped = replace(first, version=first.version + 1)

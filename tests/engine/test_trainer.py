@@ -1,4 +1,6 @@
-"""The embedded trainer as the program uses it: a real process on a tiny model, stopped, killed, and gone on with."""
+"""The embedded trainer as the program uses it: a real process on a tiny model, stopped, killed, and
+gone on with.
+"""
 
 import asyncio
 import os
@@ -45,7 +47,15 @@ def _plan(root: Path) -> RunPlan:
 
 
 def _make(model: Path, root: Path, **more: object) -> EmbeddedTrainer:
-    return EmbeddedTrainer(model, root / "policies", convert=False, threads=1, device="cpu", nice=0, **more)  # type: ignore[arg-type]
+    return EmbeddedTrainer(
+        model,
+        root / "policies",
+        convert=False,
+        threads=1,
+        device="cpu",
+        nice=0,
+        **more,  # type: ignore[arg-type]
+    )
 
 
 @asynccontextmanager
@@ -59,7 +69,9 @@ async def _trainer(model: Path, root: Path, **more: object) -> AsyncIterator[Emb
 
 
 @pytest.fixture(scope="module")
-async def shared(model: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[EmbeddedTrainer]:
+async def shared(
+    model: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
+) -> AsyncIterator[EmbeddedTrainer]:
     """One process for the tests that leave it as it was."""
     trainer = _make(model, tmp_path_factory.mktemp("shared"), training_pause=_TURNSTILE)
     yield trainer
@@ -77,7 +89,9 @@ async def _until(is_so: Callable[[], bool]) -> None:
             await anyio.sleep(0.005)
 
 
-async def _finish(trainer: TrainingBackend, root: Path, disturb: Callable[[str], Awaitable[None]]) -> Weights:
+async def _finish(
+    trainer: TrainingBackend, root: Path, disturb: Callable[[str], Awaitable[None]]
+) -> Weights:
     """The run of `cutting.drive` through the client, opened again after each call that fails."""
     while True:
         try:
@@ -85,7 +99,10 @@ async def _finish(trainer: TrainingBackend, root: Path, disturb: Callable[[str],
             for step in range(progress.steps, STEPS):
                 await disturb("sample")
                 sampled = await trainer.sample(PROMPTS, drawing(step))
-                groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+                groups = [
+                    [(rollout.tokens_T, rollout.logprobs_T) for rollout in group]
+                    for group in sampled
+                ]
                 for number in range(progress.pieces if step == progress.steps else 0, PIECES):
                     await disturb("accumulate")
                     await trainer.accumulate(piece_of(groups, number), LOSS)
@@ -98,7 +115,9 @@ async def _finish(trainer: TrainingBackend, root: Path, disturb: Callable[[str],
                 raise
 
 
-async def test_the_client_does_what_the_learner_does(shared: EmbeddedTrainer, model: Path, tmp_path: Path) -> None:
+async def test_the_client_does_what_the_learner_does(
+    shared: EmbeddedTrainer, model: Path, tmp_path: Path
+) -> None:
     drive(model, tmp_path / "direct", STEPS, PIECES)
 
     async def nothing(call: str) -> None:
@@ -142,7 +161,9 @@ async def test_a_process_killed_in_any_call_is_gone_on_from(model: Path, tmp_pat
     assert _is_same(tmp_path / "policies" / "end", tmp_path / "direct" / "end")
 
 
-async def test_a_pause_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(shared: EmbeddedTrainer) -> None:
+async def test_a_pause_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(
+    shared: EmbeddedTrainer,
+) -> None:
     undisturbed = await shared.sample_base(PROMPTS, _LONG)
     assert shared.pid is not None
     call = asyncio.create_task(shared.sample_base(PROMPTS, _LONG))
@@ -155,7 +176,9 @@ async def test_a_pause_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(share
     assert await call == undisturbed
 
 
-async def test_a_process_that_starts_while_training_is_paused_stands_still(model: Path, tmp_path: Path) -> None:
+async def test_a_process_that_starts_while_training_is_paused_stands_still(
+    model: Path, tmp_path: Path
+) -> None:
     training_pause = TrainingPause()
     async with _trainer(model, tmp_path, training_pause=training_pause) as trainer:
         training_pause.hold("window shut")
@@ -170,7 +193,9 @@ async def test_a_process_that_starts_while_training_is_paused_stands_still(model
 
 
 @pytest.mark.slow
-async def test_a_cancelled_call_ends_the_process_and_leaves_what_was_on_disk(model: Path, tmp_path: Path) -> None:
+async def test_a_cancelled_call_ends_the_process_and_leaves_what_was_on_disk(
+    model: Path, tmp_path: Path
+) -> None:
     async with _trainer(model, tmp_path) as trainer:
         await trainer.open(_plan(tmp_path))
         await trainer.accumulate(_pieces(), LOSS)
@@ -195,7 +220,9 @@ def _pieces() -> list[Datum]:
 @pytest.mark.slow
 async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Path) -> None:
     training_pause = TrainingPause()
-    async with _trainer(model, tmp_path, training_pause=training_pause, release_memory_after_s=0.1) as trainer:
+    async with _trainer(
+        model, tmp_path, training_pause=training_pause, release_memory_after_s=0.1
+    ) as trainer:
         await trainer.open(_plan(tmp_path))
         await trainer.accumulate(_pieces(), LOSS)
         await trainer.apply(ADAM, 10.0)
@@ -208,7 +235,9 @@ async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_memory_is_given_back_where_nothing_is_open_and_nothing_is_asked(model: Path, tmp_path: Path) -> None:
+async def test_memory_is_given_back_where_nothing_is_open_and_nothing_is_asked(
+    model: Path, tmp_path: Path
+) -> None:
     async with _trainer(model, tmp_path, release_memory_after_s=0.1) as trainer:
         await trainer.open(_plan(tmp_path))
         await anyio.sleep(0.3)
@@ -218,7 +247,9 @@ async def test_memory_is_given_back_where_nothing_is_open_and_nothing_is_asked(m
 
 
 @pytest.mark.slow
-async def test_a_run_is_thrown_away_even_while_everything_stands_still(model: Path, tmp_path: Path) -> None:
+async def test_a_run_is_thrown_away_even_while_everything_stands_still(
+    model: Path, tmp_path: Path
+) -> None:
     training_pause = TrainingPause()
     async with _trainer(model, tmp_path, training_pause=training_pause) as trainer:
         await trainer.open(_plan(tmp_path))
@@ -234,17 +265,27 @@ async def test_a_model_that_cannot_be_read_is_a_training_error(tmp_path: Path) -
             await trainer.open(_plan(tmp_path))
 
 
-async def test_kept_weights_are_made_smaller_without_touching_the_run_and_removed(model: Path, tmp_path: Path) -> None:
+async def test_kept_weights_are_made_smaller_without_touching_the_run_and_removed(
+    model: Path, tmp_path: Path
+) -> None:
     async with _trainer(model, tmp_path) as trainer:
         await trainer.open(_plan(tmp_path))
         sampled = await trainer.sample(PROMPTS, drawing(0))
-        groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+        groups = [
+            [(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled
+        ]
         await trainer.accumulate(piece_of(groups, 0), LOSS)
         await trainer.apply(ADAM, 10.0)
         whole = await trainer.keep("whole")
-        half, same = await trainer.shrink(whole, 0.5, "half"), await trainer.shrink(whole, 1.0, "same")
+        half, same = (
+            await trainer.shrink(whole, 0.5, "half"),
+            await trainer.shrink(whole, 1.0, "same"),
+        )
         pairs, halved = (read_adapter(Path(one.adapter)).pairs for one in (whole, half))
-        assert all((0.5 * pairs[name].b).equal(halved[name].b) and pairs[name].a.equal(halved[name].a) for name in pairs)
+        assert all(
+            (0.5 * pairs[name].b).equal(halved[name].b) and pairs[name].a.equal(halved[name].a)
+            for name in pairs
+        )
         assert _is_same(Path(whole.adapter), Path(same.adapter))
         present, kept = await trainer.score([_PAIR]), await trainer.score([_PAIR], whole)
         assert present == kept
@@ -259,11 +300,15 @@ async def test_kept_weights_are_made_smaller_without_touching_the_run_and_remove
         assert (tmp_path / "run").exists()
 
 
-async def test_another_process_makes_kept_weights_smaller_in_their_place(model: Path, tmp_path: Path) -> None:
+async def test_another_process_makes_kept_weights_smaller_in_their_place(
+    model: Path, tmp_path: Path
+) -> None:
     async with _trainer(model, tmp_path) as trainer:
         await trainer.open(_plan(tmp_path))
         sampled = await trainer.sample(PROMPTS, drawing(0))
-        groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+        groups = [
+            [(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled
+        ]
         await trainer.accumulate(piece_of(groups, 0), LOSS)
         await trainer.apply(ADAM, 10.0)
         kept = await trainer.keep("000001")
@@ -275,7 +320,9 @@ async def test_another_process_makes_kept_weights_smaller_in_their_place(model: 
 
 
 @pytest.mark.parametrize("label", ["", "../elsewhere", ".hidden", "a/b"])
-async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
+async def test_weights_are_kept_under_plain_names_only(
+    label: str, model: Path, tmp_path: Path
+) -> None:
     trainer = EmbeddedTrainer(model, tmp_path)
     trainer.is_open = True
     with pytest.raises(TrainingError, match="name for a folder"):
@@ -301,9 +348,13 @@ asyncio.run(main())
 """
 
 
-async def test_a_stopped_trainer_does_not_outlive_a_program_that_is_killed(model: Path, tmp_path: Path) -> None:
+async def test_a_stopped_trainer_does_not_outlive_a_program_that_is_killed(
+    model: Path, tmp_path: Path
+) -> None:
     command = [sys.executable, "-c", _PARENT, str(model), str(tmp_path)]
-    out = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=_PATIENCE_S)
+    out = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=_PATIENCE_S
+    )
     pid = int(out.stdout)
     await _until(lambda: not _lives(pid))
     assert not _lives(pid)
@@ -315,8 +366,13 @@ def _lives(pid: int) -> bool:
 
 
 async def test_the_program_imports_nothing_heavy_for_it() -> None:
-    code = "import sys, metaclaw.engine.trainer; print({'torch', 'safetensors', 'numpy', 'tokenizers'} & set(sys.modules))"
-    out = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    code = (
+        "import sys, metaclaw.engine.trainer; print({'torch', 'safetensors', 'numpy', 'tokenizers'}"
+        " & set(sys.modules))"
+    )
+    out = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
     assert out.stdout.strip() == "set()"
 
 
@@ -324,7 +380,13 @@ async def test_the_program_imports_nothing_heavy_for_it() -> None:
 async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = make_tiny_model(tmp_path / "model")
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     config = transformers.GPTNeoXConfig(**sizes, max_position_embeddings=128, eos_token_id=END)
     transformers.GPTNeoXForCausalLM(config).save_pretrained(folder)
     async with _trainer(folder, tmp_path) as trainer:
@@ -332,16 +394,29 @@ async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path
         await trainer.accumulate(_pieces(), Loss(LossKind.CROSS_ENTROPY))
         await trainer.apply(ADAM, 10.0)
         kept = await trainer.keep("taught")
-        assert await trainer.score([_PAIR], kept) == await trainer.score([_PAIR]) != await trainer.score_base([_PAIR])
+        assert (
+            await trainer.score([_PAIR], kept)
+            == await trainer.score([_PAIR])
+            != await trainer.score_base([_PAIR])
+        )
         await trainer.aclose()
         assert await trainer.open(_plan(tmp_path)) == RunProgress(1, 0)
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Path, tmp_path: Path) -> None:
+async def test_the_real_model_is_taught_stopped_killed_and_taught_on(
+    folder: Path, tmp_path: Path
+) -> None:
     training_pause = TrainingPause()
-    trainer = EmbeddedTrainer(folder, tmp_path / "policies", training_pause=training_pause, threads=1, device="cpu", nice=0)
+    trainer = EmbeddedTrainer(
+        folder,
+        tmp_path / "policies",
+        training_pause=training_pause,
+        threads=1,
+        device="cpu",
+        nice=0,
+    )
     prompt = (1, 9690, 198, 2683, 418, 253)
     good = [Datum(TurnId("turn"), prompt, (5356, 2), (1.0, 1.0), None)]
     try:

@@ -1,7 +1,8 @@
-"""A run that is killed with `kill -9` at any moment goes on where it was: nothing is lost, and nothing is taught twice.
+"""A run that is killed with `kill -9` at any moment goes on where it was: nothing is lost, and
+nothing is taught twice.
 
-The processes are real and are forked from one that has loaded torch already, so that a hundred of them are soon started.
-"""
+The processes are real and are forked from one that has loaded torch already, so that a hundred of
+them are soon started."""
 
 import multiprocessing
 import random
@@ -22,7 +23,9 @@ from tests.support.depth import tries
 
 STEPS, PIECES = 3, 3
 _PATIENCE_S = 300
-"""The limit of a wait. It is for a hang: on a busy machine the first process alone, which imports torch, takes a minute."""
+"""The limit of a wait. It is for a hang: on a busy machine the first process alone, which imports
+torch, takes a minute.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +88,12 @@ def _has_come_to(calls: int, root: Path, process: ForkServerProcess) -> bool:
     return (root / "asked").stat().st_size >= calls or not process.is_alive()
 
 
-def _cut_at_random(forks: ForkServerContext, model: Path, root: Path, cuts: int, chance: random.Random) -> int:
-    """Start it and kill it a moment after one of its next calls was begun, again and again; how often it was killed at work."""
+def _cut_at_random(
+    forks: ForkServerContext, model: Path, root: Path, cuts: int, chance: random.Random
+) -> int:
+    """Start it and kill it a moment after one of its next calls was begun, again and again; how
+    often it was killed at work.
+    """
     killed = 0
     for _ in range(cuts):
         calls, moment_s = chance.randint(1, 6), chance.uniform(0.0, 0.05)
@@ -119,7 +126,9 @@ def test_a_run_killed_while_it_writes_ends_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 100 + tries(1, nightly=10)))
-def test_many_kills_change_nothing(seed: int, forks: ForkServerContext, model: Path, whole: Adapter, tmp_path: Path) -> None:
+def test_many_kills_change_nothing(
+    seed: int, forks: ForkServerContext, model: Path, whole: Adapter, tmp_path: Path
+) -> None:
     killed, chance, runs = 0, random.Random(seed), 0
     while killed < 10:
         root = tmp_path / str(runs)

@@ -1,4 +1,6 @@
-"""What the trainer process does with each message, in process, with a real learner on a tiny model."""
+"""What the trainer process does with each message, in process, with a real learner on a tiny
+model.
+"""
 
 from pathlib import Path
 
@@ -51,7 +53,9 @@ def _teach(trainer: Trainer, folder: Path) -> None:
     go_on(trainer.answer, opened.progress, 2, 2)
 
 
-def test_kept_weights_are_what_the_run_had_and_can_be_drawn_from_without_it(model: Path, tmp_path: Path) -> None:
+def test_kept_weights_are_what_the_run_had_and_can_be_drawn_from_without_it(
+    model: Path, tmp_path: Path
+) -> None:
     trainer = make_trainer(model)
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Keep(str(tmp_path / "kept")))
@@ -66,7 +70,9 @@ def test_drawing_from_other_weights_leaves_the_run_as_it_was(model: Path, tmp_pa
     trainer.answer(frames.Keep(str(tmp_path / "beginning")))
     go_on(trainer.answer, opened.progress, 1, 2)
     before = _scores(trainer, frames.Present())
-    assert _scores(trainer, frames.Base()) == pytest.approx(_scores(make_trainer(model), frames.Base()), abs=1e-6)
+    assert _scores(trainer, frames.Base()) == pytest.approx(
+        _scores(make_trainer(model), frames.Base()), abs=1e-6
+    )
     _sampled(trainer, frames.Kept(str(tmp_path / "beginning")))
     assert _scores(trainer, frames.Present()) == before
     go_on(trainer.answer, RunProgress(1, 0), 3, 3)
@@ -85,7 +91,9 @@ def _assert_same(one: Path, other: Path) -> None:
         torch.testing.assert_close(pair.b, theirs.pairs[module].b, rtol=1e-6, atol=1e-8)
 
 
-def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(model: Path, tmp_path: Path) -> None:
+def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(
+    model: Path, tmp_path: Path
+) -> None:
     first = make_trainer(model)
     _teach(first, tmp_path / "first")
     first.answer(frames.Keep(str(tmp_path / "kept")))
@@ -101,7 +109,10 @@ def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(model: P
     _assert_same(tmp_path / "straight", tmp_path / "in two")
 
 
-@pytest.mark.parametrize(("backend", "rank", "has_moments"), [("embedded", 4, False), ("embedded", 8, True), ("cloud", 4, True)])
+@pytest.mark.parametrize(
+    ("backend", "rank", "has_moments"),
+    [("embedded", 4, False), ("embedded", 8, True), ("cloud", 4, True)],
+)
 def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(
     backend: str, rank: int, has_moments: bool, model: Path, tmp_path: Path
 ) -> None:
@@ -109,7 +120,9 @@ def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Keep(str(tmp_path / "kept")))
     kept = _scores(trainer, frames.Present())
-    start = Weights(backend, str(tmp_path / "kept"), str(tmp_path / "kept") if has_moments else None)
+    start = Weights(
+        backend, str(tmp_path / "kept"), str(tmp_path / "kept") if has_moments else None
+    )
     opened = _opened(trainer, frames.Open("next", start, rank, 3, str(tmp_path / "next")))
     assert "optimiser starts from zero" in opened.notes[0]
     assert _scores(trainer, frames.Present()) == pytest.approx(kept, abs=1e-5)
@@ -136,15 +149,21 @@ def test_closing_puts_on_disk_what_was_not_there_yet(model: Path, tmp_path: Path
     for number in range(5):
         trainer.answer(frames.Accumulate([_datum(str(number))], LOSS))
     trainer.answer(frames.Close(discard=False))
-    assert _opened(make_trainer(model), open_message(tmp_path / "run")).progress == RunProgress(2, 5)
+    assert _opened(make_trainer(model), open_message(tmp_path / "run")).progress == RunProgress(
+        2, 5
+    )
 
 
-def test_opening_another_run_closes_the_first_and_does_not_mix_them(model: Path, tmp_path: Path) -> None:
+def test_opening_another_run_closes_the_first_and_does_not_mix_them(
+    model: Path, tmp_path: Path
+) -> None:
     trainer = make_trainer(model)
     _teach(trainer, tmp_path / "run")
     other = _opened(trainer, frames.Open("other", None, 4, 3, str(tmp_path / "other")))
     assert other.progress == RunProgress()
-    assert _scores(trainer, frames.Present()) == pytest.approx(_scores(trainer, frames.Base()), abs=1e-6)
+    assert _scores(trainer, frames.Present()) == pytest.approx(
+        _scores(trainer, frames.Base()), abs=1e-6
+    )
     assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress(2, 0)
 
 
@@ -156,7 +175,9 @@ def test_a_discarded_run_begins_anew(model: Path, tmp_path: Path) -> None:
     assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress()
 
 
-def test_a_datum_that_is_too_long_is_refused_by_name_and_the_run_goes_on(model: Path, tmp_path: Path) -> None:
+def test_a_datum_that_is_too_long_is_refused_by_name_and_the_run_goes_on(
+    model: Path, tmp_path: Path
+) -> None:
     trainer = make_trainer(model)
     _opened(trainer, open_message(tmp_path / "run"))
     trainer.answer(frames.Accumulate([_datum()], LOSS))
@@ -190,7 +211,9 @@ def test_keeping_again_replaces_and_leaves_no_rubbish(model: Path, tmp_path: Pat
     for _ in range(2):
         trainer.answer(frames.Keep(str(policies / "000001")))
     assert [path.name for path in policies.iterdir()] == ["000001"]
-    assert _scores(trainer, frames.Kept(str(policies / "000001"))) == pytest.approx(_scores(trainer, frames.Present()), abs=1e-6)
+    assert _scores(trainer, frames.Kept(str(policies / "000001"))) == pytest.approx(
+        _scores(trainer, frames.Present()), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,6 +226,8 @@ def test_keeping_again_replaces_and_leaves_no_rubbish(model: Path, tmp_path: Pat
         frames.Score([_PAIR], frames.Kept("nowhere")),
     ],
 )
-def test_what_needs_a_run_or_weights_that_are_not_there_is_refused(message: frames.ToTrainer, model: Path) -> None:
+def test_what_needs_a_run_or_weights_that_are_not_there_is_refused(
+    message: frames.ToTrainer, model: Path
+) -> None:
     with pytest.raises(TrainingError):
         make_trainer(model).answer(message)

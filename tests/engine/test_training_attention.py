@@ -1,4 +1,6 @@
-"""Attention with shared prompts: each kernel against plain per-sequence attention, outputs and gradients."""
+"""Attention with shared prompts: each kernel against plain per-sequence attention, outputs and
+gradients.
+"""
 
 import pytest
 import torch
@@ -6,7 +8,15 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.attention import FlashOnCpu, FlashOnCuda, Kernel, Plain, attend, rotary_angles, rotate
+from metaclaw.engine.training.attention import (
+    FlashOnCpu,
+    FlashOnCuda,
+    Kernel,
+    Plain,
+    attend,
+    rotary_angles,
+    rotate,
+)
 from metaclaw.engine.training.packing import Packed, pack
 from tests.engine.rows import seen_rows
 
@@ -31,15 +41,21 @@ _FEW = [
     ([1, 2, 3], [4, 5, 6, 7, 8]),
     ([9] * 40, []),
 ]
-_ALIKE = [([1] * 20 + [prompt] * 3, [4] * 6 + [last] * 4) for prompt in (5, 6) for last in (7, 8, 9)] + [
+_ALIKE = [
+    ([1] * 20 + [prompt] * 3, [4] * 6 + [last] * 4) for prompt in (5, 6) for last in (7, 8, 9)
+] + [
     ([1] * 20, [2, 2]),
     ([3], [4]),
 ]
 """Prompts and rollouts that begin alike: four levels."""
 
 
-def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], list[int]]]) -> Tensor:
-    """The rows that predict drawn tokens, each sequence computed for itself from its own copy of its prompt's rows."""
+def _one_by_one(
+    mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], list[int]]]
+) -> Tensor:
+    """The rows that predict drawn tokens, each sequence computed for itself from its own copy of
+    its prompt's rows.
+    """
     outs, rows_D, seen = [], packed.rows_D.tolist(), seen_rows(packed)
     border = 0
     for prompt, drawn in sequences:
@@ -48,7 +64,10 @@ def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], 
         mine, border = rows_D[border : border + len(drawn)], border + len(drawn)
         rows = mixed[seen[mine[-1]]].view(-1, 10, 16)
         turned = _turned(rows[:, :8])
-        q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (turned[:, :6], turned[:, 6:], rows[:, 8:]))
+        q, k, v = (
+            part.transpose(0, 1).unsqueeze(0)
+            for part in (turned[:, :6], turned[:, 6:], rows[:, 8:])
+        )
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         outs.append(out.squeeze(0).transpose(0, 1).flatten(1)[len(prompt) - 1 :])
     return torch.cat(outs)
@@ -57,17 +76,27 @@ def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], 
 def _turned(rows: Tensor) -> Tensor:
     """As transformers writes it."""
     exponents = torch.arange(0, 16, 2, device=rows.device) / 16
-    angles = torch.outer(torch.arange(len(rows), device=rows.device), 10_000.0**-exponents)[:, None].repeat(1, 1, 2)
+    angles = torch.outer(torch.arange(len(rows), device=rows.device), 10_000.0**-exponents)[
+        :, None
+    ].repeat(1, 1, 2)
     one, two = rows.chunk(2, dim=-1)
     return (rows * angles.cos() + torch.cat((-two, one), dim=-1) * angles.sin()).to(rows.dtype)
 
 
 def _assert_same_as_alone(
-    sequences: list[tuple[list[int], list[int]]], kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance: float
+    sequences: list[tuple[list[int], list[int]]],
+    kernel: Kernel,
+    device: torch.device,
+    dtype: torch.dtype,
+    tolerance: float,
 ) -> None:
     packed = pack(sequences, device)
-    start = torch.randn(len(packed.ids), _COLUMNS, generator=torch.Generator().manual_seed(3)).to(device, dtype)
-    weights = torch.randn(len(packed.rows_D), 96, generator=torch.Generator().manual_seed(4)).to(device, dtype)
+    start = torch.randn(len(packed.ids), _COLUMNS, generator=torch.Generator().manual_seed(3)).to(
+        device, dtype
+    )
+    weights = torch.randn(len(packed.rows_D), 96, generator=torch.Generator().manual_seed(4)).to(
+        device, dtype
+    )
     results = []
     for shared in (True, False):
         mixed = start.clone().requires_grad_()

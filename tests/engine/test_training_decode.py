@@ -19,8 +19,13 @@ def _uniforms(seed: int, pairs: list[tuple[int, int]], tokens: int) -> torch.Ten
     return uniforms(seed, prompts, rollouts, tokens)
 
 
-@given(st.integers(-(2**70), 2**70), st.lists(st.tuples(_SMALL, _SMALL), min_size=1, max_size=8, unique=True))
-def test_numbers_belong_to_their_rollout_and_not_to_its_company(seed: int, pairs: list[tuple[int, int]]) -> None:
+@given(
+    st.integers(-(2**70), 2**70),
+    st.lists(st.tuples(_SMALL, _SMALL), min_size=1, max_size=8, unique=True),
+)
+def test_numbers_belong_to_their_rollout_and_not_to_its_company(
+    seed: int, pairs: list[tuple[int, int]]
+) -> None:
     together = _uniforms(seed, pairs, 6)
     for row, pair in zip(together, pairs, strict=True):
         assert torch.equal(_uniforms(seed, [pair], 6)[0], row)
@@ -31,7 +36,12 @@ def test_numbers_belong_to_their_rollout_and_not_to_its_company(seed: int, pairs
 
 def test_numbers_are_spread_evenly_over_neighbours_of_every_kind() -> None:
     counts = torch.histc(
-        _uniforms(0, [(prompt, rollout) for prompt in range(32) for rollout in range(32)], 64).float(), 64, 0.0, 1.0
+        _uniforms(
+            0, [(prompt, rollout) for prompt in range(32) for rollout in range(32)], 64
+        ).float(),
+        64,
+        0.0,
+        1.0,
     )
     expected = 1024 * 64 / 64
     chi_square = float(((counts - expected) ** 2 / expected).sum())
@@ -39,7 +49,9 @@ def test_numbers_are_spread_evenly_over_neighbours_of_every_kind() -> None:
     assert chi_square < 130
     numbers = _uniforms(0, [(prompt, 0) for prompt in range(512)], 512)
     for one, other in ((numbers[:-1], numbers[1:]), (numbers[:, :-1], numbers[:, 1:])):
-        assert abs(float(torch.corrcoef(torch.stack((one.flatten(), other.flatten())))[0, 1])) < 0.01
+        assert (
+            abs(float(torch.corrcoef(torch.stack((one.flatten(), other.flatten())))[0, 1])) < 0.01
+        )
 
 
 @settings(deadline=None, max_examples=15, derandomize=True)
@@ -49,7 +61,9 @@ def test_numbers_are_spread_evenly_over_neighbours_of_every_kind() -> None:
     st.sampled_from([0.5, 1.0, 1.7]),
     st.floats(0.1, 6.0),
 )
-def test_what_is_drawn_follows_the_softmax(seed: int, vocabulary: int, temperature: float, spread: float) -> None:
+def test_what_is_drawn_follows_the_softmax(
+    seed: int, vocabulary: int, temperature: float, spread: float
+) -> None:
     draws = 10_000
     logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(seed)) * spread
     share = _uniforms(seed, [(0, rollout) for rollout in range(draws)], 1)[:, 0]
@@ -58,7 +72,10 @@ def test_what_is_drawn_follows_the_softmax(seed: int, vocabulary: int, temperatu
     counts = torch.bincount(tokens, minlength=vocabulary).double()
     # Tokens expected less than five times are counted as one, as a chi-square test needs it.
     is_often = expected >= 5.0
-    observed, wanted = (torch.cat((side[is_often], side[~is_often].sum(0, keepdim=True))) for side in (counts, expected))
+    observed, wanted = (
+        torch.cat((side[is_often], side[~is_often].sum(0, keepdim=True)))
+        for side in (counts, expected)
+    )
     freedom = max(int(is_often.sum()), 1)
     chi_square = float(((observed - wanted) ** 2 / wanted.clamp(min=1.0)).sum())
     assert chi_square < freedom + 6.0 * math.sqrt(2.0 * freedom) + 10.0

@@ -1,4 +1,6 @@
-"""Models of other families, run by transformers: drawn from, scored and taught like our own, in the same adapter format."""
+"""Models of other families, run by transformers: drawn from, scored and taught like our own, in the
+same adapter format.
+"""
 
 import json
 from collections.abc import Callable
@@ -23,7 +25,13 @@ transformers = pytest.importorskip("transformers")
 _WORDS = 48
 _END = 2
 _PROMPTS = [[5, 6, 7, 8], [9, 3, 4], [5, 6, 7, 8, 11, 12, 13]]
-_SIZES = {"vocab_size": _WORDS, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4}
+_SIZES = {
+    "vocab_size": _WORDS,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,11 +41,18 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="module", params=["qwen3", "gpt_neox"])
 def stranger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = _SIZES | {"eos_token_id": _END, "bos_token_id": 1, "pad_token_id": 0, "max_position_embeddings": 64}
+    settings = _SIZES | {
+        "eos_token_id": _END,
+        "bos_token_id": 1,
+        "pad_token_id": 0,
+        "max_position_embeddings": 64,
+    }
     if request.param == "qwen3":
         settings |= {"num_key_value_heads": 2, "head_dim": 8}
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(request.param, **settings))
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(request.param, **settings)
+    )
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.2 * torch.randn_like(weight))
@@ -48,8 +63,12 @@ def stranger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def _write_words(folder: Path) -> None:
-    Tokenizer(WordLevel({f"w{number}": number for number in range(_WORDS)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    Tokenizer(WordLevel({f"w{number}": number for number in range(_WORDS)}, unk_token="w0")).save(
+        str(folder / "tokenizer.json")
+    )
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    )
 
 
 @pytest.fixture
@@ -60,22 +79,37 @@ def learner(stranger: Path) -> HfLearner:
 def _changed(learner: HfLearner, size: float = 0.3) -> Adapter:
     generator = torch.Generator().manual_seed(5)
     adapter = learner.adapter()
-    pairs = {name: Pair(a, size * torch.randn(b.shape, generator=generator)) for name, (a, b) in adapter.pairs.items()}
+    pairs = {
+        name: Pair(a, size * torch.randn(b.shape, generator=generator))
+        for name, (a, b) in adapter.pairs.items()
+    }
     return replace(adapter, pairs=pairs)
 
 
 def _data(drawn: list[list[Rollout]]) -> list[Datum]:
     return [
-        Datum(TurnId(f"t{number}"), tuple(prompt), rollout.tokens_T, (advantage,) * len(rollout.tokens_T), rollout.logprobs_T)
+        Datum(
+            TurnId(f"t{number}"),
+            tuple(prompt),
+            rollout.tokens_T,
+            (advantage,) * len(rollout.tokens_T),
+            rollout.logprobs_T,
+        )
         for number, (prompt, group) in enumerate(zip(_PROMPTS, drawn, strict=True))
         for advantage, rollout in zip((1.0, -0.5, -0.5), group, strict=True)
     ]
 
 
-def test_logprobs_are_those_of_scoring_and_of_plain_transformers(stranger: Path, learner: HfLearner) -> None:
+def test_logprobs_are_those_of_scoring_and_of_plain_transformers(
+    stranger: Path, learner: HfLearner
+) -> None:
     learner.adopt(_changed(learner))
     drawn = learner.sample(_PROMPTS, Drawing(4, 10, seed=2))
-    pairs = [(prompt, rollout.tokens_T) for prompt, group in zip(_PROMPTS, drawn, strict=True) for rollout in group]
+    pairs = [
+        (prompt, rollout.tokens_T)
+        for prompt, group in zip(_PROMPTS, drawn, strict=True)
+        for rollout in group
+    ]
     found = [rollout.logprobs_T for group in drawn for rollout in group]
     for one, other in zip(found, learner.score(pairs), strict=True):
         assert one == pytest.approx(other, abs=1e-4)
@@ -115,13 +149,19 @@ def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: HfLea
     assert stats.kl == pytest.approx(0.0, abs=1e-6)
     assert learner.apply(Adam(learning_rate=5e-3), stats.tokens).step == 1
     after = learner.score([(datum.prompt, datum.tokens_T) for datum in data])
-    gain = sum(datum.advantages_T[0] * (sum(new) - sum(old)) for datum, old, new in zip(data, before, after, strict=True))
+    gain = sum(
+        datum.advantages_T[0] * (sum(new) - sum(old))
+        for datum, old, new in zip(data, before, after, strict=True)
+    )
     assert gain > 0
 
 
 def test_the_gradient_is_the_slope_of_the_loss(learner: HfLearner) -> None:
     learner.adopt(_changed(learner, 0.1))
-    data = [replace(datum, logprobs_T=None) for datum in _data(learner.sample(_PROMPTS, Drawing(3, 6, seed=4)))]
+    data = [
+        replace(datum, logprobs_T=None)
+        for datum in _data(learner.sample(_PROMPTS, Drawing(3, 6, seed=4)))
+    ]
     loss = Loss(LossKind.CROSS_ENTROPY)
     learner.accumulate(data, loss)
     state = learner.state()
@@ -159,12 +199,16 @@ def test_going_on_from_a_state_equals_never_having_stopped(stranger: Path) -> No
     teach(other, data)
     assert all(torch.equal(value, other.state()[name]) for name, value in one.state().items())
     with pytest.raises(TrainingError, match="not finite"):
-        other.restore(one.state() | {"gradient": torch.full_like(one.state()["gradient"], float("inf"))})
+        other.restore(
+            one.state() | {"gradient": torch.full_like(one.state()["gradient"], float("inf"))}
+        )
     with pytest.raises(TrainingError, match="nothing"):
         other.restore({})
 
 
-def test_an_adapter_travels_in_pefts_format(stranger: Path, learner: HfLearner, tmp_path: Path) -> None:
+def test_an_adapter_travels_in_pefts_format(
+    stranger: Path, learner: HfLearner, tmp_path: Path
+) -> None:
     changed = _changed(learner)
     write_adapter(tmp_path / "adapter", changed, str(stranger))
     learner.adopt(read_adapter(tmp_path / "adapter"))
@@ -180,12 +224,15 @@ def test_an_adapter_travels_in_pefts_format(stranger: Path, learner: HfLearner, 
 
 def test_a_model_we_run_ourselves_says_and_learns_the_same_here(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    )
     own, foreign = Learner(folder, rank=4, seed=3), HfLearner(folder, rank=4, seed=3)
     drawn = own.sample(_PROMPTS, Drawing(3, 8, seed=4))
-    assert [[rollout.tokens_T for rollout in group] for group in foreign.sample(_PROMPTS, Drawing(3, 8, seed=4))] == [
-        [rollout.tokens_T for rollout in group] for group in drawn
-    ]
+    assert [
+        [rollout.tokens_T for rollout in group]
+        for group in foreign.sample(_PROMPTS, Drawing(3, 8, seed=4))
+    ] == [[rollout.tokens_T for rollout in group] for group in drawn]
     stats = [learner.accumulate(_data(drawn), Loss()) for learner in (own, foreign)]
     assert stats[0].loss == pytest.approx(stats[1].loss, abs=1e-4)
     assert stats[0].entropy == pytest.approx(stats[1].entropy, abs=1e-4)

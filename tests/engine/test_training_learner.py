@@ -1,4 +1,6 @@
-"""The learner: what it draws it learns from, what it was it can become again, and what it refuses."""
+"""The learner: what it draws it learns from, what it was it can become again, and what it
+refuses.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +32,13 @@ def _drawn(learner: Learner, seed: int = 0) -> list[Datum]:
     """Rollouts as data: even tokens are good, odd ones are bad."""
     groups = learner.sample(_PROMPTS, Drawing(count=6, max_tokens=9, seed=seed))
     return [
-        Datum(TurnId(f"t{number}"), tuple(prompt), rollout.tokens_T, _worth(rollout.tokens_T), rollout.logprobs_T)
+        Datum(
+            TurnId(f"t{number}"),
+            tuple(prompt),
+            rollout.tokens_T,
+            _worth(rollout.tokens_T),
+            rollout.logprobs_T,
+        )
         for number, (prompt, group) in enumerate(zip(_PROMPTS, groups, strict=True))
         for rollout in group
     ]
@@ -55,7 +63,9 @@ def test_what_is_drawn_has_the_log_probabilities_that_training_sees(tiny: Path) 
     learner = _learner(tiny)
     _step(learner, 1, Loss())
     data = _drawn(learner)
-    for datum, scores in zip(data, learner.score([(d.prompt, d.tokens_T) for d in data]), strict=True):
+    for datum, scores in zip(
+        data, learner.score([(d.prompt, d.tokens_T) for d in data]), strict=True
+    ):
         assert datum.logprobs_T == pytest.approx(scores, abs=1e-4)
     stats = learner.accumulate(data, Loss())
     assert stats.ratio_mean == pytest.approx(1.0, abs=1e-4)
@@ -73,7 +83,9 @@ def test_tokens_that_are_rewarded_become_likelier(tiny: Path, kind: LossKind) ->
     assert sum(shares[-3:]) / 3 > sum(shares[:2]) / 2 + 0.2
 
 
-def test_a_learner_that_goes_on_from_its_state_is_the_one_that_was_never_interrupted(tiny: Path) -> None:
+def test_a_learner_that_goes_on_from_its_state_is_the_one_that_was_never_interrupted(
+    tiny: Path,
+) -> None:
     whole, cut = _learner(tiny), _learner(tiny)
     for learner in (whole, cut):
         _step(learner, 1, Loss())
@@ -207,10 +219,14 @@ def test_scoring_nothing_gives_nothing_and_keeps_the_order(tiny: Path) -> None:
         ("more", torch.zeros(1), "consist"),
     ],
 )
-def test_a_state_of_another_learner_is_refused_and_changes_nothing(tiny: Path, name: str, tensor: Tensor | None, word: str) -> None:
+def test_a_state_of_another_learner_is_refused_and_changes_nothing(
+    tiny: Path, name: str, tensor: Tensor | None, word: str
+) -> None:
     learner = _learner(tiny)
     before = learner.state()
-    state = {key: value for key, value in before.items() if key != name} | ({} if tensor is None else {name: tensor})
+    state = {key: value for key, value in before.items() if key != name} | (
+        {} if tensor is None else {name: tensor}
+    )
     with pytest.raises(TrainingError, match=word):
         learner.restore(state)
     assert _equal(learner.state(), before)
@@ -239,4 +255,8 @@ def test_the_same_seed_gives_the_same_fresh_adapter_and_another_one_another(tiny
 def test_an_adapter_for_another_model_is_refused(tiny: Path) -> None:
     learner = _learner(tiny)
     with pytest.raises(TrainingError, match="differ"):
-        learner.adopt(Adapter(4, 8.0, {"model.layers.0.mlp.up_proj": Pair(torch.zeros(4, 32), torch.zeros(48, 4))}))
+        learner.adopt(
+            Adapter(
+                4, 8.0, {"model.layers.0.mlp.up_proj": Pair(torch.zeros(4, 32), torch.zeros(48, 4))}
+            )
+        )

@@ -37,14 +37,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(tiny: Path) -> Adapter:
-    fresh = fresh_adapter(projection_shapes(read_tensors(tiny, torch.float32)), rank=3, alpha=5.0, seed=1)
+    fresh = fresh_adapter(
+        projection_shapes(read_tensors(tiny, torch.float32)), rank=3, alpha=5.0, seed=1
+    )
     generator = torch.Generator().manual_seed(2)
-    pairs = {module: Pair(pair.a, torch.randn(pair.b.shape, generator=generator) * 0.1) for module, pair in fresh.pairs.items()}
+    pairs = {
+        module: Pair(pair.a, torch.randn(pair.b.shape, generator=generator) * 0.1)
+        for module, pair in fresh.pairs.items()
+    }
     return Adapter(3, 5.0, pairs)
 
 
 def _same(one: Adapter, two: Adapter) -> bool:
-    sides = [(a, b) for module in one.pairs for a, b in zip(one.pairs[module], two.pairs[module], strict=True)]
+    sides = [
+        (a, b)
+        for module in one.pairs
+        for a, b in zip(one.pairs[module], two.pairs[module], strict=True)
+    ]
     return one.pairs.keys() == two.pairs.keys() and all(torch.equal(a, b) for a, b in sides)
 
 
@@ -66,7 +75,9 @@ def test_a_folder_that_is_there_is_never_written_again(adapter: Adapter, tmp_pat
     assert (tmp_path / "v1" / WEIGHTS_FILE).read_bytes() == before
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # theirs
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)  # theirs
 def test_the_peft_package_reads_our_adapter_and_gives_the_logits_of_our_merged_weights(
     tiny: Path, adapter: Adapter, tmp_path: Path
 ) -> None:
@@ -116,7 +127,12 @@ def _lose(part: str) -> Spoil:
         (_lose("layers.0.self_attn.q_proj.lora_A"), "lacks tensors"),
         (_lose("layers.1.mlp.up_proj"), "lacks 1 modules"),
         (_lose("lora"), "lacks tensors"),
-        (lambda tensors, config: tensors.update({"base_model.model.lm_head.weight": torch.ones(1)}), "not part"),
+        (
+            lambda tensors, config: tensors.update(
+                {"base_model.model.lm_head.weight": torch.ones(1)}
+            ),
+            "not part",
+        ),
         (_set_config(use_dora=True), "use_dora"),
         (_set_config(rank_pattern={"q_proj": 1}), "rank_pattern"),
         (_set_config(peft_type="IA3"), "IA3"),
@@ -124,10 +140,15 @@ def _lose(part: str) -> Spoil:
         (_set_config(lora_alpha=None), "alpha"),
     ],
 )
-def test_a_spoilt_adapter_is_refused_with_its_reason(tiny: Path, adapter: Adapter, tmp_path: Path, spoil: Spoil, word: str) -> None:
+def test_a_spoilt_adapter_is_refused_with_its_reason(
+    tiny: Path, adapter: Adapter, tmp_path: Path, spoil: Spoil, word: str
+) -> None:
     folder = tmp_path / "v1"
     write_adapter(folder, adapter, "tiny")
-    tensors, config = load_file(folder / WEIGHTS_FILE), json.loads((folder / CONFIG_FILE).read_text())
+    tensors, config = (
+        load_file(folder / WEIGHTS_FILE),
+        json.loads((folder / CONFIG_FILE).read_text()),
+    )
     spoil(tensors, config)
     save_file(tensors, folder / WEIGHTS_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(config))
@@ -135,8 +156,14 @@ def test_a_spoilt_adapter_is_refused_with_its_reason(tiny: Path, adapter: Adapte
         check_modules(read_adapter(folder), projection_shapes(read_tensors(tiny, torch.float32)))
 
 
-def test_a_layer_that_lacks_what_others_have_is_missed_without_knowing_the_model(adapter: Adapter, tmp_path: Path) -> None:
-    pairs = {module: pair for module, pair in adapter.pairs.items() if module != "model.layers.1.mlp.up_proj"}
+def test_a_layer_that_lacks_what_others_have_is_missed_without_knowing_the_model(
+    adapter: Adapter, tmp_path: Path
+) -> None:
+    pairs = {
+        module: pair
+        for module, pair in adapter.pairs.items()
+        if module != "model.layers.1.mlp.up_proj"
+    }
     write_adapter(tmp_path / "v1", Adapter(3, 5.0, pairs), "tiny")
     with pytest.raises(TrainingError, match=r"model\.layers\.1\.mlp\.up_proj"):
         read_adapter(tmp_path / "v1")
@@ -157,7 +184,8 @@ def test_torn_and_missing_files_are_named(adapter: Adapter, tmp_path: Path, name
 def _merged(base: dict[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
     """All tensors of the base, with the adapter's changes added."""
     return base | {
-        f"{module}.weight": add_change(base[f"{module}.weight"], *pair, adapter.scale) for module, pair in adapter.pairs.items()
+        f"{module}.weight": add_change(base[f"{module}.weight"], *pair, adapter.scale)
+        for module, pair in adapter.pairs.items()
     }
 
 
@@ -169,15 +197,21 @@ def test_merging_adds_the_change(tiny: Path, adapter: Adapter) -> None:
         assert torch.allclose(weights[f"{module}.weight"].double(), expected, atol=1e-6)
 
 
-def test_more_ranks_and_another_alpha_change_nothing_that_was_learned(tiny: Path, adapter: Adapter) -> None:
+def test_more_ranks_and_another_alpha_change_nothing_that_was_learned(
+    tiny: Path, adapter: Adapter
+) -> None:
     base = read_tensors(tiny, torch.float32)
     shapes = projection_shapes(base)
     wider = refitted(adapter, shapes, rank=7, alpha=2.0, seed=4)
     one, two = _merged(base, adapter), _merged(base, wider)
     assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
-    assert all(pair.a.shape[0] == 7 and bool(pair.a[3:].abs().sum() > 0) for pair in wider.pairs.values())
+    assert all(
+        pair.a.shape[0] == 7 and bool(pair.a[3:].abs().sum() > 0) for pair in wider.pairs.values()
+    )
     assert refitted(adapter, shapes, rank=3, alpha=5.0, seed=4) is adapter
     with pytest.raises(TrainingError, match="rank"):
         refitted(adapter, shapes, rank=2, alpha=5.0, seed=4)
     with pytest.raises(TrainingError, match="differ"):
-        refitted(adapter, {**shapes, "model.layers.2.mlp.up_proj": (48, 32)}, rank=3, alpha=5.0, seed=4)
+        refitted(
+            adapter, {**shapes, "model.layers.2.mlp.up_proj": (48, 32)}, rank=3, alpha=5.0, seed=4
+        )

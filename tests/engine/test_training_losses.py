@@ -13,13 +13,23 @@ from metaclaw.engine.training.losses import AdamW, DrawnTokens, k3, piece_stats,
 from metaclaw.errors import TrainingError
 
 _logprobs = st.floats(-6.0, -0.01)
-_tokens = st.lists(st.tuples(_logprobs, _logprobs, st.floats(-3, 3), _logprobs), min_size=1, max_size=6)
+_tokens = st.lists(
+    st.tuples(_logprobs, _logprobs, st.floats(-3, 3), _logprobs), min_size=1, max_size=6
+)
 Rows = list[tuple[float, float, float, float]]
 
 
 def _drawn(rows: Rows, *, with_reference: bool = True) -> DrawnTokens:
-    now, old, advantages, reference = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
-    return DrawnTokens(now.requires_grad_(), advantages, old, reference if with_reference else None, torch.ones_like(old))
+    now, old, advantages, reference = (
+        torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True)
+    )
+    return DrawnTokens(
+        now.requires_grad_(),
+        advantages,
+        old,
+        reference if with_reference else None,
+        torch.ones_like(old),
+    )
 
 
 def _slopes(losses_D: Tensor, drawn: DrawnTokens) -> list[float]:
@@ -52,7 +62,9 @@ def test_each_kind_is_its_formula(kind: LossKind, rows: Rows) -> None:
     losses_D = token_losses(Loss(kind, 0.2, 0.28), drawn)
     expected = [_by_hand(kind, now, old, advantage) for now, old, advantage, _ in rows]
     assert losses_D.tolist() == pytest.approx([loss for loss, _ in expected], rel=1e-9, abs=1e-9)
-    assert _slopes(losses_D, drawn) == pytest.approx([slope for _, slope in expected], rel=1e-9, abs=1e-9)
+    assert _slopes(losses_D, drawn) == pytest.approx(
+        [slope for _, slope in expected], rel=1e-9, abs=1e-9
+    )
 
 
 @settings(deadline=None)
@@ -69,22 +81,32 @@ def test_the_distance_to_the_reference_is_added_with_its_weight(rows: Rows, weig
 
 @settings(deadline=None)
 @given(st.floats(-20, 0), st.floats(-20, 0))
-def test_the_distance_is_never_negative_and_zero_only_at_the_reference(one: float, two: float) -> None:
-    distance = float(k3(torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)))
+def test_the_distance_is_never_negative_and_zero_only_at_the_reference(
+    one: float, two: float
+) -> None:
+    distance = float(
+        k3(torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64))
+    )
     assert distance >= 0
     assert (distance == 0) == (one == two) or abs(one - two) < 1e-6
 
 
 def test_on_policy_all_policy_losses_have_the_same_gradient() -> None:
     rows = [(-1.0, -1.0, 0.7, -1.2), (-2.5, -2.5, -1.3, -2.0)]
-    slopes = [_slopes(token_losses(Loss(kind), drawn), drawn) for kind in LossKind for drawn in [_drawn(rows)]]
+    slopes = [
+        _slopes(token_losses(Loss(kind), drawn), drawn)
+        for kind in LossKind
+        for drawn in [_drawn(rows)]
+    ]
     assert all(slope == pytest.approx([-0.7, 1.3]) for slope in slopes)
 
 
 def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
     rows = [(-1.0, -1.0, 1.0, -1.0), (-1.0, -3.0, 1.0, -1.5), (-3.0, -1.0, 1.0, -3.0)]
     portions = [
-        sums(loss, token_losses(loss, d), d).tolist() for loss in [Loss(LossKind.PPO)] for d in map(_drawn, (rows[:1], rows[1:]))
+        sums(loss, token_losses(loss, d), d).tolist()
+        for loss in [Loss(LossKind.PPO)]
+        for d in map(_drawn, (rows[:1], rows[1:]))
     ]
     stats = piece_stats(3, portions)
     ratios = [1.0, math.exp(2), math.exp(-2)]
@@ -99,10 +121,22 @@ def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "clipped"),
-    [(LossKind.PPO, 2 / 4), (LossKind.CISPO, 4 / 4), (LossKind.IMPORTANCE_SAMPLING, None), (LossKind.CROSS_ENTROPY, None)],
+    [
+        (LossKind.PPO, 2 / 4),
+        (LossKind.CISPO, 4 / 4),
+        (LossKind.IMPORTANCE_SAMPLING, None),
+        (LossKind.CROSS_ENTROPY, None),
+    ],
 )
-def test_a_ratio_counts_as_clipped_where_clipping_changes_the_loss(kind: LossKind, clipped: float | None) -> None:
-    rows = [(-1.0, -3.0, 1.0, -1.0), (-1.0, -3.0, -1.0, -1.0), (-3.0, -1.0, 1.0, -1.0), (-3.0, -1.0, -1.0, -1.0)]
+def test_a_ratio_counts_as_clipped_where_clipping_changes_the_loss(
+    kind: LossKind, clipped: float | None
+) -> None:
+    rows = [
+        (-1.0, -3.0, 1.0, -1.0),
+        (-1.0, -3.0, -1.0, -1.0),
+        (-3.0, -1.0, 1.0, -1.0),
+        (-3.0, -1.0, -1.0, -1.0),
+    ]
     drawn = _drawn(rows, with_reference=False)
     stats = piece_stats(4, [sums(Loss(kind), token_losses(Loss(kind), drawn), drawn).tolist()])
     assert (stats.clipped, stats.kl) == (clipped, None)
@@ -110,7 +144,16 @@ def test_a_ratio_counts_as_clipped_where_clipping_changes_the_loss(kind: LossKin
 
 def test_what_a_loss_was_not_given_is_unknown_and_not_zero() -> None:
     drawn = DrawnTokens(torch.tensor([-1.0]), torch.tensor([1.0]), None, None, torch.tensor([0.5]))
-    stats = piece_stats(1, [sums(Loss(LossKind.CROSS_ENTROPY), token_losses(Loss(LossKind.CROSS_ENTROPY), drawn), drawn).tolist()])
+    stats = piece_stats(
+        1,
+        [
+            sums(
+                Loss(LossKind.CROSS_ENTROPY),
+                token_losses(Loss(LossKind.CROSS_ENTROPY), drawn),
+                drawn,
+            ).tolist()
+        ],
+    )
     assert (stats.kl, stats.ratio_mean, stats.ratio_max, stats.clipped) == (None, None, None, None)
     with pytest.raises(ValueError, match="log-probabilities"):
         token_losses(Loss(LossKind.PPO), drawn)
@@ -132,7 +175,9 @@ def test_it_makes_the_same_steps_as_torch(
     mine = torch.randn(40, generator=generator)
     theirs = torch.nn.Parameter(mine.clone())
     adam = Adam(rate, *betas, weight_decay=decay, grad_clip_norm=clip)
-    optimiser = torch.optim.AdamW([theirs], lr=rate, betas=betas, eps=adam.eps, weight_decay=decay, foreach=False)
+    optimiser = torch.optim.AdamW(
+        [theirs], lr=rate, betas=betas, eps=adam.eps, weight_decay=decay, foreach=False
+    )
     adamw = AdamW(mine)
     for _ in range(4):
         gradient = torch.randn(40, generator=generator) * 5
@@ -151,7 +196,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad: float) -> None:
     before = [tensor.clone() for tensor in (values, adamw.first, adamw.second)]
     with pytest.raises(TrainingError, match="not finite"):
         adamw.apply(values, torch.tensor([1.0, bad, 3.0]), Adam(), 1.0)
-    assert all(torch.equal(*pair) for pair in zip(before, (values, adamw.first, adamw.second), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(before, (values, adamw.first, adamw.second), strict=True)
+    )
     assert adamw.steps == 1
 
 

@@ -1,4 +1,6 @@
-"""A trainer that runs out of memory: it works on less at once, or says so in words and goes on later from what is on disk."""
+"""A trainer that runs out of memory: it works on less at once, or says so in words and goes on
+later from what is on disk.
+"""
 
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from tests.engine.tiny import make_tiny_model
 _ROWS = 600
 _PROMPTS = [[5, 6, 7, 8], [9, 10, 11]]
 _DRAWING = Drawing(count=4, max_tokens=9, seed=1)
-_SAID = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.72 GiB of which 1.20 GiB is free."
+_SAID = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.72 GiB of"
+    " which 1.20 GiB is free."
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class ShortOfMemory(Learner):
-    """A learner whose device holds so many rows of a pass, and waves of so small a share of the usual size."""
+    """A learner whose device holds so many rows of a pass, and waves of so small a share of the
+    usual size.
+    """
 
     rows = _ROWS
     share = 0.25
@@ -54,7 +61,10 @@ class ShortOfMemory(Learner):
 def _data() -> list[Datum]:
     """Of many prompts, so that they do not share rows: about 1,600 rows in all."""
     prompts = [tuple([3 + number % 40] * (10 + number % 7)) for number in range(80)]
-    return [Datum(TurnId(f"t{number}"), prompt, (7, 8) * 4, (1.0, -1.0) * 4, (-1.0,) * 8) for number, prompt in enumerate(prompts)]
+    return [
+        Datum(TurnId(f"t{number}"), prompt, (7, 8) * 4, (1.0, -1.0) * 4, (-1.0,) * 8)
+        for number, prompt in enumerate(prompts)
+    ]
 
 
 def _gradient(learner: Learner) -> Tensor:
@@ -62,7 +72,10 @@ def _gradient(learner: Learner) -> Tensor:
 
 
 def test_a_learner_that_runs_out_of_memory_learns_the_same_from_less_at_once(tiny: Path) -> None:
-    whole, short = Learner(tiny, rank=4, seed=3, threads=1), ShortOfMemory(tiny, rank=4, seed=3, threads=1)
+    whole, short = (
+        Learner(tiny, rank=4, seed=3, threads=1),
+        ShortOfMemory(tiny, rank=4, seed=3, threads=1),
+    )
     data = _data()
     stats = [learner.accumulate(data, Loss()) for learner in (whole, short)]
     assert short.refused > 0
@@ -75,7 +88,10 @@ def test_a_learner_that_runs_out_of_memory_learns_the_same_from_less_at_once(tin
 
 
 def test_a_learner_that_runs_out_of_memory_draws_the_same_in_smaller_waves(tiny: Path) -> None:
-    whole, short = Learner(tiny, rank=4, seed=3, threads=1), ShortOfMemory(tiny, rank=4, seed=3, threads=1)
+    whole, short = (
+        Learner(tiny, rank=4, seed=3, threads=1),
+        ShortOfMemory(tiny, rank=4, seed=3, threads=1),
+    )
     assert short.sample(_PROMPTS, _DRAWING) == whole.sample(_PROMPTS, _DRAWING)
     assert short.refused == 2
     pairs = [(datum.prompt, datum.tokens_T) for datum in _data()]
@@ -83,14 +99,19 @@ def test_a_learner_that_runs_out_of_memory_draws_the_same_in_smaller_waves(tiny:
         assert one == pytest.approx(other, abs=1e-4)
 
 
-def test_where_nothing_fits_the_trainer_says_so_in_words_and_the_gradient_is_as_before(tiny: Path) -> None:
+def test_where_nothing_fits_the_trainer_says_so_in_words_and_the_gradient_is_as_before(
+    tiny: Path,
+) -> None:
     class Full(ShortOfMemory):
         rows = 0
 
     learner = Full(tiny, rank=4, seed=3, threads=1)
     before = _gradient(learner)
     data = [Datum(TurnId("t"), (5, 6), (7,), (1.0,), (-1.0,))]
-    with pytest.raises(TrainerMemoryError, match=r"too little memory \(CUDA out of memory. Tried to allocate 2.00 GiB"):
+    with pytest.raises(
+        TrainerMemoryError,
+        match=r"too little memory \(CUDA out of memory. Tried to allocate 2.00 GiB",
+    ):
         learner.accumulate(data, Loss())
     assert torch.equal(before, _gradient(learner))
 
@@ -113,15 +134,21 @@ def test_a_process_without_memory_for_the_model_answers_instead_of_dying(tmp_pat
     def make(rank: int, seed: int) -> Learner:
         raise torch.OutOfMemoryError(_SAID)
 
-    answer = Trainer(make, "model", "base").answer_safely(frames.Open("run", None, 4, 3, str(tmp_path / "run")))
+    answer = Trainer(make, "model", "base").answer_safely(
+        frames.Open("run", None, 4, 3, str(tmp_path / "run"))
+    )
     assert isinstance(answer, frames.RequestFailed)
     assert answer.needs_memory
     assert "too little memory" in answer.message
 
 
 @pytest.mark.anyio
-async def test_the_program_ends_a_process_without_memory_and_goes_on_from_its_last_step(tiny: Path, tmp_path: Path) -> None:
-    trainer = EmbeddedTrainer(tiny, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0)
+async def test_the_program_ends_a_process_without_memory_and_goes_on_from_its_last_step(
+    tiny: Path, tmp_path: Path
+) -> None:
+    trainer = EmbeddedTrainer(
+        tiny, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0
+    )
     plan = RunPlan("run", None, 4, 3, tmp_path / "run")
     data = [Datum(TurnId("t"), (5, 6), (7,), (1.0,), (-1.0,))]
     try:

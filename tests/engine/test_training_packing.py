@@ -1,4 +1,6 @@
-"""How sequences are laid out for one pass: nothing is lost, nothing repeated but what must be, and every row knows its past."""
+"""How sequences are laid out for one pass: nothing is lost, nothing repeated but what must be, and
+every row knows its past.
+"""
 
 from collections import Counter
 from itertools import product
@@ -12,7 +14,9 @@ from tests.engine.rows import seen_rows
 
 _CPU = torch.device("cpu")
 _prompts = st.lists(st.integers(0, 5), min_size=1, max_size=4)
-_sequences = st.lists(st.tuples(_prompts, st.lists(st.integers(0, 9), max_size=5)), min_size=1, max_size=8)
+_sequences = st.lists(
+    st.tuples(_prompts, st.lists(st.integers(0, 9), max_size=5)), min_size=1, max_size=8
+)
 
 
 @settings(deadline=None)
@@ -21,17 +25,26 @@ def test_every_drawn_token_is_predicted_by_a_row_that_sees_exactly_what_came_bef
     sequences: list[tuple[list[int], list[int]]],
 ) -> None:
     packed = pack(sequences, _CPU)
-    expected = [(prompt + drawn[:place], token) for prompt, drawn in sequences for place, token in enumerate(drawn)]
+    expected = [
+        (prompt + drawn[:place], token)
+        for prompt, drawn in sequences
+        for place, token in enumerate(drawn)
+    ]
     ids = packed.ids.tolist()
     pasts = [[ids[row] for row in seen] for seen in seen_rows(packed)]
-    found = [(pasts[row], token) for row, token in zip(packed.rows_D.tolist(), packed.targets_D.tolist(), strict=True)]
+    found = [
+        (pasts[row], token)
+        for row, token in zip(packed.rows_D.tolist(), packed.targets_D.tolist(), strict=True)
+    ]
     assert found == expected
     assert packed.positions.tolist() == [len(past) - 1 for past in pasts]
 
 
 @settings(deadline=None)
 @given(_sequences)
-def test_a_prompt_runs_once_and_equal_rollouts_too(sequences: list[tuple[list[int], list[int]]]) -> None:
+def test_a_prompt_runs_once_and_equal_rollouts_too(
+    sequences: list[tuple[list[int], list[int]]],
+) -> None:
     packed = pack(sequences, _CPU)
     prompts = {tuple(prompt) for prompt, _ in sequences}
     tails = {(tuple(prompt), tuple(drawn[:-1])) for prompt, drawn in sequences}
@@ -41,7 +54,11 @@ def test_a_prompt_runs_once_and_equal_rollouts_too(sequences: list[tuple[list[in
 
 def test_what_prompts_and_rollouts_begin_with_runs_once_where_that_saves_enough() -> None:
     common, stem = list(range(40)), [7] * 10
-    sequences = [([*common, prompt], [*stem, last, 1]) for prompt in (50, 51, 52) for last in (60, 61, 62, 62)]
+    sequences = [
+        ([*common, prompt], [*stem, last, 1])
+        for prompt in (50, 51, 52)
+        for last in (60, 61, 62, 62)
+    ]
     packed = pack(sequences, _CPU)
     assert [level.nodes.rows for level in packed.levels] == [40, 3, 30, 9]
     lonely = pack([([1, *common[2:]], [3, 4]), ([2, *common[2:]], [3, 4])], _CPU)
@@ -58,7 +75,9 @@ def _saved(found: list[Stem]) -> int:
 @given(st.lists(st.lists(st.integers(0, 1), max_size=5).map(tuple), unique=True, max_size=5))
 @example([(0, 0, 1), (0, 0, 0, 0, 0), (0, 1), (0, 0, 0, 0)])
 @example([(0,), (0, 0, 0, 0), (0, 0, 0, 1), (0, 1)])
-def test_stems_save_the_most_that_sets_with_a_common_beginning_can(paths: list[tuple[int, ...]]) -> None:
+def test_stems_save_the_most_that_sets_with_a_common_beginning_can(
+    paths: list[tuple[int, ...]],
+) -> None:
     found = stems(paths)
     assert sorted(number for stem in found for number in stem.members) == list(range(len(paths)))
     for stem in found:
@@ -85,12 +104,16 @@ def test_prompts_that_each_begin_with_the_one_before_are_packed_however_many_the
 
 @settings(deadline=None)
 @given(_sequences, st.integers(1, 30))
-def test_portions_hold_every_sequence_once_and_keep_to_the_limit(sequences: list[tuple[list[int], list[int]]], limit: int) -> None:
+def test_portions_hold_every_sequence_once_and_keep_to_the_limit(
+    sequences: list[tuple[list[int], list[int]]], limit: int
+) -> None:
     found = portions(sequences, limit)
     assert sorted(number for portion in found for number in portion) == list(range(len(sequences)))
     for portion in found:
         chosen = [sequences[number] for number in portion]
-        rows = sum(len(prompt) for prompt in {tuple(prompt) for prompt, _ in chosen}) + sum(len(drawn) for _, drawn in chosen)
+        rows = sum(len(prompt) for prompt in {tuple(prompt) for prompt, _ in chosen}) + sum(
+            len(drawn) for _, drawn in chosen
+        )
         assert rows <= limit or len(portion) == 1
 
 

@@ -59,7 +59,9 @@ class _Group:
 @pytest.fixture
 def spinner() -> Iterator[int]:
     """A process with two busy threads, leader of its own group."""
-    process = subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE, process_group=0)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SPIN], stdout=subprocess.PIPE, process_group=0
+    )
     assert process.stdout is not None
     process.stdout.readline()
     yield process.pid
@@ -73,7 +75,9 @@ def _used_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the processor time of another process")
+needs_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="reads the processor time of another process"
+)
 
 
 @given(st.lists(st.sampled_from([*"abcABC", "attach", "detach"]), max_size=40))

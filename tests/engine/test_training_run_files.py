@@ -1,4 +1,6 @@
-"""The files of a run are found again, damaged ones are skipped, and an incomplete adapter is recognised without loading it."""
+"""The files of a run are found again, damaged ones are skipped, and an incomplete adapter is
+recognised without loading it.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,13 @@ from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_complete_adapter, remove_run
+from metaclaw.engine.training.run_files import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    RunFiles,
+    is_complete_adapter,
+    remove_run,
+)
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -53,7 +61,12 @@ def test_the_furthest_state_is_found(tmp_path: Path) -> None:
     pieces = _write_two_steps(tmp_path)
     found = pieces.recover()
     assert found is not None
-    assert (found.progress, found.step, found.gradient, found.notes) == (RunProgress(1, 3), b"first step", b"its third piece", [])
+    assert (found.progress, found.step, found.gradient, found.notes) == (
+        RunProgress(1, 3),
+        b"first step",
+        b"its third piece",
+        [],
+    )
 
 
 def test_a_step_leaves_no_gradient_behind(tmp_path: Path) -> None:
@@ -73,7 +86,9 @@ def test_a_step_leaves_no_gradient_behind(tmp_path: Path) -> None:
         (["step-00000001", "gradient-00000000-00000002"], RunProgress(0, 1)),
     ],
 )
-def test_a_damaged_file_is_passed_over_and_named(damaged: list[str], expected: RunProgress, tmp_path: Path) -> None:
+def test_a_damaged_file_is_passed_over_and_named(
+    damaged: list[str], expected: RunProgress, tmp_path: Path
+) -> None:
     pieces = _write_two_steps(tmp_path)
     for name in damaged:
         path = tmp_path / f"{name}.state"
@@ -93,7 +108,11 @@ def test_where_nothing_is_whole_the_run_says_so(tmp_path: Path) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(body=st.binary(max_size=200), length=st.integers(0, 250), flipped=st.none() | st.integers(0, 250))
+@given(
+    body=st.binary(max_size=200),
+    length=st.integers(0, 250),
+    flipped=st.none() | st.integers(0, 250),
+)
 def test_no_torn_or_altered_file_is_ever_taken_for_whole(
     body: bytes, length: int, flipped: int | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -132,8 +151,12 @@ def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None
     assert ".step-00000007.state.5eed.tmp" not in _names(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}])
-def test_another_runs_folder_is_refused_and_the_difference_named(change: dict[str, Json], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}]
+)
+def test_another_runs_folder_is_refused_and_the_difference_named(
+    change: dict[str, Json], tmp_path: Path
+) -> None:
     _write_two_steps(tmp_path).release(discard=False)
     with pytest.raises(TrainingError, match=f"another {next(iter(change))}"):
         RunFiles(tmp_path).claim(_PLAN | change)
@@ -207,7 +230,11 @@ def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
 
 @pytest.fixture
 def adapter(tmp_path: Path) -> Path:
-    save_file({"a": torch.ones(3, 5), "b": torch.zeros(7)}, tmp_path / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_file(
+        {"a": torch.ones(3, 5), "b": torch.zeros(7)},
+        tmp_path / WEIGHTS_FILE,
+        metadata={"format": "pt"},
+    )
     (tmp_path / CONFIG_FILE).write_text("{}")
     return tmp_path
 

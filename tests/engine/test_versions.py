@@ -1,4 +1,6 @@
-"""Several versions of the weights in one engine process: each answers with its own, and comes and goes beside the others."""
+"""Several versions of the weights in one engine process: each answers with its own, and comes and
+goes beside the others.
+"""
 
 import asyncio
 import os
@@ -14,7 +16,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks.scoring import load_llama, score
-from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, SampledTokens, Sampling, Text, TextDelta, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Delta,
+    End,
+    Message,
+    Role,
+    SampledTokens,
+    Sampling,
+    Text,
+    TextDelta,
+    Wire,
+)
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import EmbeddedModel
 from metaclaw.engine.checkpoint import finish, map_tensors
@@ -36,14 +49,21 @@ def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def adapters(small: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Weights]:
     root = tmp_path_factory.mktemp("adapters")
-    return {version: write_adapter(small, root / str(version), seed=version, size=0.7) for version in (1, 2)}
+    return {
+        version: write_adapter(small, root / str(version), seed=version, size=0.7)
+        for version in (1, 2)
+    }
 
 
 @pytest.fixture(scope="module")
-def truths(small: Path, adapters: dict[int, Weights], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Llama]:
+def truths(
+    small: Path, adapters: dict[int, Weights], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Llama]:
     """Each version as a model of its own, with weights merged by other code."""
     root = tmp_path_factory.mktemp("merged")
-    folders = {0: small} | {version: merge(small, weights, root / str(version)) for version, weights in adapters.items()}
+    folders = {0: small} | {
+        version: merge(small, weights, root / str(version)) for version, weights in adapters.items()
+    }
     return {version: load_llama(folder) for version, folder in folders.items()}
 
 
@@ -54,7 +74,9 @@ def heard() -> list[bool]:
 
 
 @pytest.fixture(scope="module")
-async def engine(small: Path, heard: list[bool], anyio_backend: str) -> AsyncIterator[EmbeddedModel]:
+async def engine(
+    small: Path, heard: list[bool], anyio_backend: str
+) -> AsyncIterator[EmbeddedModel]:
     model = EmbeddedModel(small, convert=False, threads=1, busy=heard.append)
     await model.start()
     yield model
@@ -63,7 +85,9 @@ async def engine(small: Path, heard: list[bool], anyio_backend: str) -> AsyncIte
 
 @pytest.fixture
 async def model(engine: EmbeddedModel) -> AsyncIterator[EmbeddedModel]:
-    """The engine, running, with nothing loaded; one process serves all tests that do not kill it."""
+    """The engine, running, with nothing loaded; one process serves all tests that do not kill
+    it.
+    """
     await _answer(engine, 0, max_tokens=1)
     yield engine
     await engine.start()
@@ -76,9 +100,13 @@ def _ask(text: str, *, max_tokens: int = 20) -> ChatRequest:
     return ChatRequest(Wire.CHAT, "small", (Message(Role.USER, (Text(text),)),), sampling=sampling)
 
 
-async def _answer(model: ModelProvider, version: int, text: str = "Tell me.", *, max_tokens: int = 20) -> SampledTokens:
+async def _answer(
+    model: ModelProvider, version: int, text: str = "Tell me.", *, max_tokens: int = 20
+) -> SampledTokens:
     with anyio.fail_after(_PATIENCE_S):
-        deltas = [delta async for delta in model.generate(_ask(text, max_tokens=max_tokens), version)]
+        deltas = [
+            delta async for delta in model.generate(_ask(text, max_tokens=max_tokens), version)
+        ]
     assert isinstance(deltas[-1], End)
     assert deltas[-1].tokens is not None
     return deltas[-1].tokens
@@ -117,8 +145,14 @@ async def test_versions_that_answer_at_once_do_not_mix(
     answers: list[tuple[int, SampledTokens]] = []
 
     async def ask(version: int, number: int) -> None:
-        # Each question is asked of all versions: a cache that did not know whose keys it holds would share them.
-        answers.append((version, await _answer(model, version, f"Tell me about the number {number}, at length.")))
+        # Each question is asked of all versions: a cache that did not know whose keys it holds
+        # would share them.
+        answers.append(
+            (
+                version,
+                await _answer(model, version, f"Tell me about the number {number}, at length."),
+            )
+        )
 
     async with anyio.create_task_group() as group:
         for number in range(5):
@@ -128,7 +162,9 @@ async def test_versions_that_answer_at_once_do_not_mix(
     assert all(_is_by(tokens, truths[version]) for version, tokens in answers)
 
 
-async def test_a_version_that_is_not_loaded_is_never_answered_by_another(model: EmbeddedModel) -> None:
+async def test_a_version_that_is_not_loaded_is_never_answered_by_another(
+    model: EmbeddedModel,
+) -> None:
     with pytest.raises(EngineError, match=r"version 7 .* not loaded") as caught:
         await _answer(model, 7)
     assert caught.value.retryable
@@ -180,7 +216,11 @@ _SPOILT: tuple[Change, ...] = (
 
 
 async def test_unusable_adapters_are_refused_and_nothing_changes(
-    model: EmbeddedModel, small: Path, tmp_path: Path, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel,
+    small: Path,
+    tmp_path: Path,
+    adapters: dict[int, Weights],
+    truths: dict[int, Llama],
 ) -> None:
     await model.load(1, adapters[1])
     pid = model.pid
@@ -197,7 +237,9 @@ async def test_unusable_adapters_are_refused_and_nothing_changes(
     assert _is_by(await _answer(model, 2), truths[2])
 
 
-async def test_files_broken_anywhere_never_end_the_engine(model: EmbeddedModel, small: Path, tmp_path: Path) -> None:
+async def test_files_broken_anywhere_never_end_the_engine(
+    model: EmbeddedModel, small: Path, tmp_path: Path
+) -> None:
     weights = write_adapter(small, tmp_path / "whole", seed=1, size=0.7)
     bodies = {path.name: path.read_bytes() for path in Path(weights.adapter).iterdir()}
     broken = tmp_path / "broken"
@@ -214,7 +256,9 @@ async def test_files_broken_anywhere_never_end_the_engine(model: EmbeddedModel, 
     assert model.pid == pid
 
 
-async def test_a_version_is_never_loaded_over_another(model: EmbeddedModel, adapters: dict[int, Weights]) -> None:
+async def test_a_version_is_never_loaded_over_another(
+    model: EmbeddedModel, adapters: dict[int, Weights]
+) -> None:
     await model.load(1, adapters[1])
     await model.load(1, adapters[1])
     with pytest.raises(TrainingError, match="other weights"):
@@ -241,7 +285,11 @@ async def test_a_crashed_engine_has_all_versions_again_before_it_answers(
 
 
 async def test_a_version_whose_files_went_missing_does_not_keep_a_crashed_engine_from_serving(
-    model: EmbeddedModel, small: Path, adapters: dict[int, Weights], truths: dict[int, Llama], tmp_path: Path
+    model: EmbeddedModel,
+    small: Path,
+    adapters: dict[int, Weights],
+    truths: dict[int, Llama],
+    tmp_path: Path,
 ) -> None:
     gone = write_adapter(small, tmp_path / "gone", seed=3, size=0.7)
     await model.load(3, gone)
@@ -301,7 +349,9 @@ async def test_a_version_on_its_way_out_stays_if_it_is_wanted_again(
     await answer.aclose()
 
 
-async def test_unloading_what_is_not_there_is_no_error(model: EmbeddedModel, adapters: dict[int, Weights]) -> None:
+async def test_unloading_what_is_not_there_is_no_error(
+    model: EmbeddedModel, adapters: dict[int, Weights]
+) -> None:
     await model.unload(5)
     await model.load(1, adapters[1])
     with anyio.fail_after(_PATIENCE_S):
@@ -376,7 +426,9 @@ async def test_a_crash_in_the_middle_of_a_load_fails_the_load_and_the_next_one_s
     assert model.loaded == {1}
 
 
-async def test_the_trainer_hears_when_answers_begin_and_when_the_last_has_ended(model: EmbeddedModel, heard: list[bool]) -> None:
+async def test_the_trainer_hears_when_answers_begin_and_when_the_last_has_ended(
+    model: EmbeddedModel, heard: list[bool]
+) -> None:
     heard.clear()
     first = model.generate(_ask("One.", max_tokens=200))
     await _first_text(first)
@@ -430,7 +482,11 @@ async def test_the_real_model_with_an_adapter_says_what_transformers_says_and_fr
         with torch.inference_mode():
             logits = reference(ids).logits[0, len(tokens.prompt_ids) - 1 : -1]
         assert logits.argmax(-1).tolist() == list(tokens.sampled_ids)
-        expected = logits.log_softmax(-1).gather(1, torch.tensor(tokens.sampled_ids).unsqueeze(1)).squeeze(1)
+        expected = (
+            logits.log_softmax(-1)
+            .gather(1, torch.tensor(tokens.sampled_ids).unsqueeze(1))
+            .squeeze(1)
+        )
         assert list(tokens.logprobs) == pytest.approx(expected.tolist(), abs=1e-3)
 
 

@@ -10,15 +10,24 @@ from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import EngineError
 
 
-def test_the_prompt_is_what_transformers_makes_of_the_same_folder(folder: Path, vocabulary: Vocabulary) -> None:
+def test_the_prompt_is_what_transformers_makes_of_the_same_folder(
+    folder: Path, vocabulary: Vocabulary
+) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for turns in (
         [("user", "Hello, 12345 wörld!\n\n  code\tblock 日本語 🦞")],
-        [("system", "Be brief."), ("user", " leading space"), ("assistant", "ok"), ("user", "why?")],
+        [
+            ("system", "Be brief."),
+            ("user", " leading space"),
+            ("assistant", "ok"),
+            ("user", "why?"),
+        ],
     ):
         messages = [{"role": role, "content": text} for role, text in turns]
-        expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        expected = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
         assert vocabulary.render(turns, "") == list(expected)
 
 
@@ -41,7 +50,9 @@ def test_what_the_answer_must_begin_with_ends_the_prompt(vocabulary: Vocabulary)
 
 
 @given(tokens=st.lists(st.integers(0, 49_151), max_size=40))
-def test_streamed_text_is_the_decoded_text_for_any_tokens(vocabulary: Vocabulary, tokens: list[int]) -> None:
+def test_streamed_text_is_the_decoded_text_for_any_tokens(
+    vocabulary: Vocabulary, tokens: list[int]
+) -> None:
     detokenizer = Detokenizer(vocabulary)
     pieces = [detokenizer.push(token) for token in tokens]
     assert "".join([*pieces, detokenizer.flush()]) == vocabulary.decode(tokens)
@@ -68,11 +79,20 @@ def _stopped(text: str, stops: list[str]) -> tuple[str, str | None]:
     return text, None
 
 
-@given(st.text("abc", max_size=30), st.lists(st.text("abc", min_size=1, max_size=4), max_size=3), st.data())
-def test_any_split_of_the_text_stops_at_the_same_place(text: str, stops: list[str], data: st.DataObject) -> None:
+@given(
+    st.text("abc", max_size=30),
+    st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
+    st.data(),
+)
+def test_any_split_of_the_text_stops_at_the_same_place(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     finder = StopFinder(stops)
-    pieces = [finder.push(text[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    pieces = [
+        finder.push(text[begin:end])
+        for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)
+    ]
     if finder.found is None:
         pieces.append(finder.flush())
     assert ("".join(pieces), finder.found) == _stopped(text, stops)

@@ -1,4 +1,6 @@
-"""A model folder so small that a step takes milliseconds: random weights of the Llama family, and a vocabulary of single words."""
+"""A model folder so small that a step takes milliseconds: random weights of the Llama family, and a
+vocabulary of single words.
+"""
 
 import json
 from pathlib import Path
@@ -27,12 +29,22 @@ def make_tiny_model(folder: Path) -> Path:
     }
     for layer in range(_LAYERS):
         at = f"model.layers.{layer}"
-        shapes |= {f"{at}.self_attn.{name}_proj.weight": (count, _WIDTH) for name, count in rows.items()}
-        shapes |= {f"{at}.self_attn.o_proj.weight": (_WIDTH, _HEADS * head), f"{at}.mlp.down_proj.weight": (_WIDTH, _FEED)}
+        shapes |= {
+            f"{at}.self_attn.{name}_proj.weight": (count, _WIDTH) for name, count in rows.items()
+        }
+        shapes |= {
+            f"{at}.self_attn.o_proj.weight": (_WIDTH, _HEADS * head),
+            f"{at}.mlp.down_proj.weight": (_WIDTH, _FEED),
+        }
         shapes |= {f"{at}.mlp.{name}_proj.weight": (_FEED, _WIDTH) for name in ("gate", "up")}
-        shapes |= {f"{at}.{name}.weight": (_WIDTH,) for name in ("input_layernorm", "post_attention_layernorm")}
+        shapes |= {
+            f"{at}.{name}.weight": (_WIDTH,)
+            for name in ("input_layernorm", "post_attention_layernorm")
+        }
     tensors = {
-        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
+        name: torch.ones(shape)
+        if len(shape) == 1
+        else torch.randn(shape, generator=generator) * 0.2
         for name, shape in shapes.items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,4 +1,6 @@
-"""However an answer's bytes are split on their way, its body is the same, and so is what goes wrong with it."""
+"""However an answer's bytes are split on their way, its body is the same, and so is what goes wrong
+with it.
+"""
 
 import asyncio
 import gzip
@@ -42,7 +44,9 @@ class Wire(asyncio.Transport):
 
 
 async def outcome(pieces: Iterable[bytes], *, close: bool) -> tuple[int, bytes, str, bool]:
-    """Status, body, error and whether the connection may be used again, for an answer that arrives in these pieces."""
+    """Status, body, error and whether the connection may be used again, for an answer that arrives
+    in these pieces.
+    """
     freed: list[ProviderConnection] = []
     connection = ProviderConnection("provider p", Timeouts(), freed.append, lambda _: None)
     transport = Wire()
@@ -85,7 +89,13 @@ def answers(draw: st.DrawFn) -> bytes:
         case _:
             framed = packed
     interim = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
-    whole = interim + b"\r\n".join([b"HTTP/1.1 %d X" % draw(st.sampled_from([200, 404, 529])), *fields, b"", b""]) + framed
+    whole = (
+        interim
+        + b"\r\n".join(
+            [b"HTTP/1.1 %d X" % draw(st.sampled_from([200, 404, 529])), *fields, b"", b""]
+        )
+        + framed
+    )
     if draw(st.booleans()):
         whole = whole[: draw(st.integers(0, len(whole)))]
     return whole
@@ -109,7 +119,9 @@ def test_any_split_of_an_answer_means_the_same(whole: bytes, data: st.DataObject
     assert at_once == split == bytewise
 
 
-@pytest.mark.parametrize("tail", [b"", b"garbage", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"])
+@pytest.mark.parametrize(
+    "tail", [b"", b"garbage", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"]
+)
 def test_what_follows_an_answer_changes_nothing_but_the_connections_future(tail: bytes) -> None:
     body = json.dumps({"a": 1}).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)

@@ -13,9 +13,29 @@ from metaclaw.checks.consent import deletion_consent
 from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import CLIENT_TOOLS, Conversation, Place, ToolClass, Where
 
-NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
+NAMES = st.sampled_from(
+    sorted(
+        {name for table in CLIENT_TOOLS.values() for name in table}
+        | {"tool_call", "deploy", "batch"}
+    )
+)
 KEYS = st.sampled_from(
-    ("command", "cmd", "args", "id", "name", "arguments", "input", "path", "content", "edits", "tool_uses", "diff", "patch", "x")
+    (
+        "command",
+        "cmd",
+        "args",
+        "id",
+        "name",
+        "arguments",
+        "input",
+        "path",
+        "content",
+        "edits",
+        "tool_uses",
+        "diff",
+        "patch",
+        "x",
+    )
 )
 WORDS = st.one_of(
     st.text(max_size=40),
@@ -31,7 +51,11 @@ WORDS = st.one_of(
         )
     ),
     st.sampled_from(
-        ('await tools.exec_command({cmd: "ls\\u0020-l"})', "tools.apply_patch(`*** Begin Patch", "=====\n>>>>>>> REPLACE")
+        (
+            'await tools.exec_command({cmd: "ls\\u0020-l"})',
+            "tools.apply_patch(`*** Begin Patch",
+            "=====\n>>>>>>> REPLACE",
+        )
     ),
 )
 VALUES = st.recursive(
@@ -90,12 +114,20 @@ def test_every_script_is_read_or_looked_at_in_pieces(script: str) -> None:
         assert all(0 <= begin <= end <= len(one.text) for begin, end in one.quoted)
 
 
-@given(st.lists(st.text(alphabet="abg -_.'\"$\\;&|#\n", min_size=1, max_size=8), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.text(alphabet="abg -_.'\"$\\;&|#\n", min_size=1, max_size=8), min_size=1, max_size=5
+    )
+)
 def test_quoted_words_come_out_as_they_went_in(words: list[str]) -> None:
-    assert " ".join(["run", *words]) in [one.text for one in commands_of(shlex.join(["run", *words])).texts]
+    assert " ".join(["run", *words]) in [
+        one.text for one in commands_of(shlex.join(["run", *words])).texts
+    ]
 
 
-@given(st.sampled_from(("[", '{"a":', '{"args":{"id":"x"},"id":"y","edits":[')), st.integers(1, 3_000))
+@given(
+    st.sampled_from(("[", '{"a":', '{"args":{"id":"x"},"id":"y","edits":[')), st.integers(1, 3_000)
+)
 def test_deep_nesting_is_looked_at(opening: str, depth: int) -> None:
     call = ToolCall("c", "edit", opening * depth)
     assert seen_calls(call)
@@ -134,7 +166,18 @@ CODE_WORDS = st.sampled_from(
             "f'{p}/a'",
             "%pip install x\n",
         ),
-        *("base_url=", "subprocess.run(", "['git', 'push']", "repo.git.push(", "pip.main([", "]", "unlink ", "$x", "{", "}"),
+        *(
+            "base_url=",
+            "subprocess.run(",
+            "['git', 'push']",
+            "repo.git.push(",
+            "pip.main([",
+            "]",
+            "unlink ",
+            "$x",
+            "{",
+            "}",
+        ),
     )
 )
 EDITOR_WORDS = st.sampled_from(
@@ -158,7 +201,9 @@ EDITOR_WORDS = st.sampled_from(
         "--- a/f\n+++ b/f\n+x",
     )
 )
-EDITORS = st.sampled_from(("sed -i", "perl -pi -e", "ed -s", "ex -sc", "gawk -i inplace", "patch", "vim -c", "sed -n"))
+EDITORS = st.sampled_from(
+    ("sed -i", "perl -pi -e", "ed -s", "ex -sc", "gawk -i inplace", "patch", "vim -c", "sed -n")
+)
 
 
 @given(st.lists(CODE_WORDS | st.text(max_size=5), max_size=30).map("".join))
@@ -184,7 +229,22 @@ def test_every_editor_of_the_command_line_is_read(editor: str, script: str) -> N
 
 SAID = st.lists(
     st.sampled_from(
-        ("delete", "rm", "yes", "src/a.py", "`b`", "and,", "don't", "?", "the\n- c/d", "in", "löschen", "删除", "<x>", "```")
+        (
+            "delete",
+            "rm",
+            "yes",
+            "src/a.py",
+            "`b`",
+            "and,",
+            "don't",
+            "?",
+            "the\n- c/d",
+            "in",
+            "löschen",
+            "删除",
+            "<x>",
+            "```",
+        )
     ),
     max_size=12,
 )
@@ -193,5 +253,7 @@ SAID = st.lists(
 @given(st.lists(SAID.map(" ".join) | st.text(max_size=100), max_size=5))
 def test_every_conversation_is_read_for_consent_to_what_it_names(said: list[str]) -> None:
     roles = [Role.ASSISTANT if place % 2 else Role.USER for place in range(len(said))]
-    found = deletion_consent([Message(role, (Text(words),)) for role, words in zip(roles, said, strict=True)])
+    found = deletion_consent(
+        [Message(role, (Text(words),)) for role, words in zip(roles, said, strict=True)]
+    )
     assert all(any(name in words for words in said) for name in found.to_delete)

@@ -1,5 +1,5 @@
-"""The law of compliance: whatever is recorded, recorded again, judged and forgotten in any order, the counts are those of the turns
-that are there."""
+"""The law of compliance: whatever is recorded, recorded again, judged and forgotten in any order,
+the counts are those of the turns that are there."""
 
 import tempfile
 from collections import Counter
@@ -22,7 +22,11 @@ from tests.support.depth import tries
 RULES = tuple(SkillName(f"rule-{number}") for number in range(3))
 SESSIONS = tuple(SessionId(f"s_{number}") for number in range(3))
 results = st.dictionaries(st.sampled_from(RULES), st.sampled_from(list(RuleResult)))
-turns = st.lists(st.tuples(st.sampled_from(SESSIONS), st.sampled_from(("codex", "claude-code")), results), min_size=1, max_size=12)
+turns = st.lists(
+    st.tuples(st.sampled_from(SESSIONS), st.sampled_from(("codex", "claude-code")), results),
+    min_size=1,
+    max_size=12,
+)
 
 
 def make_turn(session: SessionId, agent: str) -> Turn:
@@ -60,11 +64,21 @@ def test_counts_are_those_of_the_turns_that_are_there(
         assert_counts_hold(Path(folder), made, data)
 
 
-def assert_counts_hold(folder: Path, made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]], data: st.DataObject) -> None:
+def assert_counts_hold(
+    folder: Path,
+    made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]],
+    data: st.DataObject,
+) -> None:
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
     try:
-        SqlGenerations(database).publish([Skill(name, "always", "Do.", extra={"kind": "rule"}) for name in RULES], "noted")
-        turn_writer, reader, compliance = TurnWriter(database, 1 << 20), LedgerReader(database), SqlCompliance(database)
+        SqlGenerations(database).publish(
+            [Skill(name, "always", "Do.", extra={"kind": "rule"}) for name in RULES], "noted"
+        )
+        turn_writer, reader, compliance = (
+            TurnWriter(database, 1 << 20),
+            LedgerReader(database),
+            SqlCompliance(database),
+        )
         recorded = [make_turn(session, agent) for session, agent, _ in made]
         turn_writer.write(recorded)
         turn_writer.close()
@@ -77,7 +91,10 @@ def assert_counts_hold(folder: Path, made: list[tuple[SessionId, str, dict[Skill
         told, at = list(measured), 0
         while at < len(measured):
             # A kill after the commit makes the loop tell some turns again.
-            begin, end = data.draw(st.integers(0, at)), data.draw(st.integers(at + 1, len(measured)))
+            begin, end = (
+                data.draw(st.integers(0, at)),
+                data.draw(st.integers(at + 1, len(measured))),
+            )
             compliance.record(told[begin:end], told[end - 1].seq)
             at = end
         for number, one in enumerate(told):
@@ -90,7 +107,9 @@ def assert_counts_hold(folder: Path, made: list[tuple[SessionId, str, dict[Skill
                 compliance.settle(replace(one, outcomes=judged))
                 compliance.settle(replace(one, outcomes=judged))
                 settled = {out.rule: out for out in judged}
-                told[number] = replace(one, outcomes=tuple(settled.get(out.rule, out) for out in one.outcomes))
+                told[number] = replace(
+                    one, outcomes=tuple(settled.get(out.rule, out) for out in one.outcomes)
+                )
         gone = data.draw(st.sets(st.sampled_from(SESSIONS), max_size=2))
         for session in gone:
             SqlForgetting(database).forget_session(session)
@@ -102,7 +121,10 @@ def assert_counts_hold(folder: Path, made: list[tuple[SessionId, str, dict[Skill
         assert counted == dict(truth)
         totals = compliance.totals(dict.fromkeys(RULES, "h"))
         for rule in RULES:
-            mine = {result: sum(truth[rule, agent, result] for agent in ("codex", "claude-code")) for result in RuleResult}
+            mine = {
+                result: sum(truth[rule, agent, result] for agent in ("codex", "claude-code"))
+                for result in RuleResult
+            }
             assert sum(totals[rule].values(), Compliance()) == Compliance.of(mine)
     finally:
         database.close()

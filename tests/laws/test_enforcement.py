@@ -1,8 +1,8 @@
-"""However a provider's stream is split and whatever its calls' order, a client under held rules sees one valid, complete message.
+"""However a provider's stream is split and whatever its calls' order, a client under held rules
+sees one valid, complete message.
 
-The whole request path runs in this process; what the client got is read by the official SDKs. The provider refuses histories that
-it did not make.
-"""
+The whole request path runs in this process; what the client got is read by the official SDKs. The
+provider refuses histories that it did not make."""
 
 import asyncio
 import json
@@ -60,15 +60,26 @@ from metaclaw.skills import Budgets, LibraryView
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
 
-PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
+PATHS = {
+    Wire.CHAT: "/v1/chat/completions",
+    Wire.MESSAGES: "/v1/messages",
+    Wire.RESPONSES: "/v1/responses",
+}
 RULE = Skill(
     SkillName("no-force-push"),
     "always",
     "Never force-push.",
-    extra={"kind": "rule", "applies": "always", "enforce": "hold", "check": "not in calls: push --force"},
+    extra={
+        "kind": "rule",
+        "applies": "always",
+        "enforce": "hold",
+        "check": "not in calls: push --force",
+    },
 )
 
-SHELL_RULE = replace(RULE, extra={**RULE.extra, "check": "not in calls of shell: ^git push --force"})
+SHELL_RULE = replace(
+    RULE, extra={**RULE.extra, "check": "not in calls of shell: ^git push --force"}
+)
 
 
 class Reply:
@@ -100,14 +111,24 @@ class InProcess:
         self._random = random
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        wire = next(wire for wire, path in PATHS.items() if call.path.removeprefix("/v1") == path.removeprefix("/v1"))
+        wire = next(
+            wire
+            for wire, path in PATHS.items()
+            if call.path.removeprefix("/v1") == path.removeprefix("/v1")
+        )
         purpose = {} if call.purpose is None else {"x-metaclaw-purpose": str(call.purpose)}
         status, said = self._strict.reply(wire.value, json.loads(call.body), purpose)
         if isinstance(said, dict):
             return Reply(status, "application/json", [json.dumps(said).encode()])
         whole = b"".join(said)
-        cuts = sorted(self._random.sample(range(len(whole) + 1), min(self._random.randrange(40), len(whole))))
-        pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True) if begin < end]
+        cuts = sorted(
+            self._random.sample(range(len(whole) + 1), min(self._random.randrange(40), len(whole)))
+        )
+        pieces = [
+            whole[begin:end]
+            for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
+            if begin < end
+        ]
         return Reply(200, "text/event-stream", pieces)
 
     async def aclose(self) -> None:
@@ -190,7 +211,9 @@ class Line:
 class House:
     """The request path, with one provider and some rules."""
 
-    def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
+    def __init__(
+        self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None
+    ) -> None:
         view = LibraryView.of(1, rules)
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
@@ -209,7 +232,9 @@ class House:
         client.is_whole = True
         client.task = asyncio.current_task()
         now = datetime.now(UTC)
-        incoming = Incoming(wire, PATHS[wire], "", {}, [], body, read(wire, body), None, now, time.perf_counter())
+        incoming = Incoming(
+            wire, PATHS[wire], "", {}, [], body, read(wire, body), None, now, time.perf_counter()
+        )
         await self._pipeline.answer(incoming, client)
         return parsed(b"".join(line.sent))
 
@@ -224,30 +249,51 @@ def parsed(raw: bytes) -> httpx.Response:
             size, _, body = body.partition(b"\r\n")
             whole, body = whole + body[: int(size, 16)], body[int(size, 16) + 2 :]
         body = whole
-    kept = [(name, value) for name, value in fields if name not in ("transfer-encoding", "content-length")]
+    kept = [
+        (name, value)
+        for name, value in fields
+        if name not in ("transfer-encoding", "content-length")
+    ]
     return httpx.Response(int(lines[0].split()[1]), headers=kept, content=body)
 
 
-def read_by_sdk(wire: Wire, stream: bool, response: httpx.Response) -> tuple[str, list[tuple[str, str]], list[Any], int]:
-    """Text, calls, the history as the client keeps it, and the input tokens, as the official SDK reads them."""
+def read_by_sdk(
+    wire: Wire, stream: bool, response: httpx.Response
+) -> tuple[str, list[tuple[str, str]], list[Any], int]:
+    """Text, calls, the history as the client keeps it, and the input tokens, as the official SDK
+    reads them.
+    """
     asked: Any = {"model": "m"}
     if wire is Wire.MESSAGES:
         heard = httpx2.MockTransport(
-            lambda _: httpx2.Response(response.status_code, headers=dict(response.headers), content=response.content)
+            lambda _: httpx2.Response(
+                response.status_code, headers=dict(response.headers), content=response.content
+            )
         )
-        client = anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=heard))
+        client = anthropic.Anthropic(
+            api_key="k", max_retries=0, http_client=httpx2.Client(transport=heard)
+        )
         asked |= {"max_tokens": 9, "messages": []}
         if stream:
             with client.messages.stream(**asked) as events:
                 message = events.get_final_message()
         else:
             message = client.messages.create(**asked)
-        blocks = [{key: value for key, value in one.to_dict().items() if value is not None} for one in message.content]
-        calls = [(one.id, str(dict(one.input)["command"])) for one in message.content if one.type == "tool_use"]
+        blocks = [
+            {key: value for key, value in one.to_dict().items() if value is not None}
+            for one in message.content
+        ]
+        calls = [
+            (one.id, str(dict(one.input)["command"]))
+            for one in message.content
+            if one.type == "tool_use"
+        ]
         words = "\n\n".join(one.text for one in message.content if one.type == "text")
         return words, calls, [{"role": "assistant", "content": blocks}], message.usage.input_tokens
     transport = httpx2.MockTransport(
-        lambda _: httpx2.Response(response.status_code, headers=dict(response.headers), content=response.content)
+        lambda _: httpx2.Response(
+            response.status_code, headers=dict(response.headers), content=response.content
+        )
     )
     oai = openai.OpenAI(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
     if wire is Wire.CHAT:
@@ -261,12 +307,17 @@ def read_by_sdk(wire: Wire, stream: bool, response: httpx.Response) -> tuple[str
         for call in kept.get("tool_calls") or []:
             call.pop("index", None)
             call["function"].pop("parsed_arguments", None)
-        made = [(one["id"], json.loads(one["function"]["arguments"])["command"]) for one in kept.get("tool_calls") or []]
+        made = [
+            (one["id"], json.loads(one["function"]["arguments"])["command"])
+            for one in kept.get("tool_calls") or []
+        ]
         assert completion.choices[0].finish_reason == ("tool_calls" if made else "stop")
         return kept.get("content") or "", made, [kept], completion.usage.prompt_tokens
     if stream:
         with oai.responses.stream(**asked, input="x") as parts:
-            assert [one.sequence_number for one in parts] == list(range(response.content.count(b"event: response.")))
+            assert [one.sequence_number for one in parts] == list(
+                range(response.content.count(b"event: response."))
+            )
             answer: Any = parts.get_final_response()
     else:
         answer = oai.responses.create(**asked, input="x")
@@ -275,7 +326,11 @@ def read_by_sdk(wire: Wire, stream: bool, response: httpx.Response) -> tuple[str
         item.pop("parsed_arguments", None)
         for part in item.get("content") or []:
             part.pop("parsed", None)
-    made = [(one.call_id, str(json.loads(one.arguments)["command"])) for one in answer.output if one.type == "function_call"]
+    made = [
+        (one.call_id, str(json.loads(one.arguments)["command"]))
+        for one in answer.output
+        if one.type == "function_call"
+    ]
     return answer.output_text, made, items, answer.usage.input_tokens
 
 
@@ -291,10 +346,19 @@ def results_of(wire: Wire, calls: list[tuple[str, str]]) -> list[Any]:
         return [{"role": "tool", "tool_call_id": one, "content": "done"} for one in ids]
     if wire is Wire.RESPONSES:
         return [{"type": "function_call_output", "call_id": one, "output": "done"} for one in ids]
-    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": one, "content": "done"} for one in ids]}]
+    return [
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": one, "content": "done"} for one in ids
+            ],
+        }
+    ]
 
 
-steps = st.sampled_from(["bad", "good", "mixed", "two", "text", "fail", "mute-bad", "mute-good", "mute-mixed"])
+steps = st.sampled_from(
+    ["bad", "good", "mixed", "two", "text", "fail", "mute-bad", "mute-good", "mute-mixed"]
+)
 
 
 @settings(max_examples=tries(33, nightly=500), deadline=None)
@@ -302,13 +366,23 @@ steps = st.sampled_from(["bad", "good", "mixed", "two", "text", "fail", "mute-ba
     wire=st.sampled_from(Wire),
     speaks=st.sampled_from(Wire),
     stream=st.booleans(),
-    plans=st.lists(st.lists(steps.filter(lambda one: one != "fail"), min_size=1, max_size=3), min_size=1, max_size=3),
+    plans=st.lists(
+        st.lists(steps.filter(lambda one: one != "fail"), min_size=1, max_size=3),
+        min_size=1,
+        max_size=3,
+    ),
     fails=st.booleans(),
     pieces=st.integers(1, 7),
     seed=st.integers(0, 2**32),
 )
 def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
-    wire: Wire, speaks: Wire, stream: bool, plans: list[list[str]], fails: bool, pieces: int, seed: int
+    wire: Wire,
+    speaks: Wire,
+    stream: bool,
+    plans: list[list[str]],
+    fails: bool,
+    pieces: int,
+    seed: int,
 ) -> None:
     random = Random(seed)
     strict = StrictProvider(pieces=pieces, random=random)
@@ -325,13 +399,22 @@ def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
             text, calls, kept, tokens = read_by_sdk(wire, stream, response)
             history += kept
             tried = asked[: asked.index("fail")] if "fail" in asked else asked
-            wanted = next((step for step in (*tried, "text")[:3] if step.removeprefix("mute-") not in ("bad", "mixed")), None)
+            wanted = next(
+                (
+                    step
+                    for step in (*tried, "text")[:3]
+                    if step.removeprefix("mute-") not in ("bad", "mixed")
+                ),
+                None,
+            )
             is_stopped = wanted is None or (wanted == "text" and "fail" in asked)
             commands = [] if is_stopped or wanted is None else STEPS[wanted.removeprefix("mute-")]
             assert [command for _, command in calls] == commands
             assert BAD not in json.dumps(calls)
             assert ("no-force-push" in text) == is_stopped
-            answered = len(strict.bodies) - before - ("fail" in asked and len(strict.bodies) - before > 1)
+            answered = (
+                len(strict.bodies) - before - ("fail" in asked and len(strict.bodies) - before > 1)
+            )
             assert tokens == 10 * answered
             assert len({identity for identity, _ in calls}) == len(calls)
             if calls:
@@ -353,7 +436,9 @@ def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
 
 @pytest.mark.parametrize("wire", list(Wire))
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_tokens(wire: Wire, stream: bool) -> None:
+def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_tokens(
+    wire: Wire, stream: bool
+) -> None:
     house = House(Model(), RULE)
     history: list[Any] = [{"role": "user", "content": "PLAN bad good"}]
     response = asyncio.run(house.post(wire, request_of(wire, history, stream)))
@@ -364,7 +449,9 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     (turn,) = house.book.turns
     assert turn.tokens is None
     assert turn.enforcement is not None
-    assert [one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts] == [1, 1]
+    assert [
+        one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts
+    ] == [1, 1]
     assert [one.end for one in turn.enforcement.rules] == [HoldEnd.COMPLIED]
     assert house.book.events[0][0] == "rule_held"
     assert (house.book.events[0][1]["end"], house.book.events[0][1]["calls"]) == ("complied", 1)
@@ -387,7 +474,9 @@ def test_a_rule_may_let_its_call_pass_with_a_warning(wire: Wire, stream: bool) -
     rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "on_break": "call"})
     house = House(InProcess(strict, frozenset((wire,)), Random(1)), rule)
     history: list[Any] = [{"role": "user", "content": "PLAN bad bad bad"}]
-    text, calls, kept, _ = read_by_sdk(wire, stream, asyncio.run(house.post(wire, request_of(wire, history, stream))))
+    text, calls, kept, _ = read_by_sdk(
+        wire, stream, asyncio.run(house.post(wire, request_of(wire, history, stream)))
+    )
     assert [command for _, command in calls] == [BAD]
     assert "MetaClaw warning" in text
     history += [*kept, *results_of(wire, calls)]
@@ -410,14 +499,21 @@ def test_the_head_of_a_stream_that_begins_with_calls_names_the_rule(wire: Wire) 
 
 @pytest.mark.parametrize("wire", list(Wire))
 @pytest.mark.parametrize("stream", [False, True])
-def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(wire: Wire, stream: bool) -> None:
+def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(
+    wire: Wire, stream: bool
+) -> None:
     class Unwanted(CallJudge):
         async def judge(self, *_: object) -> Any:
             raise AssertionError("nothing is to be judged")
 
     reminded = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "enforce": "remind"})
     others = Skill(SkillName("of-bob"), "always", "No.", scope="user:bob", extra={**RULE.extra})
-    house = House(InProcess(StrictProvider(), frozenset((wire,)), Random(1)), reminded, others, judge=Unwanted())
+    house = House(
+        InProcess(StrictProvider(), frozenset((wire,)), Random(1)),
+        reminded,
+        others,
+        judge=Unwanted(),
+    )
     history: list[Any] = [{"role": "user", "content": "PLAN bad"}]
     response = asyncio.run(house.post(wire, request_of(wire, history, stream)))
     assert [command for _, command in read_by_sdk(wire, stream, response)[1]] == [BAD]
@@ -437,9 +533,20 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("on_error", ["pass", "hold"])
-def test_a_check_that_cannot_be_run_never_loses_an_answer(fault: str, stream: bool, on_error: str) -> None:
-    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "check": FAULTS[fault], "on_error": on_error})
-    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), rule, judge=CallJudge(limit_s=0.3))
+def test_a_check_that_cannot_be_run_never_loses_an_answer(
+    fault: str, stream: bool, on_error: str
+) -> None:
+    rule = Skill(
+        RULE.name,
+        RULE.trigger,
+        RULE.body,
+        extra={**RULE.extra, "check": FAULTS[fault], "on_error": on_error},
+    )
+    house = House(
+        InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)),
+        rule,
+        judge=CallJudge(limit_s=0.3),
+    )
     history: list[Any] = [{"role": "user", "content": "PLAN bad bad text"}]
     response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, history, stream)))
     text, calls, _, _ = read_by_sdk(Wire.CHAT, stream, response)
@@ -461,7 +568,9 @@ def test_a_check_that_cannot_be_run_never_loses_an_answer(fault: str, stream: bo
         assert event[1]["checked"] is False
 
 
-def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, tried = [0.0], []
 
     def examine(check: Any, *_: Any, **__: Any) -> Finding:
@@ -476,12 +585,24 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pyte
             SkillName(f"rule-{number}"),
             "always",
             "No.",
-            extra={**RULE.extra, "check": f'schema in calls: {{"minProperties": {number}}}', "on_error": "pass"},
+            extra={
+                **RULE.extra,
+                "check": f'schema in calls: {{"minProperties": {number}}}',
+                "on_error": "pass",
+            },
         )
         for number in range(400)
     ]
-    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=1.0))
-    response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, [{"role": "user", "content": "PLAN good"}], False)))
+    house = House(
+        InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)),
+        *rules,
+        judge=CallJudge(limit_s=1.0),
+    )
+    response = asyncio.run(
+        house.post(
+            Wire.CHAT, request_of(Wire.CHAT, [{"role": "user", "content": "PLAN good"}], False)
+        )
+    )
     assert [command for _, command in read_by_sdk(Wire.CHAT, False, response)[1]] == [GOOD]
     assert len(tried) == 8, "four while there is time, and four when the others are tried once more"
     assert [kind for kind, _ in house.book.events] == ["check_failed"] * 392
@@ -491,17 +612,29 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pyte
 def test_calls_that_cannot_be_held_pass_and_it_is_told(more: dict[str, Any]) -> None:
     house = House(InProcess(StrictProvider(), frozenset((Wire.RESPONSES,)), Random(1)), RULE)
     history: list[Any] = [{"role": "user", "content": "PLAN bad good"}]
-    response = asyncio.run(house.post(Wire.RESPONSES, {**request_of(Wire.RESPONSES, history, False), **more}))
+    response = asyncio.run(
+        house.post(Wire.RESPONSES, {**request_of(Wire.RESPONSES, history, False), **more})
+    )
     assert [command for _, command in read_by_sdk(Wire.RESPONSES, False, response)[1]] == [BAD]
     ((kind, told),) = house.book.events
-    assert (kind, told["rules"], told["turn"]) == ("rules_not_held", ["no-force-push"], house.book.turns[0].id)
+    assert (kind, told["rules"], told["turn"]) == (
+        "rules_not_held",
+        ["no-force-push"],
+        house.book.turns[0].id,
+    )
 
 
 class Lingering(InProcess):
-    """Sends the stream in two pieces, cut shortly before its end, and leaves the connection open behind it."""
+    """Sends the stream in two pieces, cut shortly before its end, and leaves the connection open
+    behind it.
+    """
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        wire = next(wire for wire, path in PATHS.items() if call.path.removeprefix("/v1") == path.removeprefix("/v1"))
+        wire = next(
+            wire
+            for wire, path in PATHS.items()
+            if call.path.removeprefix("/v1") == path.removeprefix("/v1")
+        )
         status, said = self._strict.reply(wire.value, json.loads(call.body), {})
         assert isinstance(said, list)
         whole = b"".join(said)
@@ -523,20 +656,26 @@ def test_an_answer_ends_although_its_connection_stays_open(wire: Wire) -> None:
 
     async def ask() -> httpx.Response:
         async with asyncio.timeout(60):  # for a hang
-            return await house.post(wire, request_of(wire, [{"role": "user", "content": "PLAN two"}], True))
+            return await house.post(
+                wire, request_of(wire, [{"role": "user", "content": "PLAN two"}], True)
+            )
 
     response = asyncio.run(ask())
     assert [command for _, command in read_by_sdk(wire, True, response)[1]] == STEPS["two"]
 
 
 class DamagedProvider(StrictProvider):
-    """Makes one kind of call whatever it is asked, and writes its arguments in a form that is no JSON, but that clients mend."""
+    """Makes one kind of call whatever it is asked, and writes its arguments in a form that is no
+    JSON, but that clients mend.
+    """
 
     step, damage = "good", "%s"
 
     def reply(self, wire: str, request: Any, headers: dict[str, str]) -> tuple[int, Any]:
         self.bodies.append((wire, request, headers))
-        self.said = self.written(wire, DamagedAnswer(**vars(self._make(self.step)), form=self.damage), request)
+        self.said = self.written(
+            wire, DamagedAnswer(**vars(self._make(self.step)), form=self.damage), request
+        )
         return 200, self.said
 
     def written(self, wire: str, answer: Answer, request: Any) -> Any:
@@ -560,7 +699,13 @@ class DamagedAnswer(Answer):
 @pytest.mark.parametrize("speaks", list(Wire))
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    "damage", ['{"command": "%s', '{"command": "%s",}', "{'command': '%s'}", '```json\n{"command": "%s"}\n```']
+    "damage",
+    [
+        '{"command": "%s',
+        '{"command": "%s",}',
+        "{'command': '%s'}",
+        '```json\n{"command": "%s"}\n```',
+    ],
 )
 def test_a_call_with_damaged_arguments_is_held_or_passes_like_any_other(
     wire: Wire, speaks: Wire, stream: bool, damage: str
@@ -568,13 +713,19 @@ def test_a_call_with_damaged_arguments_is_held_or_passes_like_any_other(
     strict = DamagedProvider()
     strict.damage = damage
     house = House(InProcess(strict, frozenset((speaks,)), Random(1)), SHELL_RULE)
-    passed = asyncio.run(house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream)))
+    passed = asyncio.run(
+        house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream))
+    )
     assert passed.status_code == 200
     if wire is speaks:
-        assert passed.content == (b"".join(strict.said) if stream else json.dumps(strict.said).encode())
+        assert passed.content == (
+            b"".join(strict.said) if stream else json.dumps(strict.said).encode()
+        )
     assert house.book.events == []
     strict.step = "bad"
-    held = asyncio.run(house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream)))
+    held = asyncio.run(
+        house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream))
+    )
     assert held.status_code == 200
     assert b"MetaClaw stopped a tool call" in held.content
     assert b"push --force" not in held.content

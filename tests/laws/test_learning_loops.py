@@ -1,10 +1,11 @@
-"""The law of the loops: whatever people say, whoever is down, wherever it is stopped, what is learned is learned once, kept apart
-from what may train, and in force only through the gate or by a person's hand.
+"""The law of the loops: whatever people say, whoever is down, wherever it is stopped, what is
+learned is learned once, kept apart from what may train, and in force only through the gate or by a
+person's hand.
 
-Sensing, learning and admitting run on a real store and a real library. Turns, verdicts that come late, judges and evolvers that are
-down, feedback, edits and deletions by hand, reverts, forgetting, training, restarts and kills in the middle of anything come in any
-order; after each of them the law is checked against what is on disk.
-"""
+Sensing, learning and admitting run on a real store and a real library. Turns, verdicts that come
+late, judges and evolvers that are down, feedback, edits and deletions by hand, reverts, forgetting,
+training, restarts and kills in the middle of anything come in any order; after each of them the law
+is checked against what is on disk."""
 
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -30,7 +31,18 @@ from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.skills import GateMode, remove_skill
 from metaclaw.store import Database, RefusedError, open_database
-from tests.learn.learning import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, ScriptedLearning, Speaker, Talk, running
+from tests.learn.learning import (
+    CORRECTION,
+    DATES,
+    FAILED,
+    PASSED,
+    TASK,
+    THANKS,
+    ScriptedLearning,
+    Speaker,
+    Talk,
+    running,
+)
 from tests.support.machines import assert_machine_holds
 
 T = TypeVar("T")
@@ -44,10 +56,22 @@ PLAIN = "Please prepare the report about the state of our harbour cranes."
 WORDS = [TASK.format(1), CORRECTION, CORRECTION, THANKS, PLAIN, *INSTRUCTIONS]
 SKILLS: list[dict[str, Any]] = [
     dict(DATES),
-    {**DATES, "name": "dates-again", "body": f"{DATES['body']}\n- Look at the release date once more."},
+    {
+        **DATES,
+        "name": "dates-again",
+        "body": f"{DATES['body']}\n- Look at the release date once more.",
+    },
     {**DATES, "name": "vague", "trigger": "Whenever needed", "body": "Be careful."},
-    {**DATES, "name": "reaching", "body": f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."},
-    {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the release date out."},
+    {
+        **DATES,
+        "name": "reaching",
+        "body": f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.",
+    },
+    {
+        **DATES,
+        "replaces": "iso-release-dates",
+        "body": f"{DATES['body']}\n- Never leave the release date out.",
+    },
 ]
 Skills = list[dict[str, Any]]
 picks = st.integers(0, 10**6)
@@ -61,7 +85,9 @@ class KilledError(BaseException):
 
 @dataclass(frozen=True)
 class Kill:
-    """Where the program is killed: around the how-manyeth write, before it or when it is on disk."""
+    """Where the program is killed: around the how-manyeth write, before it or when it is on
+    disk.
+    """
 
     write: int
     is_done: bool
@@ -92,7 +118,9 @@ class Fragile:
 
 
 async def survived(work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Whether the program was killed over it; anything else that is raised is a breach of the law."""
+    """Whether the program was killed over it; anything else that is raised is a breach of the
+    law.
+    """
     was_killed = False
     try:
         await work()
@@ -117,13 +145,28 @@ class Loops(RuleBasedStateMachine):
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
         return self.portal.call(work)
 
-    @initialize(gate=st.sampled_from([GateMode.LINT, GateMode.LINT, GateMode.SHADOW, GateMode.FULL]))
+    @initialize(
+        gate=st.sampled_from([GateMode.LINT, GateMode.LINT, GateMode.SHADOW, GateMode.FULL])
+    )
     def begin(self, gate: GateMode) -> None:
-        self.judge, self.evolver = Speaker("world/judge", lambda prompt: PASSED), Speaker("world/evolver", lambda prompt: {})
-        worker = Speaker("primary/m-1", lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.")
-        told: dict[str, Any] = {"gate": gate, "judge": self.judge, "evolver": self.evolver, "worker": worker}
+        self.judge, self.evolver = (
+            Speaker("world/judge", lambda prompt: PASSED),
+            Speaker("world/evolver", lambda prompt: {}),
+        )
+        worker = Speaker(
+            "primary/m-1",
+            lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.",
+        )
+        told: dict[str, Any] = {
+            "gate": gate,
+            "judge": self.judge,
+            "evolver": self.evolver,
+            "worker": worker,
+        }
         learning = running(self.empty, self.folders(), teams={"web": ("ada", "bob")}, **told)
-        self.learning: ScriptedLearning = self.open.enter_context(self.portal.wrap_async_context_manager(learning))
+        self.learning: ScriptedLearning = self.open.enter_context(
+            self.portal.wrap_async_context_manager(learning)
+        )
         self.fragile = Fragile(self.learning.database)
 
     def teardown(self) -> None:
@@ -133,7 +176,9 @@ class Loops(RuleBasedStateMachine):
             self.open.close()
 
     def nothing_was_lost(self) -> None:
-        """However it was stopped and started: in the end every turn that somebody went on from has its verdict."""
+        """However it was stopped and started: in the end every turn that somebody went on from has
+        its verdict.
+        """
         self.judge.rule = lambda prompt: PASSED
         for _ in range(3):
             self.call(self.learning.sense)
@@ -141,7 +186,10 @@ class Loops(RuleBasedStateMachine):
         assert [turn for turn in followed if self.learning.outcome(turn) is None] == []
 
     @rule(
-        who=st.sampled_from(PEOPLE), lines=st.lists(st.sampled_from(WORDS), min_size=2, max_size=4), which=picks, ends=st.booleans()
+        who=st.sampled_from(PEOPLE),
+        lines=st.lists(st.sampled_from(WORDS), min_size=2, max_size=4),
+        which=picks,
+        ends=st.booleans(),
     )
     def somebody_works(self, who: Scope, lines: list[str], which: int, ends: bool) -> None:
         """In a session of before, or in a new one."""
@@ -160,7 +208,9 @@ class Loops(RuleBasedStateMachine):
         self.run_or_kill(self.learning.sense, kill)
 
     @rule(
-        written=st.lists(st.sampled_from(SKILLS), min_size=1, max_size=2), is_down=st.sampled_from([True, False, False]), kill=kills
+        written=st.lists(st.sampled_from(SKILLS), min_size=1, max_size=2),
+        is_down=st.sampled_from([True, False, False]),
+        kill=kills,
     )
     def sense_and_learn(self, written: Skills, is_down: bool, kill: Kill | None) -> None:
         self.sense(FAILED, None)
@@ -168,8 +218,15 @@ class Loops(RuleBasedStateMachine):
         self.run_or_kill(self.learning.learn, kill)
 
     @precondition(lambda self: self.talks)
-    @rule(correction=st.sampled_from([CORRECTION, *INSTRUCTIONS]), which=picks, written=some_skills, kill=kills)
-    def somebody_corrects_and_it_is_learned(self, correction: str, which: int, written: Skills, kill: Kill | None) -> None:
+    @rule(
+        correction=st.sampled_from([CORRECTION, *INSTRUCTIONS]),
+        which=picks,
+        written=some_skills,
+        kill=kills,
+    )
+    def somebody_corrects_and_it_is_learned(
+        self, correction: str, which: int, written: Skills, kill: Kill | None
+    ) -> None:
         talk = Talk(self.learning, PEOPLE[which % len(PEOPLE)])
         self.talks.append(talk)
         for words in (TASK.format(which % 5), correction):
@@ -177,7 +234,9 @@ class Loops(RuleBasedStateMachine):
         self.sense_and_learn(written, False, kill)
 
     def run_or_kill(self, work: Callable[[], Coroutine[Any, Any, None]], kill: Kill | None) -> None:
-        """Let it run; or kill the program when it writes for the how-manyeth time, and start it again."""
+        """Let it run; or kill the program when it writes for the how-manyeth time, and start it
+        again.
+        """
         self.fragile.kill, self.fragile.writes = kill, 0
         was_killed = self.call(partial(survived, work))
         self.fragile.kill = None
@@ -200,16 +259,25 @@ class Loops(RuleBasedStateMachine):
     @rule(which=picks, outcome=st.sampled_from(Outcome))
     def give_feedback(self, which: int, outcome: Outcome) -> None:
         turn = self.turns[which % len(self.turns)]
-        self.call(lambda: self.learning.owner.feedback(turn, outcome, "The release date must be written as YYYY-MM-DD."))
+        self.call(
+            lambda: self.learning.owner.feedback(
+                turn, outcome, "The release date must be written as YYYY-MM-DD."
+            )
+        )
         if self.learning.reader.turn(turn) is not None:
-            assert (self.learning.verdict(turn).outcome, self.learning.verdict(turn).source) == (outcome, Source.USER)
+            assert (self.learning.verdict(turn).outcome, self.learning.verdict(turn).source) == (
+                outcome,
+                Source.USER,
+            )
 
     @rule(which=picks, does=st.sampled_from(["writes", "edits", "deletes"]))
     def a_person_touches_the_files(self, which: int, does: str) -> None:
         learning, names = self.learning, self.learning.names
         if does == "writes" or not names:
             name = ["by-hand", "iso-release-dates"][which % 2]
-            learning.write_by_hand(Skill(SkillName(name), "When I say so", f"My own words {which % 3}."))
+            learning.write_by_hand(
+                Skill(SkillName(name), "When I say so", f"My own words {which % 3}.")
+            )
             return
         name = names[which % len(names)]
         path = learning.library.folder / name / "SKILL.md"
@@ -235,7 +303,9 @@ class Loops(RuleBasedStateMachine):
     def a_person_decides(self, approved: bool) -> None:
         waiting = self.learning.candidates.candidates(Standing.WAITING)
         if waiting:
-            decided = self.call(lambda: self.learning.owner.decide(waiting[0].id, approved=approved))
+            decided = self.call(
+                lambda: self.learning.owner.decide(waiting[0].id, approved=approved)
+            )
             assert decided is not None
             assert decided.standing in (Standing.ACCEPTED, Standing.REJECTED)
 
@@ -247,13 +317,19 @@ class Loops(RuleBasedStateMachine):
         gone = {recorded.turn.id for recorded in talk.agent.turns}
         for candidate in self.learning.candidates.candidates(Standing.ACCEPTED):
             skill = self.learning.library.view.get(candidate.proposal.skill.name)
-            if gone & {*candidate.proposal.support} and skill is not None and skill.author is not Authorship.PERSON:
+            if (
+                gone & {*candidate.proposal.support}
+                and skill is not None
+                and skill.author is not Authorship.PERSON
+            ):
                 mine = [one for one in self.papers(skill) if not gone & {*one.proposal.support}]
                 assert mine, f"{skill.name} is in force, and all who taught it are forgotten"
 
     @rule(limit=st.integers(1, 4))
     def the_weights_train(self, limit: int) -> None:
-        found = self.learning.batches.eligible(self.learning.library.view.generation, 0, 0, limit).turns
+        found = self.learning.batches.eligible(
+            self.learning.library.view.generation, 0, 0, limit
+        ).turns
         if not found:
             return
         try:
@@ -271,16 +347,25 @@ class Loops(RuleBasedStateMachine):
     @invariant()
     def what_taught_a_skill_is_support_and_trains_nothing(self) -> None:
         learning = self.learning
-        taught = {turn for one in learning.candidates.candidates(None, 500) for turn in one.proposal.support}
+        taught = {
+            turn
+            for one in learning.candidates.candidates(None, 500)
+            for turn in one.proposal.support
+        }
         there = learning.reader.standings_of(sorted(taught))
-        assert all(standing.role is not None and standing.role.kind.value == "support" for standing in there.values())
+        assert all(
+            standing.role is not None and standing.role.kind.value == "support"
+            for standing in there.values()
+        )
         eligible = learning.batches.eligible(learning.library.view.generation, 0, 0, 1000).turns
         assert not taught & ({*eligible} | self.trained)
 
     @invariant()
     def what_is_in_force_came_through_the_gate_or_by_a_persons_hand(self) -> None:
         for skill in self.learning.library.view.skills:
-            assert skill.author is Authorship.PERSON or self.papers(skill), f"{skill.name} has no papers"
+            assert skill.author is Authorship.PERSON or self.papers(skill), (
+                f"{skill.name} has no papers"
+            )
 
     @invariant()
     def generations_count_publications(self) -> None:
@@ -294,7 +379,11 @@ class Loops(RuleBasedStateMachine):
     @invariant()
     def no_turn_is_judged_twice(self) -> None:
         for turn in self.turns[-6:]:
-            said = [one for one in self.learning.verdicts.verdicts_of(turn) if one.source in (Source.DETECTOR, Source.JUDGE)]
+            said = [
+                one
+                for one in self.learning.verdicts.verdicts_of(turn)
+                if one.source in (Source.DETECTOR, Source.JUDGE)
+            ]
             assert sum(one.outcome is not Outcome.UNKNOWN for one in said) <= 1
 
 
@@ -314,7 +403,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield {"portal": portal, "empty": folder / "empty.db", "folders": staticmethod(fresh)}
 
 
-def test_whatever_happens_what_is_learned_is_learned_once_and_lawfully(stage: dict[str, Any]) -> None:
+def test_whatever_happens_what_is_learned_is_learned_once_and_lawfully(
+    stage: dict[str, Any],
+) -> None:
     assert_machine_holds(Loops, stage, examples=8, steps=25)
 
 

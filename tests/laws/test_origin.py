@@ -1,4 +1,6 @@
-"""Laws of sessions: for any interleaving of any agents, no two share a session and no conversation is split."""
+"""Laws of sessions: for any interleaving of any agents, no two share a session and no conversation
+is split.
+"""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +22,9 @@ Step = Literal["send", "complete", "fail", "side"]
 
 @dataclass(slots=True)
 class Agent:
-    """A client that sends its whole history each time, waits for its answer, and sends again what failed."""
+    """A client that sends its whole history each time, waits for its answer, and sends again what
+    failed.
+    """
 
     number: int
     wire: Wire
@@ -51,7 +55,10 @@ class Agent:
             self.history.append({"role": "user", "content": f"task {self.script}"})
         messages = [self._dressed(message, at) for at, message in enumerate(self.history)]
         if self.floats:
-            context = f"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nround {self.rounds}\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+            context = (
+                "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nround"
+                f" {self.rounds}\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+            )
             messages.append({"role": "user", "content": [{"type": "text", "text": context}]})
         self.rounds += 1
         body: dict[str, Json] = {"model": "m", "max_tokens": 100, "tools": [{"name": "sh"}]}
@@ -66,21 +73,36 @@ class Agent:
         assert isinstance(message, dict)
         content = message.get("content")
         if self.flips and isinstance(content, str) and content and (at + self.rounds) % 2:
-            return {**message, "content": [{"type": "text", "text": content, "cache_control": {"type": "ephemeral"}}]}
+            return {
+                **message,
+                "content": [
+                    {"type": "text", "text": content, "cache_control": {"type": "ephemeral"}}
+                ],
+            }
         return message
 
     def hear(self, call: str, words: str) -> tuple[Part, ...]:
-        """Take an answer into the history, and its consequence: a tool's output, or the person's next wish."""
+        """Take an answer into the history, and its consequence: a tool's output, or the person's
+        next wish.
+        """
         shown = call.replace("_", "") if self.strips else call
         if self.rounds % 3 == 0:
-            self.history += [{"role": "assistant", "content": words}, {"role": "user", "content": f"and then {self.rounds}"}]
+            self.history += [
+                {"role": "assistant", "content": words},
+                {"role": "user", "content": f"and then {self.rounds}"},
+            ]
             return (Text(words),)
         if self.wire is Wire.MESSAGES:
             use: Json = {"type": "tool_use", "id": shown, "name": "sh", "input": {}}
             result: Json = {"type": "tool_result", "tool_use_id": shown, "content": "ok"}
-            self.history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+            self.history += [
+                {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [result]},
+            ]
         else:
-            calls: Json = [{"id": shown, "type": "function", "function": {"name": "sh", "arguments": "{}"}}]
+            calls: Json = [
+                {"id": shown, "type": "function", "function": {"name": "sh", "arguments": "{}"}}
+            ]
             self.history += [
                 {"role": "assistant", "content": None, "tool_calls": calls},
                 {"role": "tool", "tool_call_id": shown, "content": "ok"},
@@ -91,7 +113,9 @@ class Agent:
 class World:
     """Any number of agents and one proxy."""
 
-    def __init__(self, agents: list[Agent], *, alike: bool = False, one_machine: bool = False) -> None:
+    def __init__(
+        self, agents: list[Agent], *, alike: bool = False, one_machine: bool = False
+    ) -> None:
         self.origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
         self.agents = agents
         self.numbers = count()
@@ -125,7 +149,9 @@ class World:
 
     def _side(self, agent: Agent) -> None:
         body = {**agent.body(), "tools": []}
-        side = self.origins.identify(agent.wire, {**agent.headers, "x-turn-type": "side"}, body, f"10.0.0.{agent.number}")
+        side = self.origins.identify(
+            agent.wire, {**agent.headers, "x-turn-type": "side"}, body, f"10.0.0.{agent.number}"
+        )
         self.origins.finished(side, new_turn_id(), TurnEnd.COMPLETED)
 
 
@@ -146,12 +172,16 @@ def agents(draw: st.DrawFn) -> list[Agent]:
     ]
 
 
-STEPS: st.SearchStrategy[Step] = st.sampled_from(("send", "complete", "complete", "complete", "fail"))
+STEPS: st.SearchStrategy[Step] = st.sampled_from(
+    ("send", "complete", "complete", "complete", "fail")
+)
 
 
 @settings(max_examples=tries(66, nightly=1000), deadline=None)
 @given(agents(), st.lists(st.tuples(st.integers(0, 4), STEPS), max_size=60))
-def test_no_two_agents_share_a_session_and_none_is_split(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
+def test_no_two_agents_share_a_session_and_none_is_split(
+    crowd: list[Agent], steps: list[tuple[int, Step]]
+) -> None:
     world = World(crowd)
     for number, step in steps:
         world.step(crowd[number % len(crowd)], step)
@@ -162,8 +192,16 @@ def test_no_two_agents_share_a_session_and_none_is_split(crowd: list[Agent], ste
 
 
 @settings(max_examples=tries(33, nightly=500), deadline=None)
-@given(agents(), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete", "side"))), max_size=60))
-def test_side_turns_change_nothing_about_the_main_ones(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
+@given(
+    agents(),
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete", "side"))),
+        max_size=60,
+    ),
+)
+def test_side_turns_change_nothing_about_the_main_ones(
+    crowd: list[Agent], steps: list[tuple[int, Step]]
+) -> None:
     world = World(crowd)
     for number, step in steps:
         agent = crowd[number % len(crowd)]
@@ -175,8 +213,15 @@ def test_side_turns_change_nothing_about_the_main_ones(crowd: list[Agent], steps
 
 
 @settings(max_examples=tries(33, nightly=500), deadline=None)
-@given(agents(), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete"))), max_size=60))
-def test_on_one_machine_the_answers_tell_agents_apart(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
+@given(
+    agents(),
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete"))), max_size=60
+    ),
+)
+def test_on_one_machine_the_answers_tell_agents_apart(
+    crowd: list[Agent], steps: list[tuple[int, Step]]
+) -> None:
     world = World(crowd, one_machine=True)
     for agent in crowd:
         agent.tells = True
@@ -188,10 +233,20 @@ def test_on_one_machine_the_answers_tell_agents_apart(crowd: list[Agent], steps:
 
 
 @settings(max_examples=tries(33, nightly=500), deadline=None)
-@given(st.integers(2, 5), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete"))), max_size=60))
-def test_agents_that_nothing_tells_apart_still_make_as_many_linear_sessions(size: int, steps: list[tuple[int, Step]]) -> None:
-    """Same words, same machine, same answers, same ids: who is who cannot be known, but how many there are can."""
-    crowd = [Agent(number, Wire.CHAT, "none", 0, floats=False, flips=False, strips=False, tells=False) for number in range(size)]
+@given(
+    st.integers(2, 5),
+    st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete"))), max_size=60),
+)
+def test_agents_that_nothing_tells_apart_still_make_as_many_linear_sessions(
+    size: int, steps: list[tuple[int, Step]]
+) -> None:
+    """Same words, same machine, same answers, same ids: who is who cannot be known, but how many
+    there are can.
+    """
+    crowd = [
+        Agent(number, Wire.CHAT, "none", 0, floats=False, flips=False, strips=False, tells=False)
+        for number in range(size)
+    ]
     world = World(crowd, alike=True)
     lengths: dict[str, list[int]] = {}
     for number, step in steps:
@@ -207,16 +262,26 @@ def test_agents_that_nothing_tells_apart_still_make_as_many_linear_sessions(size
 @settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_segments_count_the_persons_tasks_and_anchors_stay(turns: list[bool]) -> None:
-    """True is a new task, False a tool round: the segment rises with the first kind only, and old anchors keep their digests."""
+    """True is a new task, False a tool round: the segment rises with the first kind only, and old
+    anchors keep their digests.
+    """
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
     messages: list[Json] = [{"role": "system", "content": "S"}, {"role": "user", "content": "task"}]
     before: tuple[bytes, ...] = ()
     segment = 0
     for number, is_task in enumerate([True, *turns]):
         if number:
-            calls: Json = [{"id": f"c{number}", "type": "function", "function": {"name": "n", "arguments": "{}"}}]
+            calls: Json = [
+                {
+                    "id": f"c{number}",
+                    "type": "function",
+                    "function": {"name": "n", "arguments": "{}"},
+                }
+            ]
             messages.append(
-                {"role": "assistant", "content": "ok"} if is_task else {"role": "assistant", "content": None, "tool_calls": calls}
+                {"role": "assistant", "content": "ok"}
+                if is_task
+                else {"role": "assistant", "content": None, "tool_calls": calls}
             )
             tool: Json = {"role": "tool", "tool_call_id": f"c{number}", "content": "1"}
             messages.append({"role": "user", "content": f"task {number}"} if is_task else tool)

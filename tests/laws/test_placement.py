@@ -1,4 +1,6 @@
-"""Law: within a session the first block's bytes never change while nothing it holds is withdrawn or changed."""
+"""Law: within a session the first block's bytes never change while nothing it holds is withdrawn or
+changed.
+"""
 
 import json
 import time
@@ -35,9 +37,20 @@ def item(name: str, version: int) -> Skill:
     if name in TOPICS:
         state = SkillState.CANARY if name in ("violin", "beehive") else SkillState.LIVE
         body = f"Do it step by step, in version {version}."
-        return Skill(SkillName(name), f"When asked to {TOPICS[name]}", body, state=state, author=Authorship.EVOLVER)
+        return Skill(
+            SkillName(name),
+            f"When asked to {TOPICS[name]}",
+            body,
+            state=state,
+            author=Authorship.EVOLVER,
+        )
     kind = "fact" if name == "staging" else "rule"
-    return Skill(SkillName(name), "always", f"Mind {name}, version {version}.", extra={"kind": kind, "applies": "always"})
+    return Skill(
+        SkillName(name),
+        "always",
+        f"Mind {name}, version {version}.",
+        extra={"kind": kind, "applies": "always"},
+    )
 
 
 @dataclass
@@ -45,7 +58,9 @@ class Conversation:
     """A chat session, the library behind it, and what the provider saw last."""
 
     library: dict[str, Skill] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=lambda: [{"role": "system", "content": "You are careful."}])
+    history: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"role": "system", "content": "You are careful."}]
+    )
     seen: list[dict[str, Any]] = field(default_factory=list)
     generation: int = 1
 
@@ -54,7 +69,13 @@ class Conversation:
         self.open()
 
     def open(self) -> None:
-        self.placer = Placer(self.view, Budgets(rules_tokens=40), canary_share=0.5, holdout_share=0.3, today=lambda: TODAY)
+        self.placer = Placer(
+            self.view,
+            Budgets(rules_tokens=40),
+            canary_share=0.5,
+            holdout_share=0.3,
+            today=lambda: TODAY,
+        )
 
     def view(self) -> LibraryView:
         return LibraryView.of(self.generation, list(self.library.values()))
@@ -64,7 +85,18 @@ class Conversation:
         body = json.dumps({"model": "m", "messages": self.history}).encode()
         parsed = json.loads(body)
         now = datetime.now(UTC)
-        incoming = Incoming(Wire.CHAT, "/chat/completions", "", headers, [], body, parsed, None, now, time.perf_counter())
+        incoming = Incoming(
+            Wire.CHAT,
+            "/chat/completions",
+            "",
+            headers,
+            [],
+            body,
+            parsed,
+            None,
+            now,
+            time.perf_counter(),
+        )
         origin = self.origins.identify(Wire.CHAT, headers, parsed)
         self.segment = origin.segment
         placed = self.placer.place(incoming, origin)
@@ -86,7 +118,9 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=tries(40, nightly=600))
 @given(st.lists(st.sampled_from(NAMES), unique=True), STEPS)
-def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(begins_with: list[str], steps: list[tuple[str, Any]]) -> None:
+def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(
+    begins_with: list[str], steps: list[tuple[str, Any]]
+) -> None:
     talk = Conversation({name: item(name, 0) for name in begins_with})
     talk.history.append({"role": "user", "content": "please begin"})
     last, saw, held = talk.send(), talk.seen, dict(talk.library)
@@ -97,20 +131,32 @@ def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(begins_with: 
             talk.library.pop(value, None)
         elif what == "restart":
             talk.open()
-            talk.placer.restore(SessionId("talk"), talk.segment, last.stamp, last.placements, last.draws)
+            talk.placer.restore(
+                SessionId("talk"), talk.segment, last.stamp, last.placements, last.draws
+            )
         else:
             if what == "tool":
-                call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                call = {
+                    "id": f"c{number}",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": "{}"},
+                }
                 talk.history.append({"role": "assistant", "content": None, "tool_calls": [call]})
-                talk.history.append({"role": "tool", "tool_call_id": f"c{number}", "content": "done"})
+                talk.history.append(
+                    {"role": "tool", "tool_call_id": f"c{number}", "content": "done"}
+                )
             else:
                 talk.history.append({"role": "assistant", "content": f"answer {number}"})
-                words = f"please {TOPICS[value]} {number}" if value in TOPICS else f"{value} {number}"
+                words = (
+                    f"please {TOPICS[value]} {number}" if value in TOPICS else f"{value} {number}"
+                )
                 talk.history.append({"role": "user", "content": words})
             now = talk.send()
             first = last.placements[0] if last.placements else None
             names = () if first is None else (*first.skills, *first.listed)
-            if first is not None and (what == "tool" or all(talk.library.get(name) == held.get(name) for name in names)):
+            if first is not None and (
+                what == "tool" or all(talk.library.get(name) == held.get(name) for name in names)
+            ):
                 assert now.placements[0] == first
                 assert talk.seen[0] == saw[0]
             standing = [name for one in last.placements for name in (*one.skills, *one.listed)]
@@ -124,7 +170,10 @@ def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(begins_with: 
                 assert not {draw.skill for draw in now.draws if not draw.placed} & placed
             last, saw = now, talk.seen
         talk.generation += 1
-    plain = [{**message, "content": message["content"] and remove_blocks(message["content"])} for message in talk.seen]
+    plain = [
+        {**message, "content": message["content"] and remove_blocks(message["content"])}
+        for message in talk.seen
+    ]
     assert [replace_end(one) for one in plain] == [replace_end(one) for one in talk.history]
 
 

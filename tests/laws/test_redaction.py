@@ -1,4 +1,6 @@
-"""Laws of redaction: it can be done again without effect, it changes nothing but secrets, and no cut brings one back."""
+"""Laws of redaction: it can be done again without effect, it changes nothing but secrets, and no
+cut brings one back.
+"""
 
 import json
 import random
@@ -81,7 +83,8 @@ def test_no_cut_between_two_parts_brings_a_secret_back(kind: str, seed: int, whe
 _JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), texts),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["command", "password", "a"]), inner, max_size=3)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["command", "password", "a"]), inner, max_size=3),
     ),
     max_leaves=8,
 )

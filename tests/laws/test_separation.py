@@ -1,11 +1,13 @@
-"""The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt would differ today. No turn is in
-two runs at once, and what was in a run never feeds a skill. A run that came to nothing gives its turns back. A turn's prompt would
-differ where a rule or skill for its speaker came, changed or went; facts, examples, states and what is for other speakers age no
-turn. A failure may teach until a skill for its speaker comes or changes; rules and facts close none.
+"""The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt
+would differ today. No turn is in two runs at once, and what was in a run never feeds a skill. A run
+that came to nothing gives its turns back. A turn's prompt would differ where a rule or skill for
+its speaker came, changed or went; facts, examples, states and what is for other speakers age no
+turn. A failure may teach until a skill for its speaker comes or changes; rules and facts close
+none.
 
-Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and training come in any order, on a real
-database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
-"""
+Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and
+training come in any order, on a real database; a small model of what must be true is kept beside
+it. Whoever goes around the program and writes SQL is refused, too."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -58,7 +60,20 @@ SPEAKERS = {
 }
 TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
 sessions = st.sampled_from(list(SPEAKERS))
-scopes = st.sampled_from([None, "owner", "user:ada", "user:bob", "ada", "bob", "workspace:shop", "shop", "team:web", "team:data"])
+scopes = st.sampled_from(
+    [
+        None,
+        "owner",
+        "user:ada",
+        "user:bob",
+        "ada",
+        "bob",
+        "workspace:shop",
+        "shop",
+        "team:web",
+        "team:data",
+    ]
+)
 extras = st.fixed_dictionaries(
     {},
     optional={
@@ -108,10 +123,12 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
 
 
 def is_for_directory(skill: Skill, workspace: str | None) -> bool:
-    """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below it (decision 12), though it is
-    placed in that very directory alone. Too old is the safe side."""
+    """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below
+    it (decision 12), though it is placed in that very directory alone. Too old is the safe side."""
     named = skill.extra.get("workspace")
-    return skill.is_for_workspace(workspace) or (workspace is not None and workspace.startswith(f"{named}/"))
+    return skill.is_for_workspace(workspace) or (
+        workspace is not None and workspace.startswith(f"{named}/")
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +144,9 @@ class Separation(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.made = 0
-        self.waiting: list[Turn] = []  # prompts that were built and stamped; their answers are still running
+        self.waiting: list[
+            Turn
+        ] = []  # prompts that were built and stamped; their answers are still running
         self.turns: dict[TurnId, Turn] = {}
         self.roles: dict[TurnId, TurnRole] = {}
         self.batches: dict[int, set[TurnId]] = {}
@@ -135,7 +154,9 @@ class Separation(RuleBasedStateMachine):
         self.versions: dict[int, tuple[int, PolicyState]] = {}  # each with its batch
         self.newest = 0
         self.published: list[tuple[Skill, ...]] = [()]
-        self.judged_in: dict[TurnId, int] = {}  # the generation in which the verdict that stands was given
+        self.judged_in: dict[
+            TurnId, int
+        ] = {}  # the generation in which the verdict that stands was given
         self.chosen: list[Chosen] = []
         self.drafts: list[Candidate] = []
         self.url = type(self).fresh_url()
@@ -164,10 +185,18 @@ class Separation(RuleBasedStateMachine):
     def build_prompts(self, session: SessionId, kinds: list[TurnKind]) -> None:
         for kind in kinds:
             self.made += 1
-            self.waiting.append(make_turn(self.made, session, self.generations.latest().number, kind))
+            self.waiting.append(
+                make_turn(self.made, session, self.generations.latest().number, kind)
+            )
 
-    @rule(session=sessions, kinds=st.lists(kinds, min_size=1, max_size=4), outcome=st.sampled_from(Outcome))
-    def serve_and_judge_at_once(self, session: SessionId, kinds: list[TurnKind], outcome: Outcome) -> None:
+    @rule(
+        session=sessions,
+        kinds=st.lists(kinds, min_size=1, max_size=4),
+        outcome=st.sampled_from(Outcome),
+    )
+    def serve_and_judge_at_once(
+        self, session: SessionId, kinds: list[TurnKind], outcome: Outcome
+    ) -> None:
         before = len(self.waiting)
         self.build_prompts(session, kinds)
         self.answer(list(range(before, len(self.waiting))))
@@ -216,7 +245,9 @@ class Separation(RuleBasedStateMachine):
             self.attempt(failures)
 
     def is_overtaken(self, turn: TurnId) -> bool:
-        """Whether a skill for its speaker came or got another text after the turn and after the word on it."""
+        """Whether a skill for its speaker came or got another text after the turn and after the
+        word on it.
+        """
         made = self.turns[turn]
         since = max(made.stamp.generation, self.judged_in[turn])
         skills = [self.skills_for(made.scope, number) for number in range(since, self.newest + 1)]
@@ -226,7 +257,9 @@ class Separation(RuleBasedStateMachine):
         return {
             (skill.content_hash, skill.applies_always, skill.extra.get("workspace"))
             for skill in self.published[generation]
-            if skill.kind is SkillKind.SKILL and applies(skill.scope, speaker, TEAMS) and skill.is_for_workspace(speaker.workspace)
+            if skill.kind is SkillKind.SKILL
+            and applies(skill.scope, speaker, TEAMS)
+            and skill.is_for_workspace(speaker.workspace)
         }
 
     @precondition(lambda self: self.turns)
@@ -241,9 +274,16 @@ class Separation(RuleBasedStateMachine):
             return
         self.candidates.begin_attempt("kind", self.newest, turns)
         self.roles |= dict.fromkeys(turns, TurnRole(RoleKind.SUPPORT, self.newest))
-        skill = Skill(SkillName(f"skill-{self.newest % 3}"), "when", f"do {turns[0]}", author=Authorship.EVOLVER)
+        skill = Skill(
+            SkillName(f"skill-{self.newest % 3}"),
+            "when",
+            f"do {turns[0]}",
+            author=Authorship.EVOLVER,
+        )
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), "kind", "evolver")
-        self.drafts.append(Candidate(CandidateId(f"c_{turns[0]}"), proposal, Standing.DRAFT, "", self.newest, NOON))
+        self.drafts.append(
+            Candidate(CandidateId(f"c_{turns[0]}"), proposal, Standing.DRAFT, "", self.newest, NOON)
+        )
 
     @precondition(lambda self: self.drafts)
     @rule()
@@ -255,7 +295,10 @@ class Separation(RuleBasedStateMachine):
                 self.candidates.save_candidate(accepted)
             return
         self.candidates.save_candidate(accepted)
-        self.publish([*(old for old in self.generations.latest().skills if old.name != skill.name), skill], "learned")
+        self.publish(
+            [*(old for old in self.generations.latest().skills if old.name != skill.name), skill],
+            "learned",
+        )
 
     @rule(body=st.sampled_from(["do this", "do that"]))
     def edit_by_hand(self, body: str) -> None:
@@ -296,20 +339,33 @@ class Separation(RuleBasedStateMachine):
         self.roles = {turn: role for turn, role in self.roles.items() if turn not in gone}
         hit = {number for number, batch in self.batches.items() if batch & gone}
         assert hit <= set(told.batches)
-        self.states |= {number: BatchState.DROPPED for number in hit if self.states[number] is BatchState.OPEN}
+        self.states |= {
+            number: BatchState.DROPPED for number in hit if self.states[number] is BatchState.OPEN
+        }
         for number in told.versions:
             batch, state = self.versions[number]
-            ended = PolicyState.REJECTED if state in (PolicyState.CANDIDATE, PolicyState.REJECTED) else PolicyState.ROLLED_BACK
+            ended = (
+                PolicyState.REJECTED
+                if state in (PolicyState.CANDIDATE, PolicyState.REJECTED)
+                else PolicyState.ROLLED_BACK
+            )
             self.versions[number] = batch, ended
 
     @rule(limit=st.integers(1, 6))
     def choose_what_may_train(self, limit: int) -> None:
         found = self.training.eligible(self.newest, 0, 0, limit)
         assert self.training.ready(self.newest, 0, 0, limit) == found.turns
-        assert all(self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns)
+        assert all(
+            self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns
+        )
         assert not any(self.has_taught(turn) for turn in found.turns)
         again = self.training.ready(self.newest, 0, 0, limit, again=True)
-        assert all(self.has_taught(turn) and self.role_kind(turn) is RoleKind.QUERY and self.is_current(turn) for turn in again)
+        assert all(
+            self.has_taught(turn)
+            and self.role_kind(turn) is RoleKind.QUERY
+            and self.is_current(turn)
+            for turn in again
+        )
         self.chosen += [Chosen(found.turns)] if found.turns else []
 
     @precondition(lambda self: self.chosen)
@@ -330,14 +386,18 @@ class Separation(RuleBasedStateMachine):
         number = self.training.open_batch(0, turns)
         self.batches[number], self.states[number] = set(turns), BatchState.OPEN
         self.roles |= {
-            turn: TurnRole(RoleKind.QUERY, self.turns[turn].stamp.generation) for turn in turns if turn not in self.roles
+            turn: TurnRole(RoleKind.QUERY, self.turns[turn].stamp.generation)
+            for turn in turns
+            if turn not in self.roles
         }
 
     @precondition(lambda self: BatchState.OPEN in self.states.values())
     @rule(which=st.integers(0, 10**6))
     def drop_a_run(self, which: int) -> None:
         number = self.an_open_batch(which)
-        given_back = {turn for turn in self.batches[number] if self.is_eligible_but_for_its_run(turn)}
+        given_back = {
+            turn for turn in self.batches[number] if self.is_eligible_but_for_its_run(turn)
+        }
         self.training.drop_batch(number, "it failed")
         self.states[number] = BatchState.DROPPED
         free = {turn for turn in given_back if not self.has_taught(turn)}
@@ -354,14 +414,20 @@ class Separation(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10**6))
     def publish_a_version(self, which: int) -> None:
         number = self.an_open_batch(which)
-        version = self.policies.publish(Weights("b", f"w{number}"), parent=0, base="base", batch=number)
+        version = self.policies.publish(
+            Weights("b", f"w{number}"), parent=0, base="base", batch=number
+        )
         self.states[number] = BatchState.DONE
         self.versions[version.number] = number, PolicyState.CANDIDATE
 
-    @precondition(lambda self: any(state is PolicyState.CANDIDATE for _, state in self.versions.values()))
+    @precondition(
+        lambda self: any(state is PolicyState.CANDIDATE for _, state in self.versions.values())
+    )
     @rule(which=st.integers(0, 10**6))
     def reject_a_version(self, which: int) -> None:
-        candidates = [number for number, (_, state) in self.versions.items() if state is PolicyState.CANDIDATE]
+        candidates = [
+            number for number, (_, state) in self.versions.items() if state is PolicyState.CANDIDATE
+        ]
         number = candidates[which % len(candidates)]
         self.policies.reject(number)
         self.versions[number] = self.versions[number][0], PolicyState.REJECTED
@@ -372,23 +438,37 @@ class Separation(RuleBasedStateMachine):
 
     def has_taught(self, turn: TurnId) -> bool:
         """Whether it is in a run that goes on, or trained a version that is not given up."""
-        lost = {batch for batch, state in self.versions.values() if state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)}
+        lost = {
+            batch
+            for batch, state in self.versions.values()
+            if state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)
+        }
         lost |= {number for number, state in self.states.items() if state is BatchState.DROPPED}
         return any(turn in batch for number, batch in self.batches.items() if number not in lost)
 
     def may_train(self, turn: TurnId) -> bool:
         """Whether the database lets a turn into a batch."""
-        is_in_a_run = any(turn in self.batches[number] for number, state in self.states.items() if state is BatchState.OPEN)
-        return self.is_current(turn) and not is_in_a_run and self.role_kind(turn) is not RoleKind.SUPPORT
+        is_in_a_run = any(
+            turn in self.batches[number]
+            for number, state in self.states.items()
+            if state is BatchState.OPEN
+        )
+        return (
+            self.is_current(turn)
+            and not is_in_a_run
+            and self.role_kind(turn) is not RoleKind.SUPPORT
+        )
 
     def is_current(self, turn: TurnId) -> bool:
         made = self.turns.get(turn)
-        return made is not None and self.prompt_parts(made.scope, made.stamp.generation) == self.prompt_parts(
-            made.scope, self.newest
-        )
+        return made is not None and self.prompt_parts(
+            made.scope, made.stamp.generation
+        ) == self.prompt_parts(made.scope, self.newest)
 
     def prompt_parts(self, speaker: Scope, generation: int) -> set[tuple[str, bool]]:
-        """What the prompts of a speaker are made of, facts left out, and what is for a directory above theirs."""
+        """What the prompts of a speaker are made of, facts left out, and what is for a directory
+        above theirs.
+        """
         return {
             (skill.content_hash, skill.applies_always)
             for skill in self.published[generation]
@@ -414,14 +494,24 @@ class Separation(RuleBasedStateMachine):
         batch = max(self.batches)
         if self.may_train(turn) and self.states[batch] is BatchState.OPEN:
             return
-        self.refused(f"{verb} INTO batch_turns (turn, batch) SELECT seq, {batch} FROM turns WHERE id = '{turn}'")
+        self.refused(
+            f"{verb} INTO batch_turns (turn, batch) SELECT seq, {batch} FROM turns WHERE id ="
+            f" '{turn}'"
+        )
 
     @precondition(lambda self: self.roles)
-    @rule(which=st.integers(0, 10**6), kind=st.sampled_from(RoleKind), verb=st.sampled_from(["INSERT", "INSERT OR REPLACE"]))
+    @rule(
+        which=st.integers(0, 10**6),
+        kind=st.sampled_from(RoleKind),
+        verb=st.sampled_from(["INSERT", "INSERT OR REPLACE"]),
+    )
     def cheat_a_turn_out_of_its_role(self, which: int, kind: RoleKind, verb: str) -> None:
         turn = list(self.roles)[which % len(self.roles)]
         mine = f"turn = (SELECT seq FROM turns WHERE id = '{turn}')"
-        self.refused(f"{verb} INTO roles (turn, kind, generation) SELECT seq, '{kind.value}', 0 FROM turns WHERE id = '{turn}'")
+        self.refused(
+            f"{verb} INTO roles (turn, kind, generation) SELECT seq, '{kind.value}', 0 FROM turns"
+            f" WHERE id = '{turn}'"
+        )
         self.refused(f"UPDATE roles SET kind = '{kind.value}' WHERE {mine}")
         self.refused(f"DELETE FROM roles WHERE {mine}")
 
@@ -435,10 +525,21 @@ class Separation(RuleBasedStateMachine):
     @invariant()
     def roles_are_what_they_were_and_no_batch_holds_what_it_must_not(self) -> None:
         with self.database.reading("checking") as connection:
-            roles = connection.execute(text("SELECT id, roles.kind, roles.generation FROM roles JOIN turns ON seq = turn")).all()
-            taught = connection.execute(text("SELECT id, batch FROM batch_turns JOIN turns ON seq = turn")).all()
-        assert {TurnId(turn): TurnRole(RoleKind(kind), generation) for turn, kind, generation in roles} == self.roles
-        left = {(turn, number) for number, batch in self.batches.items() for turn in batch if turn in self.turns}
+            roles = connection.execute(
+                text("SELECT id, roles.kind, roles.generation FROM roles JOIN turns ON seq = turn")
+            ).all()
+            taught = connection.execute(
+                text("SELECT id, batch FROM batch_turns JOIN turns ON seq = turn")
+            ).all()
+        assert {
+            TurnId(turn): TurnRole(RoleKind(kind), generation) for turn, kind, generation in roles
+        } == self.roles
+        left = {
+            (turn, number)
+            for number, batch in self.batches.items()
+            for turn in batch
+            if turn in self.turns
+        }
         assert {(TurnId(turn), number) for turn, number in taught} == left
         assert all(self.role_kind(turn) is RoleKind.QUERY for turn, _ in left)
 
@@ -468,18 +569,27 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
         yield server.prepared_database
 
 
-def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
-    assert_machine_holds(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=15, steps=30)
+def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(
+    sqlite_urls: Callable[[], str],
+) -> None:
+    assert_machine_holds(
+        Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=15, steps=30
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
-    assert_machine_holds(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
+    assert_machine_holds(
+        Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50
+    )
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
     assert_machine_holds(
-        Separation, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=10), steps=tries(20, nightly=40)
+        Separation,
+        {"fresh_url": staticmethod(postgres_urls)},
+        examples=tries(2, nightly=10),
+        steps=tries(20, nightly=40),
     )

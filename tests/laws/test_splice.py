@@ -1,4 +1,6 @@
-"""Placing skills changes nothing but the text they are placed in, whatever the client's bytes look like."""
+"""Placing skills changes nothing but the text they are placed in, whatever the client's bytes look
+like.
+"""
 
 import json
 from collections.abc import Sequence
@@ -17,15 +19,35 @@ from tests.support.splicing import anchorable, place_by_rule, without
 
 BLANKS = ["", "", "", " ", "\n  ", "\t", " \r\n"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
-    ['"messages":[', '\\"content\\":"', '{"role":"system","content":"x"}', "]}", "\\", '"', "", "é\u2028\U0001f600"]
+    [
+        '"messages":[',
+        '\\"content\\":"',
+        '{"role":"system","content":"x"}',
+        "]}",
+        "\\",
+        '"',
+        "",
+        "é\u2028\U0001f600",
+    ]
 )
 SCALAR = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | TEXT
-KEY = st.sampled_from(["messages", "content", "role", "system", "input", "instructions", "cache_control", "x"]) | TEXT
-ANYTHING = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEY, inner, max_size=3), max_leaves=6)
+KEY = (
+    st.sampled_from(
+        ["messages", "content", "role", "system", "input", "instructions", "cache_control", "x"]
+    )
+    | TEXT
+)
+ANYTHING = st.recursive(
+    SCALAR,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEY, inner, max_size=3),
+    max_leaves=6,
+)
 
 
 class Pen:
-    """Writes JSON the way some client somewhere might: odd blanks, odd escapes, any of the spellings of a string."""
+    """Writes JSON the way some client somewhere might: odd blanks, odd escapes, any of the
+    spellings of a string.
+    """
 
     def __init__(self, whim: Random) -> None:
         self._whim = whim
@@ -34,7 +56,11 @@ class Pen:
         match value:
             case dict():
                 return self.join(
-                    "{}", [f"{self.string(key)}{self.blank()}:{self.blank()}{self.write(value[key])}" for key in value]
+                    "{}",
+                    [
+                        f"{self.string(key)}{self.blank()}:{self.blank()}{self.write(value[key])}"
+                        for key in value
+                    ],
                 )
             case list():
                 return self.join("[]", [self.write(item) for item in value])
@@ -44,15 +70,25 @@ class Pen:
                 return json.dumps(value)
 
     def join(self, brackets: str, parts: Sequence[str]) -> str:
-        inner = ",".join(self.blank() + part + self.blank() for part in parts) if parts else self.blank()
+        inner = (
+            ",".join(self.blank() + part + self.blank() for part in parts)
+            if parts
+            else self.blank()
+        )
         return brackets[0] + inner + brackets[1]
 
     def string(self, text: str) -> str:
         style = self._whim.choice(["utf8", "utf8", "ascii", "escaped"])
         if style == "escaped" and len(text) < 20:
             units = text.encode("utf-16-be")
-            return '"' + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)) + '"'
-        return json.dumps(text, ensure_ascii=style == "ascii").replace("/", self._whim.choice(["/", "\\/"]))
+            return (
+                '"'
+                + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+                + '"'
+            )
+        return json.dumps(text, ensure_ascii=style == "ascii").replace(
+            "/", self._whim.choice(["/", "\\/"])
+        )
 
     def blank(self) -> str:
         return self._whim.choice(BLANKS)
@@ -60,15 +96,24 @@ class Pen:
 
 def content(part_type: str) -> st.SearchStrategy[Any]:
     marked = st.just({"type": "ephemeral"})
-    part = st.fixed_dictionaries({"type": st.just(part_type), "text": TEXT}, optional={"cache_control": marked})
+    part = st.fixed_dictionaries(
+        {"type": st.just(part_type), "text": TEXT}, optional={"cache_control": marked}
+    )
     return TEXT | st.lists(part, min_size=1, max_size=3)
 
 
 def message(role: st.SearchStrategy[str], part_type: str) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({"role": role, "content": content(part_type)}, optional={"x": ANYTHING, "messages": ANYTHING})
+    return st.fixed_dictionaries(
+        {"role": role, "content": content(part_type)},
+        optional={"x": ANYTHING, "messages": ANYTHING},
+    )
 
 
-USER, SYSTEM, OTHER = st.just("user"), st.sampled_from(["system", "developer"]), st.sampled_from(["assistant", "tool", "user"])
+USER, SYSTEM, OTHER = (
+    st.just("user"),
+    st.sampled_from(["system", "developer"]),
+    st.sampled_from(["assistant", "tool", "user"]),
+)
 
 
 @st.composite
@@ -78,7 +123,9 @@ def conversations(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], list[Any]]:
     kind = "input_text" if wire is Wire.RESPONSES else "text"
     leading = [] if wire is Wire.MESSAGES else draw(st.lists(message(SYSTEM, kind), max_size=2))
     rest = [draw(message(USER, kind)), *draw(st.lists(message(OTHER, kind), max_size=3))]
-    body: dict[str, Any] = draw(st.dictionaries(st.sampled_from(["model", "tools", "metadata", "y"]), ANYTHING, max_size=3))
+    body: dict[str, Any] = draw(
+        st.dictionaries(st.sampled_from(["model", "tools", "metadata", "y"]), ANYTHING, max_size=3)
+    )
     items: Any = leading + rest
     if wire is Wire.MESSAGES and draw(st.booleans()):
         body["system"] = draw(content("text"))
@@ -93,7 +140,11 @@ def conversations(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], list[Any]]:
     return wire, {key: body[key] for key in order}, more
 
 
-PLACEMENTS = st.lists(st.builds(Placement, st.sampled_from([b"", b"a"]), st.just(()), TEXT.filter(bool)), min_size=1, max_size=3)
+PLACEMENTS = st.lists(
+    st.builds(Placement, st.sampled_from([b"", b"a"]), st.just(()), TEXT.filter(bool)),
+    min_size=1,
+    max_size=3,
+)
 
 
 def splice(wire: Wire, raw: bytes, placements: Sequence[Placement], index: int) -> Spliced:
@@ -152,7 +203,9 @@ def test_a_growing_conversation_keeps_its_prefix_up_to_the_clients_own_first_dif
 
     def write(extra: list[str]) -> bytes:
         grown = "[" + ", ".join([*items, *extra]) + "]" if items is not None else spoken
-        return ("{" + ",".join(f"{names[name]}:{shared.get(name, grown)}" for name in body) + "}").encode()
+        return (
+            "{" + ",".join(f"{names[name]}:{shared.get(name, grown)}" for name in body) + "}"
+        ).encode()
 
     first, second = write([]), write([pen.write(item) for item in more])
     index = anchorable(wire, body)

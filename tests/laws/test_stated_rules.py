@@ -1,4 +1,5 @@
-"""The law of stated rules: whatever an evolver writes, a person's rules and facts keep text, situation, check, scope and origin.
+"""The law of stated rules: whatever an evolver writes, a person's rules and facts keep text,
+situation, check, scope and origin.
 
 The loops run on a real store and a real library, in every mode of the gate.
 """
@@ -17,7 +18,16 @@ from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import GateMode, is_stated
 from metaclaw.store import open_database
-from tests.learn.learning import DATES, FAILED, PASSED, TASK, ScriptedLearning, Speaker, Talk, running
+from tests.learn.learning import (
+    DATES,
+    FAILED,
+    PASSED,
+    TASK,
+    ScriptedLearning,
+    Speaker,
+    Talk,
+    running,
+)
 
 SCOPES = ("user:ada", None)
 STATED = (
@@ -26,7 +36,13 @@ STATED = (
         "always",
         "Never use emojis in a changelog entry.",
         scope="user:ada",
-        extra={"kind": "rule", "applies": "always", "check": "not: ✅", "check_state": "confirmed", "source": "t_said"},
+        extra={
+            "kind": "rule",
+            "applies": "always",
+            "check": "not: ✅",
+            "check_state": "confirmed",
+            "source": "t_said",
+        },
         author=Authorship.INSTRUCTION,
     ),
     Skill(
@@ -44,15 +60,29 @@ STATED = (
         extra={"kind": "fact", "source": "t_said"},
         author=Authorship.INSTRUCTION,
     ),
-    Skill(SkillName("entries-are-short"), "When writing a changelog entry", "Two lines at most.", extra={"kind": "rule"}),
+    Skill(
+        SkillName("entries-are-short"),
+        "When writing a changelog entry",
+        "Two lines at most.",
+        extra={"kind": "rule"},
+    ),
 )
 NAMES = st.sampled_from([str(one.name) for one in STATED])
 TEXTS = st.sampled_from(
-    [*(one.body for one in STATED), DATES["body"], "Use emojis.", "Release notes must be bullets.\n\n- one\n- two"]
+    [
+        *(one.body for one in STATED),
+        DATES["body"],
+        "Use emojis.",
+        "Release notes must be bullets.\n\n- one\n- two",
+    ]
 )
 written_skills = st.lists(
     st.fixed_dictionaries(
-        {"name": NAMES | st.just("iso-release-dates"), "trigger": st.just(DATES["trigger"]) | TEXTS, "body": TEXTS},
+        {
+            "name": NAMES | st.just("iso-release-dates"),
+            "trigger": st.just(DATES["trigger"]) | TEXTS,
+            "body": TEXTS,
+        },
         optional={
             "replaces": NAMES | st.none(),
             "check": st.sampled_from(["not: 🎉", "pattern: ^- ", None]),
@@ -77,7 +107,9 @@ async def live_with(
     """What was stated before and after an evolver answered, and the skills afterwards."""
     speakers = {
         "evolver": Speaker("world/evolver", lambda prompt: {"skills": written}),
-        "judge": Speaker("world/judge", lambda prompt: PASSED if "== The requirement" in prompt else FAILED),
+        "judge": Speaker(
+            "world/judge", lambda prompt: PASSED if "== The requirement" in prompt else FAILED
+        ),
         "worker": Speaker("world/worker", lambda prompt: "- Released on 2026-02-01."),
     }
     async with running(empty, folder, gate=mode, **speakers) as learning:
@@ -107,6 +139,8 @@ def test_no_answer_of_an_evolver_changes_what_a_person_stated(
     empty_ledger: Path, mode: GateMode, written: list[dict[str, Any]], comment: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        before, after, skills = anyio.run(live_with, empty_ledger, Path(folder), mode, written, comment)
+        before, after, skills = anyio.run(
+            live_with, empty_ledger, Path(folder), mode, written, comment
+        )
     assert after == before
     assert not any("overrides" in skill.extra for skill in skills)

@@ -13,11 +13,29 @@ from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResul
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import SkillState
-from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Draw,
+    Exchange,
+    Placement,
+    Scope,
+    Splice,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
 from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
 from metaclaw.store.deduplication import RequestLines, apply_patch, make_patch
-from metaclaw.store.rows import pack_document, pack_instant, pack_text, unpack_document, unpack_instant, unpack_text
+from metaclaw.store.rows import (
+    pack_document,
+    pack_instant,
+    pack_text,
+    unpack_document,
+    unpack_instant,
+    unpack_text,
+)
 from metaclaw.store.schema import MAX_LINKS
 from metaclaw.store.turn_writer import Announcement, SessionEnd, TurnWriter
 from metaclaw.store.writer_thread import QueuedItem, WriteQueue
@@ -26,7 +44,9 @@ anything = st.text(st.characters(exclude_categories=()), max_size=12)
 perhaps = st.none() | anything
 counts = st.integers(0, 2**63 - 1)
 small = st.integers(0, 2**31 - 1)
-bodies = st.binary(max_size=40) | st.builds(lambda piece, times: piece * times, st.binary(max_size=30), st.integers(0, 40))
+bodies = st.binary(max_size=40) | st.builds(
+    lambda piece, times: piece * times, st.binary(max_size=30), st.integers(0, 40)
+)
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 instants = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)
 seconds = st.floats(allow_nan=False)
@@ -41,14 +61,22 @@ SESSIONS = [SessionId(f"s_{number}") for number in range(4)]
 @st.composite
 def sampled_tokens(draw: st.DrawFn) -> SampledTokens:
     ids = st.integers(-(2**31), 2**31 - 1)
-    drawn = draw(st.lists(st.tuples(ids, st.floats(max_value=0.0, allow_infinity=False)), max_size=6))
-    return SampledTokens(tuple(draw(st.lists(ids, max_size=6))), tuple(i for i, _ in drawn), tuple(p for _, p in drawn))
+    drawn = draw(
+        st.lists(st.tuples(ids, st.floats(max_value=0.0, allow_infinity=False)), max_size=6)
+    )
+    return SampledTokens(
+        tuple(draw(st.lists(ids, max_size=6))),
+        tuple(i for i, _ in drawn),
+        tuple(p for _, p in drawn),
+    )
 
 
 exchanges = st.builds(
     Exchange,
     request=bodies,
-    splices=st.lists(st.builds(Splice, offset=counts, inserted=st.binary(max_size=9)), max_size=3).map(tuple),
+    splices=st.lists(
+        st.builds(Splice, offset=counts, inserted=st.binary(max_size=9)), max_size=3
+    ).map(tuple),
     translated=st.none() | bodies,
     said=st.binary(max_size=20),
     seen=st.none() | st.binary(max_size=20),
@@ -81,8 +109,12 @@ turns = st.builds(
     parent=st.none() | anything.map(SessionId),
     key=perhaps,
     head=st.binary(max_size=20),
-    placements=st.lists(st.builds(Placement, st.binary(max_size=9), placed, anything, placed), max_size=3).map(tuple),
-    draws=st.lists(st.builds(Draw, anything.map(SkillName), st.booleans(), seconds), max_size=3).map(tuple),
+    placements=st.lists(
+        st.builds(Placement, st.binary(max_size=9), placed, anything, placed), max_size=3
+    ).map(tuple),
+    draws=st.lists(
+        st.builds(Draw, anything.map(SkillName), st.booleans(), seconds), max_size=3
+    ).map(tuple),
 )
 
 
@@ -94,9 +126,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     opened.close()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(batches=st.lists(st.lists(turns, min_size=1, max_size=5), min_size=1, max_size=3))
-def test_any_turns_in_any_batches_are_read_back_as_they_were(database: Database, batches: list[list[Turn]]) -> None:
+def test_any_turns_in_any_batches_are_read_back_as_they_were(
+    database: Database, batches: list[list[Turn]]
+) -> None:
     turn_writer = TurnWriter(database, max_request_line_bytes=2000)
     try:
         for batch in batches:
@@ -111,12 +149,20 @@ def test_any_turns_in_any_batches_are_read_back_as_they_were(database: Database,
         if turn.tokens is not None:
             # Equality takes -0.0 for 0.0; the record does not.
             assert recorded.turn.tokens is not None
-            assert [value.hex() for value in recorded.turn.tokens.logprobs] == [value.hex() for value in turn.tokens.logprobs]
+            assert [value.hex() for value in recorded.turn.tokens.logprobs] == [
+                value.hex() for value in turn.tokens.logprobs
+            ]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(
-    requests=st.lists(st.tuples(st.sampled_from(SESSIONS[:2]), st.booleans(), bodies), min_size=1, max_size=40),
+    requests=st.lists(
+        st.tuples(st.sampled_from(SESSIONS[:2]), st.booleans(), bodies), min_size=1, max_size=40
+    ),
     is_old=st.lists(st.booleans(), min_size=40, max_size=40),
 )
 def test_whichever_turns_are_forgotten_the_others_are_as_they_were(
@@ -126,7 +172,11 @@ def test_whichever_turns_are_forgotten_the_others_are_as_they_were(
     made: list[Turn] = []
     for (session, is_translated, body), old in zip(requests, is_old, strict=False):
         at = MOMENT if old else MOMENT + timedelta(days=1)
-        exchange = Exchange(b"a common beginning " * 10 + body, (Splice(0, body),), body * 3 if is_translated else None)
+        exchange = Exchange(
+            b"a common beginning " * 10 + body,
+            (Splice(0, body),),
+            body * 3 if is_translated else None,
+        )
         made.append(replace(_plain_turn(session), times=Times(at, None, 0.0), exchange=exchange))
     turn_writer = TurnWriter(database, max_request_line_bytes=1 << 20)
     for turn in made:
@@ -156,8 +206,14 @@ def test_a_patch_on_its_base_is_the_body(base: bytes, body: bytes, shared: bytes
         assert patch.prefix + patch.suffix <= len(before)
 
 
-@given(shared=st.binary(min_size=1, max_size=3000), added=st.binary(max_size=50), at=st.integers(0, 3000))
-def test_what_is_inserted_into_a_body_is_all_that_its_patch_holds(shared: bytes, added: bytes, at: int) -> None:
+@given(
+    shared=st.binary(min_size=1, max_size=3000),
+    added=st.binary(max_size=50),
+    at=st.integers(0, 3000),
+)
+def test_what_is_inserted_into_a_body_is_all_that_its_patch_holds(
+    shared: bytes, added: bytes, at: int
+) -> None:
     assert len(make_patch(shared, shared[:at] + added + shared[at:]).middle) == len(added)
 
 
@@ -175,14 +231,18 @@ def test_any_sequence_of_bodies_is_rebuilt_from_few_links_in_bounded_memory(
         body = last.get(line, b"") + piece if goes_on else piece
         last[line] = body
         link = lineages.follow((line,), turn, body)
-        rebuilt[turn] = apply_patch(b"" if link.base is None else rebuilt[link.base], link.prefix, link.suffix, link.middle)
+        rebuilt[turn] = apply_patch(
+            b"" if link.base is None else rebuilt[link.base], link.prefix, link.suffix, link.middle
+        )
         assert rebuilt[turn] == body
         assert 0 <= link.link < MAX_LINKS
         assert (link.base is None) == (link.link == 0)
         assert lineages.held_bytes <= max_bytes
 
 
-@given(text=st.text(st.characters(exclude_categories=()) | st.sampled_from("\x00\x1a\ud800\udfff0af")))
+@given(
+    text=st.text(st.characters(exclude_categories=()) | st.sampled_from("\x00\x1a\ud800\udfff0af"))
+)
 def test_any_text_is_made_storable_and_comes_back(text: str) -> None:
     stored = pack_text(text)
     assert "\x00" not in stored
@@ -195,15 +255,34 @@ texts = st.lists(anything, max_size=3).map(tuple)
 evidence = st.one_of(
     st.builds(Votes, small, small, small, anything, texts),
     st.builds(Signal, anything, finite, anything, st.sampled_from(Fault)),
-    st.builds(Certificate, st.sampled_from(SkillState), small, small, small, small, small, small, counts, anything, texts, finite),
     st.builds(
-        ReplayResult, st.builds(Probe, anything.map(TurnId), st.sampled_from(ProbeKind)), st.sampled_from(Outcome), small, anything
+        Certificate,
+        st.sampled_from(SkillState),
+        small,
+        small,
+        small,
+        small,
+        small,
+        small,
+        counts,
+        anything,
+        texts,
+        finite,
+    ),
+    st.builds(
+        ReplayResult,
+        st.builds(Probe, anything.map(TurnId), st.sampled_from(ProbeKind)),
+        st.sampled_from(Outcome),
+        small,
+        anything,
     ),
 )
 
 
 @given(value=evidence)
-def test_any_evidence_is_made_storable_and_comes_back(value: Votes | Signal | Certificate | ReplayResult) -> None:
+def test_any_evidence_is_made_storable_and_comes_back(
+    value: Votes | Signal | Certificate | ReplayResult,
+) -> None:
     stored = pack_document(value)
     assert "\x00" not in stored
     assert stored.encode("utf-8") is not None
@@ -221,21 +300,42 @@ def test_an_instant_is_kept_to_the_microsecond(instant: datetime) -> None:
 
 
 short_turns = st.builds(
-    lambda session, size: QueuedItem(_plain_turn(session), size), st.sampled_from(SESSIONS), st.sampled_from([1, 10, 60])
+    lambda session, size: QueuedItem(_plain_turn(session), size),
+    st.sampled_from(SESSIONS),
+    st.sampled_from([1, 10, 60]),
 )
-ends = st.sampled_from(SESSIONS).map(lambda session: QueuedItem(SessionEnd(session, "silence", MOMENT), 1))
+ends = st.sampled_from(SESSIONS).map(
+    lambda session: QueuedItem(SessionEnd(session, "silence", MOMENT), 1)
+)
 events = st.builds(lambda: QueuedItem(Announcement("noise", {}, MOMENT), 1))
 moves = st.sampled_from(["take", "put back", "free"])
 
 
 def _plain_turn(session: SessionId) -> Turn:
     stamp, times = Stamp(0, 0, "", ()), Times(MOMENT, None, 0.0)
-    told = (TurnKind.MAIN, "", Scope(), stamp, "", Wire.CHAT, "", False, "", "", Wire.CHAT, 200, TurnEnd.COMPLETED, None)
+    told = (
+        TurnKind.MAIN,
+        "",
+        Scope(),
+        stamp,
+        "",
+        Wire.CHAT,
+        "",
+        False,
+        "",
+        "",
+        Wire.CHAT,
+        200,
+        TurnEnd.COMPLETED,
+        None,
+    )
     return Turn(new_turn_id(), session, *told, Exchange(b""), None, None, None, times)
 
 
 @given(steps=st.lists(short_turns | ends | events | moves, max_size=120))
-def test_on_a_broken_store_a_turn_is_lost_only_for_newer_turns_and_memory_stays_bounded(steps: list[QueuedItem | str]) -> None:
+def test_on_a_broken_store_a_turn_is_lost_only_for_newer_turns_and_memory_stays_bounded(
+    steps: list[QueuedItem | str],
+) -> None:
     max_entries, max_bytes = 8, 100
     queue = WriteQueue(max_entries, max_bytes, 3, 1000)
     held: list[QueuedItem] = []  # the turns that must still be there, the oldest first

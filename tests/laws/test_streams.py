@@ -1,4 +1,6 @@
-"""Law 2: any split of a stream's bytes gives the same deltas, the same relay and the same completion."""
+"""Law 2: any split of a stream's bytes gives the same deltas, the same relay and the same
+completion.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -36,17 +38,27 @@ many = settings(few, max_examples=tries(50, nightly=750))
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 sums = st.integers(0, 5_000)
-usages = st.builds(lambda fresh, out, read, thought: Usage(fresh + read, out, read, 0, thought), sums, sums, sums, sums)
+usages = st.builds(
+    lambda fresh, out, read, thought: Usage(fresh + read, out, read, 0, thought),
+    sums,
+    sums,
+    sums,
+    sums,
+)
 PREFIXES = {Wire.CHAT: "chatcmpl-1", Wire.MESSAGES: "msg_1", Wire.RESPONSES: "resp_1"}
 TERMINAL = {
     Wire.CHAT: rb"data: ?\[DONE\]",
     Wire.MESSAGES: rb'event: ?message_stop|data: ?\{(?:[^\r\n]*,)?"type": ?"message_stop"',
-    Wire.RESPONSES: rb'(?:event: ?|data: ?\{(?:[^\r\n]*,)?"type": ?")response\.(?:completed|failed|incomplete)',
+    Wire.RESPONSES: (
+        rb'(?:event: ?|data: ?\{(?:[^\r\n]*,)?"type": ?")response\.(?:completed|failed|incomplete)'
+    ),
 }
 
 
 def request_of(wire: Wire) -> ChatRequest:
-    return ChatRequest(wire, "model", (Message(Role.USER, (Text("hi"),)),), stream=True, include_usage=True)
+    return ChatRequest(
+        wire, "model", (Message(Role.USER, (Text("hi"),)),), stream=True, include_usage=True
+    )
 
 
 def pieces_of(text: str, cuts: Iterable[int]) -> list[str]:
@@ -72,11 +84,15 @@ def calls_at_once(draw: st.DrawFn, first: int) -> list[Delta]:
 
 @st.composite
 def answers(draw: st.DrawFn, wire: Wire) -> list[Delta]:
-    """A whole answer in deltas. Two texts or two unsigned thoughts in a row would be one, so kinds alternate."""
+    """A whole answer in deltas. Two texts or two unsigned thoughts in a row would be one, so kinds
+    alternate.
+    """
     deltas: list[Delta] = [Begin(PREFIXES[wire], draw(names))]
     kinds = draw(st.lists(st.sampled_from(["text", "thought", "calls"]), max_size=4))
     if wire is Wire.CHAT:
-        kinds = sorted(set(kinds), key=["thought", "text", "calls"].index)  # a chat message has one of each, in this order
+        kinds = sorted(
+            set(kinds), key=["thought", "text", "calls"].index
+        )  # a chat message has one of each, in this order
     called, last = 0, ""
     for kind in kinds:
         if kind == last:
@@ -84,7 +100,9 @@ def answers(draw: st.DrawFn, wire: Wire) -> list[Delta]:
         last = kind
         if kind == "calls":
             calls = draw(calls_at_once(called))
-            called += sum(isinstance(delta, ToolCallDelta) and delta.id is not None for delta in calls)
+            called += sum(
+                isinstance(delta, ToolCallDelta) and delta.id is not None for delta in calls
+            )
             deltas += calls
         elif kind == "text":
             deltas += map(TextDelta, draw(st.lists(words, min_size=1, max_size=3)))
@@ -112,7 +130,9 @@ def cut(data: bytes, cuts: Sequence[int]) -> list[bytes]:
 
 
 places = st.lists(st.integers(0, 10_000), max_size=12)
-dialects = st.sampled_from(["plain", "crlf", "cr", "bom", "comments", "unnamed", "type-last", "wrapped", "wrapped-crlf"])
+dialects = st.sampled_from(
+    ["plain", "crlf", "cr", "bom", "comments", "unnamed", "type-last", "wrapped", "wrapped-crlf"]
+)
 
 
 def spoken_in(dialect: str, data: bytes) -> bytes:
@@ -133,7 +153,9 @@ def spoken_in(dialect: str, data: bytes) -> bytes:
         case "wrapped-crlf":
             return spoken_in("crlf", spoken_in("wrapped", data))
         case "wrapped":
-            return data.replace(b',"choices"', b',\ndata: "choices"').replace(b',"delta"', b',\ndata: "delta"')
+            return data.replace(b',"choices"', b',\ndata: "choices"').replace(
+                b',"delta"', b',\ndata: "delta"'
+            )
         case _:
             return data
 
@@ -163,10 +185,14 @@ def test_any_split_in_any_dialect_gives_the_same_deltas(wire: Wire, data: st.Dat
 @pytest.mark.parametrize("wire", Wire)
 @few
 @given(st.data())
-def test_a_broken_stream_fails_once_and_at_the_end_however_it_is_split(wire: Wire, data: st.DataObject) -> None:
+def test_a_broken_stream_fails_once_and_at_the_end_however_it_is_split(
+    wire: Wire, data: st.DataObject
+) -> None:
     stream = written(wire, data.draw(answers(wire)))
     at = data.draw(st.integers(0, max(0, stream.rfind(b"\n\n", 0, len(stream) - 2) - 1)))
-    broken = stream[:at] + data.draw(st.sampled_from([b"", b"\n\ndata: {nonsense\n\n", b"\n\ndata: [1]\n\n", b"\x00\xff\n"]))
+    broken = stream[:at] + data.draw(
+        st.sampled_from([b"", b"\n\ndata: {nonsense\n\n", b"\n\ndata: [1]\n\n", b"\x00\xff\n"])
+    )
     deltas = read(wire, [broken])
     assert read(wire, cut(broken, data.draw(places))) == deltas
     assert [isinstance(delta, End | Failed) for delta in deltas].count(True) == 1
@@ -186,16 +212,23 @@ def test_a_stream_without_its_terminal_event_is_not_whole(wire: Wire, data: st.D
 
 
 @pytest.mark.parametrize("wire", Wire)
-@pytest.mark.parametrize("dialect", ["plain", "crlf", "cr", "bom", "comments", "unnamed", "type-last"])
+@pytest.mark.parametrize(
+    "dialect", ["plain", "crlf", "cr", "bom", "comments", "unnamed", "type-last"]
+)
 @fewer
 @given(st.data())
-def test_the_tail_is_held_and_everything_before_it_is_not(wire: Wire, dialect: str, data: st.DataObject) -> None:
+def test_the_tail_is_held_and_everything_before_it_is_not(
+    wire: Wire, dialect: str, data: st.DataObject
+) -> None:
     stream = spoken_in(dialect, written(wire, data.draw(answers(wire))))
     hold = TailHold(wire)
     released = [hold.feed(chunk) for chunk in cut(stream, data.draw(places))]
     assert b"".join(released) + hold.held() == stream
     assert hold.terminal
-    found = re.search(rb"(?:^|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:" + TERMINAL[wire] + rb")", stream)
+    found = re.search(
+        rb"(?:^|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:" + TERMINAL[wire] + rb")",
+        stream,
+    )
     assert found is not None
     assert b"".join(released) == stream[: found.start(1)]
 
@@ -204,7 +237,10 @@ def test_the_tail_is_held_and_everything_before_it_is_not(wire: Wire, dialect: s
 @fewer
 @given(st.data())
 def test_nothing_is_delayed_that_cannot_be_terminal(wire: Wire, data: st.DataObject) -> None:
-    said = spoken_in(data.draw(st.sampled_from(["plain", "crlf", "cr", "unnamed"])), written(wire, data.draw(answers(wire))))
+    said = spoken_in(
+        data.draw(st.sampled_from(["plain", "crlf", "cr", "unnamed"])),
+        written(wire, data.draw(answers(wire))),
+    )
     hold = TailHold(wire)
     for byte in cut(said, range(len(said))):
         hold.feed(byte)
@@ -217,7 +253,9 @@ def test_nothing_is_delayed_that_cannot_be_terminal(wire: Wire, data: st.DataObj
 @pytest.mark.parametrize("wire", Wire)
 @fewer
 @given(st.data())
-def test_an_event_is_not_delayed_beyond_its_last_line_wherever_its_type_stands(wire: Wire, data: st.DataObject) -> None:
+def test_an_event_is_not_delayed_beyond_its_last_line_wherever_its_type_stands(
+    wire: Wire, data: st.DataObject
+) -> None:
     said = spoken_in("type-last", written(wire, data.draw(answers(wire))))
     hold = TailHold(wire)
     for line in said.splitlines(keepends=True):
@@ -259,7 +297,9 @@ scraps = st.lists(
 @pytest.mark.parametrize("wire", Wire)
 @many
 @given(scraps, places)
-def test_the_hold_decides_alike_however_the_bytes_are_split(wire: Wire, said: bytes, at: list[int]) -> None:
+def test_the_hold_decides_alike_however_the_bytes_are_split(
+    wire: Wire, said: bytes, at: list[int]
+) -> None:
     whole, parted = TailHold(wire), TailHold(wire)
     released = whole.feed(said)
     assert b"".join(map(parted.feed, cut(said, at))) == released
@@ -272,7 +312,9 @@ def test_the_hold_decides_alike_however_the_bytes_are_split(wire: Wire, said: by
 def test_events_are_the_same_however_the_bytes_are_split(said: bytes, at: list[int]) -> None:
     whole, parted = EventParser(), EventParser()
     expected = whole.feed(said) + whole.close()
-    assert [event for chunk in cut(said, at) for event in parted.feed(chunk)] + parted.close() == expected
+    assert [
+        event for chunk in cut(said, at) for event in parted.feed(chunk)
+    ] + parted.close() == expected
 
 
 @pytest.mark.parametrize("wire", Wire)
@@ -301,7 +343,13 @@ def test_a_streams_garbage_has_no_facts_and_is_no_error(wire: Wire, said: bytes)
 @pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES])
 @few
 @given(st.lists(st.tuples(words, st.floats(-20, 0)), min_size=1, max_size=4))
-def test_log_probabilities_pass_through_a_stream(wire: Wire, tokens: list[tuple[str, float]]) -> None:
+def test_log_probabilities_pass_through_a_stream(
+    wire: Wire, tokens: list[tuple[str, float]]
+) -> None:
     logprobs = [TokenLogprob(token, value, ((token, value),)) for token, value in tokens]
-    deltas: list[Delta] = [Begin(PREFIXES[wire], "m"), *(TextDelta(each.token, (each,)) for each in logprobs), End(Finish.STOP)]
+    deltas: list[Delta] = [
+        Begin(PREFIXES[wire], "m"),
+        *(TextDelta(each.token, (each,)) for each in logprobs),
+        End(Finish.STOP),
+    ]
     assert collect(read(wire, [written(wire, deltas)])).logprobs == tuple(logprobs)

@@ -1,4 +1,6 @@
-"""Laws of training: advantages are relative, data are aligned, and whatever is given either teaches or is counted."""
+"""Laws of training: advantages are relative, data are aligned, and whatever is given either teaches
+or is counted.
+"""
 
 import math
 from collections import Counter
@@ -39,7 +41,9 @@ def groups(draw: st.DrawFn, *, turn: int = 0) -> ScoredGroup:
     drawn = tuple(draw(st.lists(rollouts(), min_size=1, max_size=6)))
     rewards = draw(st.lists(st.none() | REWARDS, min_size=len(drawn), max_size=len(drawn)))
     prompt = tuple(draw(st.lists(st.integers(0, 99), min_size=1, max_size=5)))
-    return ScoredGroup(TurnId(f"t{turn}"), prompt, drawn, tuple(rewards), draw(st.sampled_from(["", "a", "b"])))
+    return ScoredGroup(
+        TurnId(f"t{turn}"), prompt, drawn, tuple(rewards), draw(st.sampled_from(["", "a", "b"]))
+    )
 
 
 @st.composite
@@ -49,7 +53,13 @@ def batches(draw: st.DrawFn) -> list[ScoredGroup]:
 
 def all_ways(batch: list[ScoredGroup]) -> list[TrainingData]:
     first, tracker = Tracker().judge(batch, moved=0.01)
-    return [group_advantages(batch), batch_advantages(batch), first, tracker.judge(batch, 0.0)[0], imitate_hinted(batch)]
+    return [
+        group_advantages(batch),
+        batch_advantages(batch),
+        first,
+        tracker.judge(batch, 0.0)[0],
+        imitate_hinted(batch),
+    ]
 
 
 @few
@@ -61,7 +71,9 @@ def test_the_advantages_of_a_group_sum_to_zero(group: ScoredGroup) -> None:
 
 @few
 @given(groups(), st.floats(-100.0, 100.0))
-def test_a_shift_of_rewards_that_are_not_nearly_alike_changes_no_advantage(group: ScoredGroup, shift: float) -> None:
+def test_a_shift_of_rewards_that_are_not_nearly_alike_changes_no_advantage(
+    group: ScoredGroup, shift: float
+) -> None:
     known = [reward for _, reward in group.known]
     assume(not known or spread(known)[1] > LEAST_SPREAD)
     rewards = tuple(None if reward is None else reward + shift for reward in group.rewards_G)
@@ -82,8 +94,14 @@ def test_every_rollout_that_is_given_either_teaches_or_is_counted(batch: list[Sc
 
 @few
 @given(batches())
-def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an_advantage(batch: list[ScoredGroup]) -> None:
-    drawn = Counter((group.turn, group.prompt, rollout.tokens_T) for group in batch for rollout in group.rollouts_G)
+def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an_advantage(
+    batch: list[ScoredGroup],
+) -> None:
+    drawn = Counter(
+        (group.turn, group.prompt, rollout.tokens_T)
+        for group in batch
+        for rollout in group.rollouts_G
+    )
     for harvest in all_ways(batch):
         taught = Counter((one.turn, one.prompt, one.tokens_T) for one in harvest.data)
         assert taught <= drawn
@@ -91,17 +109,23 @@ def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an
             assert len(one.advantages_T) == len(one.tokens_T)
             assert one.logprobs_T is None or len(one.logprobs_T) == len(one.tokens_T)
             assert all(map(math.isfinite, one.advantages_T))
-        assert normaliser(harvest.data) == sum(len(tokens) * count for (_, _, tokens), count in taught.items())
+        assert normaliser(harvest.data) == sum(
+            len(tokens) * count for (_, _, tokens), count in taught.items()
+        )
 
 
 @few
 @given(batches(), st.integers(1, 40), st.integers(0, 5))
-def test_cutting_into_pieces_loses_nothing_and_keeps_prompts_together(batch: list[ScoredGroup], most: int, seed: int) -> None:
+def test_cutting_into_pieces_loses_nothing_and_keeps_prompts_together(
+    batch: list[ScoredGroup], most: int, seed: int
+) -> None:
     data = group_advantages(batch).data
     pieces = cut_pieces(data, most, seed)
     assert Counter(one for piece in pieces for one in piece) == Counter(data)
     for piece in pieces:
-        seen = [one.turn for at, one in enumerate(piece) if at == 0 or piece[at - 1].turn != one.turn]
+        seen = [
+            one.turn for at, one in enumerate(piece) if at == 0 or piece[at - 1].turn != one.turn
+        ]
         assert len(seen) == len(set(seen))
         prompts = sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in piece})
         assert len(piece) == 1 or prompts + normaliser(piece) <= most

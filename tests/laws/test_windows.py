@@ -1,4 +1,6 @@
-"""For any sequence of readings, clock jumps and restarts: one window at most, no step outside one, presence always wins."""
+"""For any sequence of readings, clock jumps and restarts: one window at most, no step outside one,
+presence always wins.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -90,7 +92,9 @@ class Scheduling(RuleBasedStateMachine):
     @rule()
     def the_program_starts_anew(self) -> None:
         clock, history = self.stage.clock, self.stage.habits.history
-        self.stage = Stage(sleep=["23:00-07:00", "sat,sun 12:00-14:00"], clock=clock, history=history)
+        self.stage = Stage(
+            sleep=["23:00-07:00", "sat,sun 12:00-14:00"], clock=clock, history=history
+        )
         self._listen()
         assert not self.stage.is_open
 
@@ -103,11 +107,15 @@ class Scheduling(RuleBasedStateMachine):
 
     @invariant()
     def opening_and_shutting_alternate(self) -> None:
-        assert all((a is None) != (b is None) for a, b in zip(self.heard, self.heard[1:], strict=False))
+        assert all(
+            (a is None) != (b is None) for a, b in zip(self.heard, self.heard[1:], strict=False)
+        )
         if self.heard:
             assert (self.heard[-1] is not None) == self.stage.is_open
         kinds = [kind for kind, _ in self.stage.events if kind != "window.clock_jumped"]
-        assert kinds == ["window.opened" if window is not None else "window.shut" for window in self.heard]
+        assert kinds == [
+            "window.opened" if window is not None else "window.shut" for window in self.heard
+        ]
 
     @invariant()
     def presence_always_wins(self) -> None:

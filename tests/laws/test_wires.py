@@ -37,14 +37,26 @@ many = settings(few, max_examples=80)
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_-]{0,12}", fullmatch=True)
 scalars: st.SearchStrategy[Json] = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False), words
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53), 2**53),
+    st.floats(allow_nan=False, allow_infinity=False),
+    words,
 )
-values: st.SearchStrategy[Json] = st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2))
+values: st.SearchStrategy[Json] = st.one_of(
+    scalars, st.lists(scalars, max_size=2), st.dictionaries(words, scalars, max_size=2)
+)
 objects: st.SearchStrategy[dict[str, Json]] = st.dictionaries(words, values, max_size=3)
 unknown_fields: st.SearchStrategy[Mapping[str, Json]] = st.dictionaries(
     names.map("x_{}".format), values.filter(lambda value: value is not None), max_size=2
 )
-urls = st.sampled_from(["https://example.org/a.png", "data:image/png;base64,aGVsbG8=", "data:image/jpeg;base64,/9j/4A=="])
+urls = st.sampled_from(
+    [
+        "https://example.org/a.png",
+        "data:image/png;base64,aGVsbG8=",
+        "data:image/jpeg;base64,/9j/4A==",
+    ]
+)
 warmth = st.none() | st.floats(0, 1)
 counts = st.none() | st.integers(1, 100_000)
 
@@ -67,7 +79,11 @@ arguments = objects.map(json_text)
 tools: st.SearchStrategy[Tool | Opaque] = st.builds(
     Tool, names, st.none() | words, objects.filter(bool), st.none() | st.booleans(), unknown_fields
 )
-choices = st.none() | st.sampled_from(list(ToolMode)).map(ToolChoice) | names.map(lambda name: ToolChoice(ToolMode.REQUIRED, name))
+choices = (
+    st.none()
+    | st.sampled_from(list(ToolMode)).map(ToolChoice)
+    | names.map(lambda name: ToolChoice(ToolMode.REQUIRED, name))
+)
 ANY_OBJECT: dict[str, Json] = {"schema": {"type": "object"}}
 
 
@@ -85,20 +101,39 @@ def tooling(draw: st.DrawFn, offered: st.SearchStrategy[Tool | Opaque]) -> dict[
     found = tuple(draw(st.lists(offered, max_size=3)))
     if not found:
         return {"tools": found}
-    return {"tools": found, "tool_choice": draw(choices), "parallel_tool_calls": draw(st.none() | st.booleans())}
+    return {
+        "tools": found,
+        "tool_choice": draw(choices),
+        "parallel_tool_calls": draw(st.none() | st.booleans()),
+    }
 
 
 # Chat completions
 
-chat_images: st.SearchStrategy[Part] = st.builds(Image, urls, st.none() | st.sampled_from(["low", "high"]), unknown_fields)
+chat_images: st.SearchStrategy[Part] = st.builds(
+    Image, urls, st.none() | st.sampled_from(["low", "high"]), unknown_fields
+)
 chat_files: st.SearchStrategy[Part] = st.builds(
     Opaque, st.just(Wire.CHAT), st.builds(lambda file: {"type": "file", "file": file}, objects)
 )
-chat_calls: st.SearchStrategy[Part] = st.builds(ToolCall, names, names, words, unknown_fields) | st.builds(
-    lambda identity, name, text: ToolCall(identity, name, custom_arguments(text), {"type": "custom"}), names, names, words
+chat_calls: st.SearchStrategy[Part] = st.builds(
+    ToolCall, names, names, words, unknown_fields
+) | st.builds(
+    lambda identity, name, text: ToolCall(
+        identity, name, custom_arguments(text), {"type": "custom"}
+    ),
+    names,
+    names,
+    words,
 )
-chat_results: st.SearchStrategy[Part] = st.builds(ToolResult, names, some(texts | chat_images) | st.just(()))
-chat_custom = st.builds(Opaque, st.just(Wire.CHAT), st.builds(lambda name: {"type": "custom", "custom": {"name": name}}, names))
+chat_results: st.SearchStrategy[Part] = st.builds(
+    ToolResult, names, some(texts | chat_images) | st.just(())
+)
+chat_custom = st.builds(
+    Opaque,
+    st.just(Wire.CHAT),
+    st.builds(lambda name: {"type": "custom", "custom": {"name": name}}, names),
+)
 
 
 def _assistant(thought: list[Part], said: list[Part], calls: list[Part]) -> tuple[Part, ...]:
@@ -106,8 +141,19 @@ def _assistant(thought: list[Part], said: list[Part], calls: list[Part]) -> tupl
 
 
 chat_messages = (
-    st.builds(Message, st.just(Role.SYSTEM), some(texts), extra=st.just({}) | st.just({"role": "developer"}))
-    | st.builds(Message, st.just(Role.USER), some(texts | chat_images | chat_files), st.none() | names, unknown_fields)
+    st.builds(
+        Message,
+        st.just(Role.SYSTEM),
+        some(texts),
+        extra=st.just({}) | st.just({"role": "developer"}),
+    )
+    | st.builds(
+        Message,
+        st.just(Role.USER),
+        some(texts | chat_images | chat_files),
+        st.none() | names,
+        unknown_fields,
+    )
     | st.builds(
         Message,
         st.just(Role.ASSISTANT),
@@ -120,7 +166,13 @@ chat_messages = (
         st.none() | names,
         unknown_fields,
     )
-    | st.builds(Message, st.just(Role.TOOL), chat_results.map(lambda part: (part,)), st.none() | names, unknown_fields)
+    | st.builds(
+        Message,
+        st.just(Role.TOOL),
+        chat_results.map(lambda part: (part,)),
+        st.none() | names,
+        unknown_fields,
+    )
     | st.builds(Message, st.just("critic"), some(texts))
 )
 chat_sampling = st.builds(
@@ -159,27 +211,49 @@ def chat_requests(draw: st.DrawFn) -> ChatRequest:
 
 block_images: st.SearchStrategy[Part] = st.builds(Image, urls, extra=unknown_fields)
 documents: st.SearchStrategy[Part] = st.builds(
-    Opaque, st.just(Wire.MESSAGES), st.builds(lambda source: {"type": "document", "source": source}, objects)
+    Opaque,
+    st.just(Wire.MESSAGES),
+    st.builds(lambda source: {"type": "document", "source": source}, objects),
 )
-signed: st.SearchStrategy[Part] = st.builds(Reasoning, words, names.map("messages:{}".format), extra=unknown_fields)
-redacted: st.SearchStrategy[Part] = st.builds(Reasoning, st.just(""), names.map("messages:{}".format), st.just(True))
+signed: st.SearchStrategy[Part] = st.builds(
+    Reasoning, words, names.map("messages:{}".format), extra=unknown_fields
+)
+redacted: st.SearchStrategy[Part] = st.builds(
+    Reasoning, st.just(""), names.map("messages:{}".format), st.just(True)
+)
 block_calls: st.SearchStrategy[Part] = st.builds(ToolCall, names, names, arguments, unknown_fields)
 block_results: st.SearchStrategy[Part] = st.builds(
-    ToolResult, names, some(texts | block_images | documents) | st.just(()), st.booleans(), unknown_fields
+    ToolResult,
+    names,
+    some(texts | block_images | documents) | st.just(()),
+    st.booleans(),
+    unknown_fields,
 )
 block_messages = (
     st.builds(
-        Message, st.just(Role.USER), some(texts | block_images | documents | block_results) | st.just(()), extra=unknown_fields
+        Message,
+        st.just(Role.USER),
+        some(texts | block_images | documents | block_results) | st.just(()),
+        extra=unknown_fields,
     )
-    | st.builds(Message, st.just(Role.ASSISTANT), some(texts | signed | redacted | block_calls), extra=unknown_fields)
+    | st.builds(
+        Message,
+        st.just(Role.ASSISTANT),
+        some(texts | signed | redacted | block_calls),
+        extra=unknown_fields,
+    )
     | st.builds(Message, st.just(Role.SYSTEM), some(texts), extra=unknown_fields)
 )
-hosted = st.builds(Opaque, st.just(Wire.MESSAGES), st.just({"type": "web_search_20260318", "name": "web_search"}))
+hosted = st.builds(
+    Opaque, st.just(Wire.MESSAGES), st.just({"type": "web_search_20260318", "name": "web_search"})
+)
 
 
 @st.composite
 def messages_requests(draw: st.DrawFn) -> ChatRequest:
-    system = draw(st.just(()) | st.builds(lambda parts: (Message(Role.SYSTEM, parts),), some(texts)))
+    system = draw(
+        st.just(()) | st.builds(lambda parts: (Message(Role.SYSTEM, parts),), some(texts))
+    )
     first = draw(st.builds(Message, st.just(Role.USER), some(texts)))
     stream = draw(st.booleans())
     tooled = draw(tooling(tools | hosted))
@@ -211,19 +285,30 @@ def messages_requests(draw: st.DrawFn) -> ChatRequest:
 
 # OpenAI responses
 
-item_images: st.SearchStrategy[Part] = st.builds(Image, urls, st.none() | st.sampled_from(["low", "high"]), unknown_fields)
+item_images: st.SearchStrategy[Part] = st.builds(
+    Image, urls, st.none() | st.sampled_from(["low", "high"]), unknown_fields
+)
 item_files: st.SearchStrategy[Part] = st.builds(
-    Opaque, st.just(Wire.RESPONSES), st.builds(lambda data: {"type": "input_file", "file_data": data}, words)
+    Opaque,
+    st.just(Wire.RESPONSES),
+    st.builds(lambda data: {"type": "input_file", "file_data": data}, words),
 )
 proofs = st.none() | names.map("responses:{}".format) | names.map("messages:{}".format)
-thoughts: st.SearchStrategy[Part] = st.builds(Reasoning, st.just("") | words, proofs, extra=unknown_fields) | st.builds(
+thoughts: st.SearchStrategy[Part] = st.builds(
+    Reasoning, st.just("") | words, proofs, extra=unknown_fields
+) | st.builds(
     Reasoning, st.just(""), names.map("messages:{}".format), st.just(True), st.just({"id": "rs_1"})
 )
 rich_thoughts: st.SearchStrategy[Part] = st.builds(
     lambda first, second: Reasoning(
         f"{first}\n\n{second}",
         None,
-        extra={"summary": [{"type": "summary_text", "text": first}, {"type": "summary_text", "text": second}]},
+        extra={
+            "summary": [
+                {"type": "summary_text", "text": first},
+                {"type": "summary_text", "text": second},
+            ]
+        },
     ),
     words,
     words,
@@ -231,7 +316,9 @@ rich_thoughts: st.SearchStrategy[Part] = st.builds(
 item_calls: st.SearchStrategy[Part] = st.builds(
     ToolCall, names, names, words, unknown_fields | st.just({"id": "fc_1", "namespace": "agents"})
 ) | st.builds(
-    lambda identity, name, text: ToolCall(identity, name, custom_arguments(text), {"id": "ctc_1", "type": "custom_tool_call"}),
+    lambda identity, name, text: ToolCall(
+        identity, name, custom_arguments(text), {"id": "ctc_1", "type": "custom_tool_call"}
+    ),
     names,
     names,
     words,
@@ -243,8 +330,18 @@ item_results: st.SearchStrategy[Part] = st.builds(
     extra=unknown_fields | st.just({"type": "custom_tool_call_output"}),
 )
 item_messages = (
-    st.builds(Message, st.just(Role.SYSTEM), some(texts), extra=unknown_fields | st.just({"role": "developer", "id": "msg_1"}))
-    | st.builds(Message, st.just(Role.USER), some(texts | item_images | item_files) | st.just(()), extra=unknown_fields)
+    st.builds(
+        Message,
+        st.just(Role.SYSTEM),
+        some(texts),
+        extra=unknown_fields | st.just({"role": "developer", "id": "msg_1"}),
+    )
+    | st.builds(
+        Message,
+        st.just(Role.USER),
+        some(texts | item_images | item_files) | st.just(()),
+        extra=unknown_fields,
+    )
     | st.builds(
         Message,
         st.just(Role.ASSISTANT),
@@ -253,14 +350,26 @@ item_messages = (
     )
     | st.builds(Message, st.just(Role.ASSISTANT), alone(thoughts | rich_thoughts | item_calls))
     | st.builds(Message, st.just(Role.TOOL), alone(item_results))
-    | st.builds(Message, st.just(Role.ASSISTANT), alone(st.just(Opaque(Wire.RESPONSES, {"type": "web_search_call", "id": "ws_1"}))))
+    | st.builds(
+        Message,
+        st.just(Role.ASSISTANT),
+        alone(st.just(Opaque(Wire.RESPONSES, {"type": "web_search_call", "id": "ws_1"}))),
+    )
     | st.builds(
         Message,
         st.just(Role.SYSTEM),
-        alone(st.just(Opaque(Wire.RESPONSES, {"type": "additional_tools", "role": "developer", "tools": []}))),
+        alone(
+            st.just(
+                Opaque(
+                    Wire.RESPONSES, {"type": "additional_tools", "role": "developer", "tools": []}
+                )
+            )
+        ),
     )
 )
-item_custom = st.builds(Opaque, st.just(Wire.RESPONSES), st.builds(lambda name: {"type": "custom", "name": name}, names))
+item_custom = st.builds(
+    Opaque, st.just(Wire.RESPONSES), st.builds(lambda name: {"type": "custom", "name": name}, names)
+)
 
 
 @st.composite
@@ -287,7 +396,13 @@ def responses_requests(draw: st.DrawFn) -> ChatRequest:
         json_schema=draw(schemas),
         extra=draw(
             unknown_fields
-            | st.just({"reasoning": {"summary": "auto"}, "text": {"verbosity": "low"}, "include": ["reasoning.encrypted_content"]})
+            | st.just(
+                {
+                    "reasoning": {"summary": "auto"},
+                    "text": {"verbosity": "low"},
+                    "include": ["reasoning.encrypted_content"],
+                }
+            )
         ),
     )
 
@@ -322,7 +437,10 @@ def test_parsing_does_not_touch_the_clients_body(request: ChatRequest) -> None:
 @given(requests)
 def test_the_estimate_grows_with_the_request(request: ChatRequest) -> None:
     longer = ChatRequest(
-        request.wire, request.model, (*request.messages, Message(Role.USER, (Text("four more words here"),))), request.tools
+        request.wire,
+        request.model,
+        (*request.messages, Message(Role.USER, (Text("four more words here"),))),
+        request.tools,
     )
     shorter = ChatRequest(request.wire, request.model, request.messages, request.tools)
     assert 0 < estimate_tokens(shorter) < estimate_tokens(longer)
@@ -332,7 +450,9 @@ def test_the_estimate_grows_with_the_request(request: ChatRequest) -> None:
 
 sums = st.integers(0, 5_000)
 usages = st.builds(
-    lambda fresh, out, read, written, thought: Usage(fresh + read + written, out, read, written, thought),
+    lambda fresh, out, read, written, thought: Usage(
+        fresh + read + written, out, read, written, thought
+    ),
     sums,
     sums,
     sums,
@@ -341,7 +461,13 @@ usages = st.builds(
 )
 probabilities = st.floats(-50, 0)
 logprobs = st.lists(
-    st.builds(TokenLogprob, words, probabilities, st.lists(st.tuples(words, probabilities), max_size=2).map(tuple)), max_size=3
+    st.builds(
+        TokenLogprob,
+        words,
+        probabilities,
+        st.lists(st.tuples(words, probabilities), max_size=2).map(tuple),
+    ),
+    max_size=3,
 ).map(tuple)
 finishes = st.sampled_from([Finish.STOP, Finish.LENGTH, Finish.CONTENT_FILTER])
 said: st.SearchStrategy[Part] = words.map(Text)
@@ -349,7 +475,11 @@ made: st.SearchStrategy[Part] = st.builds(ToolCall, names, names, arguments)
 
 
 def ended(parts: tuple[Part, ...], finish: Finish) -> Finish:
-    return Finish.TOOL_CALLS if finish is Finish.STOP and any(isinstance(part, ToolCall) for part in parts) else finish
+    return (
+        Finish.TOOL_CALLS
+        if finish is Finish.STOP and any(isinstance(part, ToolCall) for part in parts)
+        else finish
+    )
 
 
 @st.composite
@@ -360,19 +490,43 @@ def completions(draw: st.DrawFn, wire: Wire) -> Completion:
             thought = draw(st.lists(st.builds(Reasoning, words), max_size=1))
             parts = (*thought, *draw(st.lists(said, max_size=1)), *draw(st.lists(made, max_size=3)))
             return Completion(
-                "chatcmpl-1", draw(names), parts, ended(parts, finish), draw(st.none() | usages), logprobs=draw(logprobs)
+                "chatcmpl-1",
+                draw(names),
+                parts,
+                ended(parts, finish),
+                draw(st.none() | usages),
+                logprobs=draw(logprobs),
             )
         case Wire.MESSAGES:
             parts = tuple(
-                draw(st.lists(said | made | st.builds(Reasoning, words, names.map("messages:{}".format)) | redacted, max_size=4))
+                draw(
+                    st.lists(
+                        said
+                        | made
+                        | st.builds(Reasoning, words, names.map("messages:{}".format))
+                        | redacted,
+                        max_size=4,
+                    )
+                )
             )
             stop = draw(st.none() | words) if ended(parts, finish) is Finish.STOP else None
-            return Completion("msg_1", draw(names), parts, ended(parts, finish), draw(usages), stop_sequence=stop)
+            return Completion(
+                "msg_1", draw(names), parts, ended(parts, finish), draw(usages), stop_sequence=stop
+            )
         case Wire.RESPONSES:
-            parts = tuple(draw(st.lists(said | made | st.builds(Reasoning, words, proofs), max_size=4)))
+            parts = tuple(
+                draw(st.lists(said | made | st.builds(Reasoning, words, proofs), max_size=4))
+            )
             spoke = any(isinstance(part, Text) for part in parts)
             chances = draw(logprobs) if spoke else ()
-            return Completion("resp_1", draw(names), parts, ended(parts, finish), draw(st.none() | usages), logprobs=chances)
+            return Completion(
+                "resp_1",
+                draw(names),
+                parts,
+                ended(parts, finish),
+                draw(st.none() | usages),
+                logprobs=chances,
+            )
 
 
 @pytest.mark.parametrize("wire", Wire)
@@ -389,7 +543,9 @@ def test_an_answer_survives_its_own_wire(wire: Wire, data: st.DataObject) -> Non
 @pytest.mark.parametrize("target", Wire)
 @few
 @given(st.data())
-def test_an_answer_keeps_its_words_and_calls_on_every_wire(source: Wire, target: Wire, data: st.DataObject) -> None:
+def test_an_answer_keeps_its_words_and_calls_on_every_wire(
+    source: Wire, target: Wire, data: st.DataObject
+) -> None:
     completion = data.draw(completions(source))
     request = ChatRequest(target, "model", (Message(Role.USER, (Text("hi"),)),))
     spoken = wire_format(target)
@@ -397,7 +553,9 @@ def test_an_answer_keeps_its_words_and_calls_on_every_wire(source: Wire, target:
     assert [part for part in shown.parts if isinstance(part, ToolCall)] == [
         part for part in completion.parts if isinstance(part, ToolCall)
     ]
-    assert "".join(_words(shown)).replace("\n\n", "") == "".join(_words(completion)).replace("\n\n", "")
+    assert "".join(_words(shown)).replace("\n\n", "") == "".join(_words(completion)).replace(
+        "\n\n", ""
+    )
     assert shown.finish == completion.finish
     assert shown.usage == completion.usage or completion.usage is None
     assert next(deltas_of(shown))
@@ -411,9 +569,13 @@ def _words(completion: Completion) -> list[str]:
 @given(requests)
 def test_a_plain_request_is_plain(request: ChatRequest) -> None:
     known = ChatRequest(
-        request.wire, request.model, tuple(m for m in request.messages if isinstance(m.role, Role)) or request.messages
+        request.wire,
+        request.model,
+        tuple(m for m in request.messages if isinstance(m.role, Role)) or request.messages,
     )
-    if any(not isinstance(message.role, Role) for message in known.messages) or _has_strange_part(known):
+    if any(not isinstance(message.role, Role) for message in known.messages) or _has_strange_part(
+        known
+    ):
         return
     said = plain(known)
     previous: Role | str | None = None

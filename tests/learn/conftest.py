@@ -27,6 +27,8 @@ async def new_learning(empty_ledger: Path, tmp_path: Path) -> AsyncIterator[NewL
     async with AsyncExitStack() as stack:
 
         async def make(**fields: Any) -> ScriptedLearning:
-            return await stack.enter_async_context(running(empty_ledger, tmp_path / "learning", **fields))
+            return await stack.enter_async_context(
+                running(empty_ledger, tmp_path / "learning", **fields)
+            )
 
         yield make

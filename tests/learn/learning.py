@@ -1,4 +1,6 @@
-"""The learning part with real database, ledger, library, gate and loops; the models are scripted, and the clock is fixed."""
+"""The learning part with real database, ledger, library, gate and loops; the models are scripted,
+and the clock is fixed.
+"""
 
 import json
 import shutil
@@ -50,8 +52,11 @@ THANKS = "Thanks, that is exactly right!"
 DATES: dict[str, Json] = {
     "name": "iso-release-dates",
     "trigger": "When writing a changelog entry or release notes that contain a release date",
-    "body": "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished entry for other formats."
-    "\n\nDo not write release dates as day/month/year or with month names.",
+    "body": (
+        "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the"
+        " finished entry for other formats.\n\nDo not write release dates as day/month/year or with"
+        " month names."
+    ),
     "category": "writing",
 }
 PASSED: dict[str, Json] = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
@@ -72,7 +77,9 @@ class Clock:
 
 
 class Speaker:
-    """A model that answers by a rule: text, something to be said as JSON, or an error to be raised."""
+    """A model that answers by a rule: text, something to be said as JSON, or an error to be
+    raised.
+    """
 
     def __init__(self, name: str, rule: Callable[[str], object]) -> None:
         self.name = name
@@ -97,7 +104,12 @@ class Speaker:
 
 def prompt_text(request: ChatRequest) -> str:
     """Every word of a request."""
-    return "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+    return "\n".join(
+        part.text
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, Text)
+    )
 
 
 class Speakers(Models):
@@ -110,11 +122,15 @@ class Speakers(Models):
     def served(self, provider: str, model: str) -> Model | None:
         return self._learning.worker
 
-    def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
+    def listener(
+        self, section: ListenConfig, judge: JudgeConfig
+    ) -> Callable[[str, str], Model | None]:
         return lambda provider, model: self._learning.listener
 
     def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        return lambda model: self._learning.judge if isinstance(section, JudgeConfig) else self._learning.evolver
+        return lambda model: (
+            self._learning.judge if isinstance(section, JudgeConfig) else self._learning.evolver
+        )
 
 
 class Purse(Budget):
@@ -124,13 +140,17 @@ class Purse(Budget):
         super().__init__(config, spending)
         self._learning = learning
 
-    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
+    async def may_spend(
+        self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True
+    ) -> bool:
         return purpose is not Purpose.JUDGE or self._learning.can_pay
 
 
 @dataclass
 class ScriptedLearning:
-    """One installation. `restart` stops the learning part wherever it is and builds it anew on what is on disk."""
+    """One installation. `restart` stops the learning part wherever it is and builds it anew on what
+    is on disk.
+    """
 
     folder: Path
     gate: GateMode = GateMode.LINT
@@ -153,9 +173,15 @@ class ScriptedLearning:
         self.build()
 
     def build(self, attempts: WorkAttempts | None = None) -> None:
-        """The product's own assembly, with scripted models, this clock, and a budget that pays or does not."""
+        """The product's own assembly, with scripted models, this clock, and a budget that pays or
+        does not.
+        """
         database = self.database
-        self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
+        self.cursors, self.uses, self.batches = (
+            SqlCursors(database),
+            SqlUses(database),
+            SqlBatches(database, self.clock),
+        )
         spending = SqlSpending(database)
         stores = LearningStores(
             SqlVerdicts(database, self.clock),
@@ -202,7 +228,9 @@ class ScriptedLearning:
         self.maintenance = learning.maintenance
         self.compliance = learning.compliance
         self.fast.pauses_s, self.fast.may_train = self.pauses_s, self.may_train
-        self.owner = owner_of(learning, self.library, SessionErasure(database, self.library, self.folder / "policies"))
+        self.owner = owner_of(
+            learning, self.library, SessionErasure(database, self.library, self.folder / "policies")
+        )
 
     def config(self) -> Config:
         """The settings of this installation."""
@@ -226,7 +254,9 @@ class ScriptedLearning:
         self.build()
 
     def die_of(self, loop: str, item: object, times: int = 3) -> None:
-        """Learners were killed so many times in a row while they had this in hand, and there is another one."""
+        """Learners were killed so many times in a row while they had this in hand, and there is
+        another one.
+        """
         self.build(WorkAttempts(counts={WorkItem(loop, str(item)): times}))
 
     async def sense(self) -> None:
@@ -313,10 +343,18 @@ class ScriptedLearning:
         write_skill(self.library.folder, skill)
         self.library.sync()
 
-    def say(self, turn: TurnId, outcome: Outcome, source: Source = Source.DETECTOR, fault: Fault = Fault.AGENT) -> None:
+    def say(
+        self,
+        turn: TurnId,
+        outcome: Outcome,
+        source: Source = Source.DETECTOR,
+        fault: Fault = Fault.AGENT,
+    ) -> None:
         """A verdict from somewhere else."""
         is_fail = outcome is Outcome.FAIL
-        self.verdicts.record_verdict(Verdict(turn, outcome, source, None, fault=fault if is_fail else None))
+        self.verdicts.record_verdict(
+            Verdict(turn, outcome, source, None, fault=fault if is_fail else None)
+        )
 
     def put_in_force(self, name: str, **fields: Any) -> Skill:
         """A learned skill, as if it had come through."""
@@ -328,7 +366,13 @@ class ScriptedLearning:
 class Talk:
     """One session with one person. Every answer is a turn, stamped with the generation in force."""
 
-    def __init__(self, learning: ScriptedLearning, scope: Scope = ADA, model: str = "m-1", wire: Wire = Wire.CHAT) -> None:
+    def __init__(
+        self,
+        learning: ScriptedLearning,
+        scope: Scope = ADA,
+        model: str = "m-1",
+        wire: Wire = Wire.CHAT,
+    ) -> None:
         self.learning = learning
         self.scope = scope
         self.agent = Agent(wire, model=model)
@@ -338,7 +382,9 @@ class Talk:
     def session(self) -> SessionId:
         return SessionId(self.agent.session)
 
-    async def say(self, text: str, answer: str = "Released on 01/02/2026.", **fields: Any) -> TurnId:
+    async def say(
+        self, text: str, answer: str = "Released on 01/02/2026.", **fields: Any
+    ) -> TurnId:
         """The person says something, and the agent answers."""
         self.agent.hear(text)
         self.segment += 1
@@ -348,10 +394,14 @@ class Talk:
         view = self.learning.library.view
         skills: Sequence[str] = fields.pop("skills", ())
         placed = tuple(SkillName(name) for name in skills)
-        stamp = Stamp(fields.pop("generation", view.generation), fields.pop("version", 0), view.hash, placed)
+        stamp = Stamp(
+            fields.pop("generation", view.generation), fields.pop("version", 0), view.hash, placed
+        )
         self.learning.clock.pass_by(seconds=1)
         times = Times(self.learning.clock(), 0.1, 0.2)
-        self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields)
+        self.agent.answer(
+            *parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields
+        )
         turn = self.agent.turns[-1].turn
         assert await self.learning.ledger.record(turn)
         return turn.id
@@ -363,7 +413,11 @@ class Talk:
 
 def learned_skill(name: str, **fields: Any) -> Skill:
     """A skill as an evolver writes it, in force for ada."""
-    chosen: dict[str, Any] = {"scope": "user:ada", "author": Authorship.EVOLVER, "state": SkillState.LIVE} | fields
+    chosen: dict[str, Any] = {
+        "scope": "user:ada",
+        "author": Authorship.EVOLVER,
+        "state": SkillState.LIVE,
+    } | fields
     trigger = chosen.pop("trigger", f"When writing about {name.replace('-', ' ')} in a report")
     body = chosen.pop("body", f"1. Look for {name}.\n2. Write it down.\n\nDo not leave {name} out.")
     return Skill(SkillName(name), trigger, body, **chosen)
@@ -375,7 +429,9 @@ def drawn(name: str, *, placed: bool, propensity: float = 0.5) -> tuple[Draw, ..
 
 @asynccontextmanager
 async def running(empty: Path, folder: Path, **fields: Any) -> AsyncIterator[ScriptedLearning]:
-    """The learning part on a fresh ledger, which is a copy of an empty one: making the tables takes longer than most tests."""
+    """The learning part on a fresh ledger, which is a copy of an empty one: making the tables takes
+    longer than most tests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(empty, folder / "ledger.db")
     learning = ScriptedLearning(folder, **fields)

@@ -1,4 +1,6 @@
-"""Sessions to learn from: a scripted agent for any wire, and the turns that a ledger would record of it."""
+"""Sessions to learn from: a scripted agent for any wire, and the turns that a ledger would record
+of it.
+"""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +31,11 @@ from metaclaw.wires import deltas_of, encode_json, wire_format
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 SYSTEM = "You are a coding agent."
 TOOLS = tuple(
-    Tool(name, f"Use {name}.", {"type": "object", "properties": {key: {"type": "string"} for key in keys}})
+    Tool(
+        name,
+        f"Use {name}.",
+        {"type": "object", "properties": {key: {"type": "string"} for key in keys}},
+    )
     for name, keys in (
         ("Read", ("file_path", "limit")),
         ("Grep", ("pattern", "path")),
@@ -46,7 +52,9 @@ TOOLS = tuple(
 def words(agent: str, text: str) -> str:
     """As the proxy's own: without reminders, and nothing where a program speaks."""
     kept = text.split("<system-reminder>")[0].strip()
-    return "" if kept.startswith(("[Request interrupted", "This session is being continued")) else kept
+    return (
+        "" if kept.startswith(("[Request interrupted", "This session is being continued")) else kept
+    )
 
 
 def say(text: str) -> Message:
@@ -58,7 +66,9 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
     return ToolCall("", name, json.dumps(arguments))
 
 
-def exchange_bytes(wire: Wire, request: ChatRequest, answer: Completion, stream: bool) -> tuple[bytes, bytes]:
+def exchange_bytes(
+    wire: Wire, request: ChatRequest, answer: Completion, stream: bool
+) -> tuple[bytes, bytes]:
     """The bytes of a request and of its answer."""
     form = wire_format(wire)
     asked = encode_json(form.render_request(replace(request, stream=stream)))
@@ -69,7 +79,13 @@ def exchange_bytes(wire: Wire, request: ChatRequest, answer: Completion, stream:
 
 
 def turn_of(
-    request: ChatRequest, answer: Sequence[Part], session: str = "s", *, stream: bool = False, number: int = 0, **fields: Any
+    request: ChatRequest,
+    answer: Sequence[Part],
+    session: str = "s",
+    *,
+    stream: bool = False,
+    number: int = 0,
+    **fields: Any,
 ) -> Turn:
     """A turn as the ledger holds it."""
     called = any(isinstance(part, ToolCall) for part in answer)
@@ -108,7 +124,9 @@ def answered(call_id: str, text: str, *, is_error: bool = False) -> ToolResult:
 
 @dataclass
 class Agent:
-    """A scripted agent and its session. Each answer becomes a turn; what it is given afterwards goes into the next request."""
+    """A scripted agent and its session. Each answer becomes a turn; what it is given afterwards
+    goes into the next request.
+    """
 
     wire: Wire
     stream: bool = False
@@ -123,7 +141,11 @@ class Agent:
     def request(self) -> ChatRequest:
         head = (Message(Role.SYSTEM, (Text(self.system),)),) if self.system else ()
         return ChatRequest(
-            self.wire, self.model, (*head, *self.messages), TOOLS, sampling=Sampling(max_tokens=512, temperature=0.5)
+            self.wire,
+            self.model,
+            (*head, *self.messages),
+            TOOLS,
+            sampling=Sampling(max_tokens=512, temperature=0.5),
         )
 
     def hear(self, text: str) -> "Agent":
@@ -140,7 +162,9 @@ class Agent:
                 part = replace(part, id=f"call_{self.calls}")
             made.append(part)
         number = len(self.turns)
-        turn = turn_of(self.request, made, self.session, stream=self.stream, number=number, **fields)
+        turn = turn_of(
+            self.request, made, self.session, stream=self.stream, number=number, **fields
+        )
         self.turns.append(RecordedTurn(number + 1, turn))
         self.messages.append(Message(Role.ASSISTANT, tuple(made)))
         return self
@@ -148,7 +172,10 @@ class Agent:
     def give(self, *texts: str, is_error: bool = False) -> "Agent":
         """The tools that were called last give this back."""
         ids = [part.id for part in self.messages[-1].parts if isinstance(part, ToolCall)]
-        results = [answered(identity, text, is_error=is_error) for identity, text in zip(ids, texts, strict=True)]
+        results = [
+            answered(identity, text, is_error=is_error)
+            for identity, text in zip(ids, texts, strict=True)
+        ]
         if self.wire is Wire.MESSAGES:
             self.messages.append(Message(Role.USER, tuple(results)))
         else:

@@ -1,4 +1,6 @@
-"""A proposal becomes a skill only through the gate, and never overwrites what a person has written or decided meanwhile."""
+"""A proposal becomes a skill only through the gate, and never overwrites what a person has written
+or decided meanwhile.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -38,7 +40,9 @@ RULE = "From now on, always write changelog release dates as YYYY-MM-DD."
 
 def dates(**fields: object) -> Skill:
     """The skill that would have helped, as a draft."""
-    skill = learned_skill("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], state=SkillState.DRAFT)
+    skill = learned_skill(
+        "iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], state=SkillState.DRAFT
+    )
     return replace(skill, **fields)  # type: ignore[arg-type]
 
 
@@ -53,7 +57,11 @@ async def teacher(learning: ScriptedLearning, scope: Scope = ADA) -> TurnId:
 
 
 async def admit(
-    learning: ScriptedLearning, skill: Skill, *support: TurnId, generation: int | None = None, **fields: object
+    learning: ScriptedLearning,
+    skill: Skill,
+    *support: TurnId,
+    generation: int | None = None,
+    **fields: object,
 ) -> Candidate:
     turns = support or (await teacher(learning),)
     proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
@@ -66,21 +74,32 @@ async def admit(
 def policy(learning: ScriptedLearning) -> None:
     """A worker that follows the rule exactly where it is told to, and a judge that sees it."""
     learning.worker = Speaker(
-        "primary/m-1", lambda prompt: "Released on 2026-02-01." if "Write each as YYYY-MM-DD" in prompt else "On 01/02/2026."
+        "primary/m-1",
+        lambda prompt: (
+            "Released on 2026-02-01." if "Write each as YYYY-MM-DD" in prompt else "On 01/02/2026."
+        ),
     )
-    learning.judge = Speaker("world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED)
+    learning.judge = Speaker(
+        "world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED
+    )
 
 
 @pytest.mark.parametrize("gate", [GateMode.OFF, GateMode.LINT])
-async def test_where_nothing_is_replayed_a_sound_proposal_is_live_at_once(new_learning: NewLearning, gate: GateMode) -> None:
+async def test_where_nothing_is_replayed_a_sound_proposal_is_live_at_once(
+    new_learning: NewLearning, gate: GateMode
+) -> None:
     learning = await new_learning(gate=gate)
     candidate = await admit(learning, dates())
     assert candidate.standing is Standing.ACCEPTED
     assert learning.skill("iso-release-dates").state is SkillState.LIVE
 
 
-async def test_a_vague_draft_is_turned_away_unless_the_gate_is_off(new_learning: NewLearning) -> None:
-    vague = dates(trigger="Whenever needed", body="Be careful with the release dates of the changelog.")
+async def test_a_vague_draft_is_turned_away_unless_the_gate_is_off(
+    new_learning: NewLearning,
+) -> None:
+    vague = dates(
+        trigger="Whenever needed", body="Be careful with the release dates of the changelog."
+    )
     learning = await new_learning(gate=GateMode.LINT)
     candidate = await admit(learning, vague)
     assert (candidate.standing, learning.names) == (Standing.REJECTED, [])
@@ -89,12 +108,18 @@ async def test_a_vague_draft_is_turned_away_unless_the_gate_is_off(new_learning:
 
 async def test_with_the_gate_off_the_draft_is_not_read_for_style(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.OFF)
-    candidate = await admit(learning, dates(body="Write release dates in the changelog as YYYY-MM-DD."))
+    candidate = await admit(
+        learning, dates(body="Write release dates in the changelog as YYYY-MM-DD.")
+    )
     assert candidate.standing is Standing.ACCEPTED
 
 
-@pytest.mark.parametrize(("gate", "state"), [(GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)])
-async def test_what_mends_recorded_failures_comes_into_force(new_learning: NewLearning, gate: GateMode, state: SkillState) -> None:
+@pytest.mark.parametrize(
+    ("gate", "state"), [(GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)]
+)
+async def test_what_mends_recorded_failures_comes_into_force(
+    new_learning: NewLearning, gate: GateMode, state: SkillState
+) -> None:
     learning = await new_learning(gate=gate)
     policy(learning)
     candidate = await admit(learning, dates())
@@ -104,7 +129,9 @@ async def test_what_mends_recorded_failures_comes_into_force(new_learning: NewLe
     assert certificate is not None
     assert (certificate.losses, certificate.model) == (0, "m-1")
     assert certificate.wins == (3 if gate is GateMode.SHADOW else 1)
-    assert candidate.reason.startswith(f"fixed the failure in {certificate.wins} of {certificate.wins} replays")
+    assert candidate.reason.startswith(
+        f"fixed the failure in {certificate.wins} of {certificate.wins} replays"
+    )
 
 
 async def test_what_mends_nothing_does_not(new_learning: NewLearning) -> None:
@@ -124,7 +151,9 @@ async def test_what_cannot_be_replayed_is_left_to_the_live_trial(new_learning: N
     assert learning.skill("iso-release-dates").state is SkillState.CANARY
 
 
-async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_restart(new_learning: NewLearning) -> None:
+async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_restart(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     policy(learning)
     assert learning.worker is not None
@@ -140,22 +169,33 @@ async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_rest
     decided = learning.only_candidate()
     assert decided.standing is Standing.ACCEPTED, decided.reason
     assert decided.certificate is not None
-    assert [one.outcome for one in decided.certificate.replays] == [Outcome.FAIL, Outcome.PASS, Outcome.PASS]
+    assert [one.outcome for one in decided.certificate.replays] == [
+        Outcome.FAIL,
+        Outcome.PASS,
+        Outcome.PASS,
+    ]
     assert len(learning.worker.asked) == 2  # of the new worker
 
 
-async def test_the_same_text_again_is_rejected_before_it_is_paid_for(new_learning: NewLearning) -> None:
+async def test_the_same_text_again_is_rejected_before_it_is_paid_for(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     policy(learning)
     await admit(learning, dates())
     assert learning.worker is not None
     paid = len(learning.worker.asked)
     again = await admit(learning, dates())
-    assert (again.standing, again.reason) == (Standing.REJECTED, "iso-release-dates is in force already")
+    assert (again.standing, again.reason) == (
+        Standing.REJECTED,
+        "iso-release-dates is in force already",
+    )
     assert len(learning.worker.asked) == paid
 
 
-async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(new_learning: NewLearning) -> None:
+async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     policy(learning)
     support = await teacher(learning)
@@ -176,7 +216,9 @@ async def passed_before(learning: ScriptedLearning) -> None:
         learning.say(turn, Outcome.PASS)
 
 
-async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_gets_a_number(new_learning: NewLearning) -> None:
+async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_gets_a_number(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     support = await teacher(learning)
     own = Skill(SkillName("iso-release-dates"), "When I say so", "My own words.")
@@ -187,7 +229,9 @@ async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_ge
     assert learning.skill("iso-release-dates").body == "My own words."
 
 
-async def test_an_edit_of_what_a_person_has_changed_is_turned_away(new_learning: NewLearning) -> None:
+async def test_an_edit_of_what_a_person_has_changed_is_turned_away(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     support = await teacher(learning)
     learning.put_in_force("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"])
@@ -200,9 +244,14 @@ async def test_an_edit_of_what_a_person_has_changed_is_turned_away(new_learning:
     assert learning.skill("iso-release-dates").author is Authorship.PERSON
 
 
-async def test_an_edit_keeps_what_was_said_before_and_is_not_asked_who_said_it(new_learning: NewLearning) -> None:
+async def test_an_edit_keeps_what_was_said_before_and_is_not_asked_who_said_it(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
-    before = "1. Sort the contributors by their family name.\n2. Write each entry in the past tense.\n\nDo not thank anybody twice."
+    before = (
+        "1. Sort the contributors by their family name.\n2. Write each entry in the past"
+        " tense.\n\nDo not thank anybody twice."
+    )
     learning.put_in_force("changelog-entries", trigger=DATES["trigger"], body=before)
     support = await teacher(learning)
     edited = learned_skill(
@@ -215,13 +264,19 @@ async def test_an_edit_keeps_what_was_said_before_and_is_not_asked_who_said_it(n
     assert candidate.standing is Standing.ACCEPTED, candidate.reason
 
 
-async def test_reach_waits_for_a_person_and_the_person_may_let_it_pass(new_learning: NewLearning) -> None:
+async def test_reach_waits_for_a_person_and_the_person_may_let_it_pass(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
-    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    waiting = dates(
+        body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."
+    )
     candidate = await admit(learning, waiting)
     assert candidate.standing is Standing.WAITING, candidate.reason
     assert learning.names == []
-    assert [kind for kind, data in learning.told if data.get("candidate") == candidate.id] == ["notice"]
+    assert [kind for kind, data in learning.told if data.get("candidate") == candidate.id] == [
+        "notice"
+    ]
     approved = await learning.owner.decide(candidate.id, approved=True)
     assert approved is not None
     assert (approved.standing, learning.names) == (Standing.ACCEPTED, ["iso-release-dates"])
@@ -231,7 +286,9 @@ async def test_reach_waits_for_a_person_and_the_person_may_let_it_pass(new_learn
 
 async def test_a_person_may_turn_a_waiting_candidate_away(new_learning: NewLearning) -> None:
     learning = await new_learning()
-    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    waiting = dates(
+        body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."
+    )
     candidate = await admit(learning, waiting)
     decided = await learning.owner.decide(candidate.id, approved=False)
     assert decided is not None
@@ -240,7 +297,9 @@ async def test_a_person_may_turn_a_waiting_candidate_away(new_learning: NewLearn
 
 async def test_a_double_click_approves_once(new_learning: NewLearning) -> None:
     learning = await new_learning()
-    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    waiting = dates(
+        body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."
+    )
     candidate = await admit(learning, waiting)
     await learning.admission.decide(candidate, approved=True)
     await learning.admission.decide(candidate, approved=True)
@@ -250,13 +309,18 @@ async def test_a_double_click_approves_once(new_learning: NewLearning) -> None:
 def everything_kept(learning: ScriptedLearning) -> str:
     """All that is written down of candidates and events, in full."""
     with learning.database.reading("looking") as connection:
-        rows = [*connection.exec_driver_sql("SELECT * FROM candidates"), *connection.exec_driver_sql("SELECT * FROM events")]
+        rows = [
+            *connection.exec_driver_sql("SELECT * FROM candidates"),
+            *connection.exec_driver_sql("SELECT * FROM events"),
+        ]
     return "\n".join(str(tuple(row)) for row in rows) + str(learning.told)
 
 
 async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.OFF)
-    leaking = dates(body=f"{DATES['body']}\n- Use the key {SECRET}.", extra={"check": f"pattern: {SECRET}"})
+    leaking = dates(
+        body=f"{DATES['body']}\n- Use the key {SECRET}.", extra={"check": f"pattern: {SECRET}"}
+    )
     candidate = await admit(learning, leaking)
     assert candidate.standing is Standing.REJECTED
     assert candidate.id in everything_kept(learning)
@@ -265,18 +329,28 @@ async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_learning: NewLear
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(new_learning: NewLearning, waits: bool) -> None:
+async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(
+    new_learning: NewLearning, waits: bool
+) -> None:
     learning = await new_learning(gate=GateMode.OFF)
-    quoting = Gate(GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
+    quoting = Gate(
+        GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]]
+    )
     learning.admission = CandidateAdmission(
-        gate=quoting, library=learning.library, candidates=learning.candidates, announce=learning.announce, redact=learning.redact
+        gate=quoting,
+        library=learning.library,
+        candidates=learning.candidates,
+        announce=learning.announce,
+        redact=learning.redact,
     )
     candidate = await admit(learning, dates())
     assert candidate.reason.startswith("it says <API_KEY")
     assert SECRET not in everything_kept(learning)
 
 
-async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_publish_twice(new_learning: NewLearning) -> None:
+async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_publish_twice(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     candidate = await admit(learning, dates())
     generation = learning.library.view.generation
@@ -287,7 +361,9 @@ async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_
     assert (learning.library.view.generation, learning.names) == (generation, ["iso-release-dates"])
 
 
-async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not_stay(new_learning: NewLearning) -> None:
+async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not_stay(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning)
     turn = await talk.say(TASK.format(1))
@@ -307,7 +383,9 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
     assert (learning.names, learning.candidates.candidates()) == ([], [])
 
 
-async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(new_learning: NewLearning) -> None:
+async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     skill = learning.put_in_force("iso-release-dates", state=SkillState.CANARY)
     path = learning.library.folder / skill.name / "SKILL.md"
@@ -320,5 +398,7 @@ async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(new
 async def test_every_publication_is_an_event(new_learning: NewLearning) -> None:
     learning = await new_learning()
     await admit(learning, dates())
-    events: list[dict[str, Json]] = [event.data for event in learning.reader.events() if event.kind == "generation"]
+    events: list[dict[str, Json]] = [
+        event.data for event in learning.reader.events() if event.kind == "generation"
+    ]
     assert [event["put"] for event in events] == [["iso-release-dates"]]

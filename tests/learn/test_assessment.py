@@ -25,7 +25,9 @@ pytestmark = pytest.mark.anyio
 PLAIN = "Please prepare the report about our harbour cranes."
 
 
-def step(answer: str, said_after: str | None = None, task: str = PLAIN, skills: Sequence[str] = ()) -> Step:
+def step(
+    answer: str, said_after: str | None = None, task: str = PLAIN, skills: Sequence[str] = ()
+) -> Step:
     after = () if said_after is None else (Message(Role.USER, (Text(said_after),)),)
     return Step(
         turn=TurnId("t_1"),
@@ -58,35 +60,58 @@ BRIEF = learned_skill("brief", extra={"check": "not: (?i)in conclusion"})
 
 
 def test_a_check_that_fails_is_a_failure_whatever_else_is_said() -> None:
-    verdict = assessment([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"])).verdict
+    verdict = (
+        assessment([DATED, BRIEF])
+        .at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"]))
+        .verdict
+    )
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.CHECK)
 
 
 def test_checks_that_pass_pass_a_turn_that_nobody_complains_about() -> None:
-    verdict = assessment([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"])).verdict
+    verdict = (
+        assessment([DATED, BRIEF])
+        .at_once(step("On 2026-02-01.", skills=["dated", "brief"]))
+        .verdict
+    )
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.PASS, Source.CHECK)
 
 
 def test_a_check_that_passes_does_not_silence_a_complaint_about_something_else() -> None:
-    verdict = assessment([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"])).verdict
+    verdict = (
+        assessment([BRIEF])
+        .at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"]))
+        .verdict
+    )
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.DETECTOR)
 
 
 def test_a_skill_that_is_gone_or_has_no_check_says_nothing() -> None:
-    assert assessment([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])).verdict is None
+    assert (
+        assessment([learned_skill("plain")])
+        .at_once(step("Done.", skills=["plain", "gone"]))
+        .verdict
+        is None
+    )
 
 
 def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
     broken = learned_skill("broken", extra={"check": "whatever this is"})
     odd = learned_skill("odd", extra={"check": ["a", "list"]})
-    assert assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])).verdict is None
+    assert (
+        assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])).verdict is None
+    )
 
 
 def test_a_check_that_fails_to_run_says_nothing_and_is_named() -> None:
-    broken = learned_skill("broken", extra={"check": "program: |\n  raise LookupError('no such field')"}, author=Authorship.PERSON)
+    broken = learned_skill(
+        "broken",
+        extra={"check": "program: |\n  raise LookupError('no such field')"},
+        author=Authorship.PERSON,
+    )
     found = assessment([broken]).at_once(step("Done.", skills=["broken"]))
     assert (found.verdict, found.failed_check) == (None, "broken")
 
@@ -94,7 +119,10 @@ def test_a_check_that_fails_to_run_says_nothing_and_is_named() -> None:
 def test_the_next_answer_is_looked_at_where_it_is_known() -> None:
     first = step("The crane is blue.", "Is it?")
     sorry = step("I apologize, I was wrong: the crane is red.", task="Is it?")
-    with_later, without = assessment().at_once(first, sorry).verdict, assessment().at_once(first).verdict
+    with_later, without = (
+        assessment().at_once(first, sorry).verdict,
+        assessment().at_once(first).verdict,
+    )
     names = {signal.detector for signal in with_later.signals} if with_later is not None else set()
     assert with_later != without
     assert "apology.next" in names
@@ -111,11 +139,15 @@ async def test_the_judge_is_asked_where_there_is_one() -> None:
     assert await assessment().asked(step("Done.")) is None
 
 
-def played(probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> ReplayedTurn:
+def played(
+    probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING
+) -> ReplayedTurn:
     return ReplayedTurn(probe, kind, (Text(answer),), tuple(calls))
 
 
-async def scored(speaker: Speaker | None, skill: Skill, probe: Step, answer: str, **fields: Any) -> Outcome:
+async def scored(
+    speaker: Speaker | None, skill: Skill, probe: Step, answer: str, **fields: Any
+) -> Outcome:
     scorer = ReplayScorer(judges(speaker), lambda text: text)
     return (await scorer.score(skill, played(probe, answer, **fields))).outcome
 
@@ -134,7 +166,10 @@ async def test_a_check_that_passes_the_recorded_failure_cannot_tell_and_a_judge_
 
 async def test_a_replay_is_judged_by_one_short_vote_without_the_prompt() -> None:
     speaker = Speaker("world/judge", lambda prompt: PASSED)
-    long = replace(step("x", CORRECTION, TASK.format(1)), history=(Message(Role.SYSTEM, (Text("word " * 20_000),)),))
+    long = replace(
+        step("x", CORRECTION, TASK.format(1)),
+        history=(Message(Role.SYSTEM, (Text("word " * 20_000),)),),
+    )
     scorer = ReplayScorer(judges(speaker), lambda text: text)
     score = await scorer.score(learned_skill("plain"), played(long, "On 2026-02-01."))
     assert len(speaker.asked) == 1
@@ -145,7 +180,10 @@ async def test_a_replay_is_judged_by_one_short_vote_without_the_prompt() -> None
 
 
 async def test_else_by_whether_the_correction_would_still_have_been_needed() -> None:
-    speaker = Speaker("world/judge", lambda prompt: PASSED if CORRECTION in prompt and "2026-02-01" in prompt else FAILED)
+    speaker = Speaker(
+        "world/judge",
+        lambda prompt: PASSED if CORRECTION in prompt and "2026-02-01" in prompt else FAILED,
+    )
     probe = step("x", CORRECTION, TASK.format(1))
     assert await scored(speaker, learned_skill("plain"), probe, "On 2026-02-01.") is Outcome.PASS
     assert await scored(speaker, learned_skill("plain"), probe, "On 01/02/2026.") is Outcome.FAIL
@@ -171,7 +209,9 @@ async def test_nobody_to_judge_and_an_unreadable_check_are_no_score() -> None:
     with pytest.raises(JudgeError):
         await scored(None, learned_skill("plain"), step("x"), "Done.")
     with pytest.raises(JudgeError):
-        await scored(None, learned_skill("odd", extra={"check": "whatever this is"}), step("x"), "Done.")
+        await scored(
+            None, learned_skill("odd", extra={"check": "whatever this is"}), step("x"), "Done."
+        )
 
 
 async def test_votes_that_are_split_or_unreadable_are_unknown() -> None:
@@ -185,7 +225,9 @@ async def test_votes_that_are_split_or_unreadable_are_unknown() -> None:
 async def test_what_must_not_leave_does_not_reach_whoever_scores() -> None:
     speaker = Speaker("world/judge", lambda prompt: PASSED)
     scorer = ReplayScorer(judges(speaker), lambda text: text.replace("hunter2", "<PASSWORD>"))
-    await scorer.score(learned_skill("plain"), played(step("x", task="Log in with hunter2."), "I used hunter2."))
+    await scorer.score(
+        learned_skill("plain"), played(step("x", task="Log in with hunter2."), "I used hunter2.")
+    )
     assert speaker.asked
     assert all("hunter2" not in prompt for prompt in speaker.asked)
 
@@ -195,7 +237,14 @@ Graded = list[tuple[Verdict, Outcome]]
 
 def sensed(p_fail: float | None = 0.98, *, detector: str = "correction.plain") -> Verdict:
     """What a detector said of a turn."""
-    return Verdict(TurnId("t"), Outcome.FAIL, Source.DETECTOR, p_fail, (signal(detector, "x"),), fault=Fault.AGENT)
+    return Verdict(
+        TurnId("t"),
+        Outcome.FAIL,
+        Source.DETECTOR,
+        p_fail,
+        (signal(detector, "x"),),
+        fault=Fault.AGENT,
+    )
 
 
 def judged(failed: int, passed: int, p_fail: float = 0.9) -> Verdict:
@@ -233,7 +282,9 @@ def test_votes_are_calibrated_by_themselves() -> None:
 
 
 def test_votes_of_which_none_could_be_read_teach_nothing() -> None:
-    unread = Verdict(TurnId("t"), Outcome.UNKNOWN, Source.JUDGE, None, (), Votes(0, 0, 3, "judge-model"))
+    unread = Verdict(
+        TurnId("t"), Outcome.UNKNOWN, Source.JUDGE, None, (), Votes(0, 0, 3, "judge-model")
+    )
     calibration = refitted([(unread, Outcome.FAIL)] * 60)
     assert calibration.trust == Trust(0)
     assert calibration.current == refitted([]).current
@@ -264,11 +315,15 @@ def test_a_verdict_without_a_probability_is_not_counted_as_believed() -> None:
     assert refitted([(sensed(None), Outcome.FAIL)] * 30).trust == Trust(0)
 
 
-scores = st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([Outcome.PASS, Outcome.FAIL]))
+scores = st.tuples(
+    st.integers(0, 3), st.integers(0, 3), st.sampled_from([Outcome.PASS, Outcome.FAIL])
+)
 
 
 @given(st.lists(scores, max_size=40))
-def test_whatever_is_known_a_higher_score_is_never_believed_less(known: list[tuple[int, int, Outcome]]) -> None:
+def test_whatever_is_known_a_higher_score_is_never_believed_less(
+    known: list[tuple[int, int, Outcome]],
+) -> None:
     graded: Graded = [(judged(failed, passed), truth) for failed, passed, truth in known]
     calibration = refitted(graded).current
     believed = [calibration.judged.apply(step / 50) for step in range(51)]

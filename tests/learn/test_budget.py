@@ -1,4 +1,6 @@
-"""The learning budget: calls wait when it is used up, and each is counted once, also over restarts and by several processes."""
+"""The learning budget: calls wait when it is used up, and each is counted once, also over restarts
+and by several processes.
+"""
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -48,29 +50,43 @@ def budget_of(database: Database, clock: Clock | None = None, **learning: Any) -
     return Budget(config_of(**learning), SqlSpending(database), clock or Clock())
 
 
-async def spend(budget: Budget, tokens: int, purpose: Purpose = Purpose.EVOLVE, model: str = MODEL) -> None:
+async def spend(
+    budget: Budget, tokens: int, purpose: Purpose = Purpose.EVOLVE, model: str = MODEL
+) -> None:
     async with budget.charge(purpose, model, tokens) as charge:
         charge.add(Spent(1, usage=Usage(tokens, 0)))
 
 
 def served(database: Database, day: str, tokens: int) -> None:
-    SqlSpending(database).add({SpendingKey(day, SERVED, MODEL): Spending(turns=1, calls=1, input_tokens=tokens)})
+    SqlSpending(database).add(
+        {SpendingKey(day, SERVED, MODEL): Spending(turns=1, calls=1, input_tokens=tokens)}
+    )
 
 
 async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Database) -> None:
-    budget = budget_of(database, prices=[{"model": "mini", "input": 1.0, "output": 10.0, "cached": 0.5}])
+    budget = budget_of(
+        database, prices=[{"model": "mini", "input": 1.0, "output": 10.0, "cached": 0.5}]
+    )
     async with budget.charge(Purpose.JUDGE, MODEL, 100) as charge:
         charge.add(Spent(1, failures=1))
         charge.add(Spent(1, usage=Usage(1000, 20, 400)))
     await budget.count(Purpose.JUDGE, MODEL, Spent(), turns=1)
     assert SqlSpending(database).sums(by_item=True) == {
         SpendingKey(DAY, "judge", MODEL): Spending(
-            turns=1, calls=2, failures=1, input_tokens=1000, output_tokens=20, cached_tokens=400, cost=0.001
+            turns=1,
+            calls=2,
+            failures=1,
+            input_tokens=1000,
+            output_tokens=20,
+            cached_tokens=400,
+            cost=0.001,
         )
     }
 
 
-async def test_by_default_a_tenth_of_the_days_traffic_may_be_spent_and_never_less_than_the_floor(database: Database) -> None:
+async def test_by_default_a_tenth_of_the_days_traffic_may_be_spent_and_never_less_than_the_floor(
+    database: Database,
+) -> None:
     assert budget_of(database).account().limit_tokens == FLOOR_TOKENS
     served(database, DAY, 5_000_000)
     assert budget_of(database).account().limit_tokens == 500_000
@@ -81,11 +97,16 @@ async def test_by_default_a_tenth_of_the_days_traffic_may_be_spent_and_never_les
     assert budget_of(database, daily_tokens=7).account().limit_tokens == 7
 
 
-async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(database: Database) -> None:
+async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(
+    database: Database,
+) -> None:
     budget = budget_of(database, daily_tokens=1000)
 
     async def allowed() -> list[bool]:
-        asked = [await budget.may_spend(purpose, 10) for purpose in (Purpose.JUDGE, Purpose.EVOLVE, Purpose.LISTEN)]
+        asked = [
+            await budget.may_spend(purpose, 10)
+            for purpose in (Purpose.JUDGE, Purpose.EVOLVE, Purpose.LISTEN)
+        ]
         with spending_on("some-skill"):
             return [*asked, await budget.may_spend(Purpose.JUDGE, 10)]
 
@@ -100,7 +121,10 @@ async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(
 
 async def test_listening_is_refused_rather_than_kept_waiting(database: Database) -> None:
     budget = budget_of(database, daily_tokens=0)
-    with pytest.raises(BudgetError, match=r"used up \(0 of 0 tokens\).*renewed at 00:00.*raise learning\.daily_tokens"):
+    with pytest.raises(
+        BudgetError,
+        match=r"used up \(0 of 0 tokens\).*renewed at 00:00.*raise learning\.daily_tokens",
+    ):
         await spend(budget, 1, Purpose.LISTEN)
     with without_waiting(), pytest.raises(BudgetError):
         await spend(budget, 1, Purpose.JUDGE)
@@ -110,7 +134,9 @@ async def test_listening_is_refused_rather_than_kept_waiting(database: Database)
     assert budget.waiting == {}
 
 
-async def test_a_call_that_does_not_fit_waits_and_is_made_after_midnight(database: Database) -> None:
+async def test_a_call_that_does_not_fit_waits_and_is_made_after_midnight(
+    database: Database,
+) -> None:
     clock = Clock()
     clock.now = NOON.replace(hour=23, minute=59, second=59, microsecond=900_000)
     budget = budget_of(database, clock, daily_tokens=1000)
@@ -161,10 +187,17 @@ async def test_models_without_a_price_count_in_tokens_only(database: Database) -
     await spend(budget, 240_000)
     assert not await budget.may_spend(Purpose.EVOLVE, 1000, MODEL)
     facts = budget.account().facts()
-    assert (facts["used"], facts["left"], facts["used_cost"], facts["left_cost"]) == (240_000, 60_000, 0.8, 0.2)
+    assert (facts["used"], facts["left"], facts["used_cost"], facts["left_cost"]) == (
+        240_000,
+        60_000,
+        0.8,
+        0.2,
+    )
 
 
-async def test_a_cost_limit_does_not_limit_the_tokens_of_models_that_have_a_price(database: Database) -> None:
+async def test_a_cost_limit_does_not_limit_the_tokens_of_models_that_have_a_price(
+    database: Database,
+) -> None:
     budget = budget_of(database, daily_cost=100.0)
     await spend(budget, 2 * FLOOR_TOKENS, model="openai/gpt-5-nano-2025-08-07")
     assert await budget.may_spend(Purpose.EVOLVE, 1000, "openai/gpt-5-nano")
@@ -182,7 +215,9 @@ class Down(SqlSpending):
         super().add(sums)
 
 
-async def test_calls_that_the_store_could_not_take_are_counted_with_the_next(database: Database) -> None:
+async def test_calls_that_the_store_could_not_take_are_counted_with_the_next(
+    database: Database,
+) -> None:
     budget = Budget(config_of(), Down(database), Clock())
     for _ in range(3):
         await spend(budget, 10)
@@ -202,7 +237,9 @@ async def test_a_call_that_is_given_up_is_counted_all_the_same(database: Databas
     assert await budget.may_spend(Purpose.EVOLVE, 1000)
 
 
-async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_trying_it(database: Database) -> None:
+async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_trying_it(
+    database: Database,
+) -> None:
     budget = budget_of(database, daily_tokens=10)
 
     async def judge(item: str) -> None:
@@ -236,7 +273,9 @@ GPT_5 = Price(1.25, 10.0, 0.125)
         ("", None),
     ],
 )
-def test_common_models_have_a_price_whatever_their_date_and_whoever_routes_them(name: str, price: Price | None) -> None:
+def test_common_models_have_a_price_whatever_their_date_and_whoever_routes_them(
+    name: str, price: Price | None
+) -> None:
     assert Prices().of(name) == price
 
 
@@ -252,4 +291,6 @@ def test_a_configured_price_comes_first_and_one_for_a_provider_before_one_for_al
 
 
 def test_cached_tokens_are_part_of_the_input_and_cost_less() -> None:
-    assert Price(1.0, 10.0, 0.1).cost(Usage(1_000_000, 100_000, 400_000)) == pytest.approx(0.6 + 0.04 + 1.0)
+    assert Price(1.0, 10.0, 0.1).cost(Usage(1_000_000, 100_000, 400_000)) == pytest.approx(
+        0.6 + 0.04 + 1.0
+    )

@@ -46,7 +46,10 @@ def text(result: ToolResult) -> str:
 @pytest.mark.parametrize("wire", Wire)
 def test_a_recorded_session_is_played_to_its_end(wire: Wire) -> None:
     agent = (
-        Agent(wire).hear("Fix it.").use(call("Read", file_path="a.py"), "old").use(call("Bash", command="pytest -q"), "1 failed")
+        Agent(wire)
+        .hear("Fix it.")
+        .use(call("Read", file_path="a.py"), "old")
+        .use(call("Bash", command="pytest -q"), "1 failed")
     )
     agent.use(call("Edit", file_path="a.py", old_string="o", new_string="n"), "ok")
     agent.use(call("Bash", command="pytest -q"), "1 passed").answer(Text("Done."))
@@ -56,7 +59,11 @@ def test_a_recorded_session_is_played_to_its_end(wire: Wire) -> None:
 
 
 def test_a_result_carries_the_id_of_the_call_it_answers() -> None:
-    cassette = Cassette(recording(Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done."))))
+    cassette = Cassette(
+        recording(
+            Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done."))
+        )
+    )
     played = cassette.play(ToolCall("new_id", "Bash", '{"command":"ls"}'))
     assert isinstance(played, ExactResult)
     assert played.result.call_id == "new_id"
@@ -65,9 +72,9 @@ def test_a_result_carries_the_id_of_the_call_it_answers() -> None:
 def test_what_was_seen_before_a_change_does_not_answer_for_after_it_nor_the_other_way() -> None:
     agent = Agent(Wire.CHAT).hear("Go.").use(call("Read", file_path="a.py"), "old")
     edit = call("Edit", file_path="a.py", old_string="o", new_string="n")
-    agent.use(edit, "ok").use(call("Read", file_path="a.py"), "new").use(call("Bash", command="pytest"), "passed").answer(
-        Text("Done.")
-    )
+    agent.use(edit, "ok").use(call("Read", file_path="a.py"), "new").use(
+        call("Bash", command="pytest"), "passed"
+    ).answer(Text("Done."))
     tape = recording(agent)
     cassette = Cassette(tape)
     assert play(cassette, call("Bash", command="pytest")) == "-"
@@ -82,8 +89,14 @@ def test_what_was_seen_before_a_change_does_not_answer_for_after_it_nor_the_othe
 
 
 def test_changes_of_other_files_do_not_matter_to_a_file_and_may_come_in_any_order() -> None:
-    agent = Agent(Wire.CHAT).hear("Go.").use(call("Write", file_path="src/a.py", content="1"), "wrote a")
-    agent.use(call("Read", file_path="src/b.py"), "b").use(call("Write", file_path="src/b.py", content="2"), "wrote b")
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Write", file_path="src/a.py", content="1"), "wrote a")
+    )
+    agent.use(call("Read", file_path="src/b.py"), "b").use(
+        call("Write", file_path="src/b.py", content="2"), "wrote b"
+    )
     agent.use(call("Grep", pattern="x", path="src"), "both").answer(Text("Done."))
     cassette = Cassette(recording(agent))
     assert play(cassette, call("Grep", pattern="x", path="src")) == "-"
@@ -95,7 +108,12 @@ def test_changes_of_other_files_do_not_matter_to_a_file_and_may_come_in_any_orde
 
 
 def test_what_nobody_knows_to_be_harmless_changes_everything() -> None:
-    agent = Agent(Wire.CHAT).hear("Go.").use(call("Read", file_path="a"), "a").use(call("Deploy", target="live"), "deployed")
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Read", file_path="a"), "a")
+        .use(call("Deploy", target="live"), "deployed")
+    )
     agent.use(call("Read", file_path="a"), "a2").answer(Text("Done."))
     cassette = Cassette(recording(agent))
     assert play(cassette, call("Deploy", target="live")) == "deployed"
@@ -105,10 +123,20 @@ def test_what_nobody_knows_to_be_harmless_changes_everything() -> None:
 
 
 def test_a_call_that_was_never_recorded_is_a_miss_with_a_word_why() -> None:
-    cassette = Cassette(recording(Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done."))))
-    assert cassette.play(call("Bash", command="rm -rf /")) == Miss("this call of Bash was not recorded")
-    assert cassette.play(call("WebFetch", url="http://x")) == Miss("no call of WebFetch was recorded")
-    assert Cassette(Recording.of([])).play(call("Bash", command="ls")) == Miss("no call of Bash was recorded")
+    cassette = Cassette(
+        recording(
+            Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done."))
+        )
+    )
+    assert cassette.play(call("Bash", command="rm -rf /")) == Miss(
+        "this call of Bash was not recorded"
+    )
+    assert cassette.play(call("WebFetch", url="http://x")) == Miss(
+        "no call of WebFetch was recorded"
+    )
+    assert Cassette(Recording.of([])).play(call("Bash", command="ls")) == Miss(
+        "no call of Bash was recorded"
+    )
 
 
 def test_polling_gives_one_result_after_the_other_and_the_last_again() -> None:
@@ -117,12 +145,20 @@ def test_polling_gives_one_result_after_the_other_and_the_last_again() -> None:
         agent.use(call("Bash", command="git status"), state)
     agent.answer(Text("Done."))
     cassette = Cassette(recording(agent))
-    assert [play(cassette, call("Bash", command="git status")) for _ in range(4)] == ["queued", "running", "finished", "finished"]
+    assert [play(cassette, call("Bash", command="git status")) for _ in range(4)] == [
+        "queued",
+        "running",
+        "finished",
+        "finished",
+    ]
 
 
 def test_a_replay_from_the_middle_begins_in_the_world_of_the_middle() -> None:
     agent = (
-        Agent(Wire.CHAT).hear("Go.").use(call("Read", file_path="a"), "old").use(call("Write", file_path="a", content="x"), "ok")
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Read", file_path="a"), "old")
+        .use(call("Write", file_path="a", content="x"), "ok")
     )
     agent.use(call("Read", file_path="a"), "x").answer(Text("Done."))
     middle = recording(agent, begin=2)
@@ -132,13 +168,20 @@ def test_a_replay_from_the_middle_begins_in_the_world_of_the_middle() -> None:
 
 
 def test_results_that_the_client_has_emptied_answer_nothing() -> None:
-    agent = Agent(Wire.CHAT).hear("Go.").use(call("Read", file_path="a"), "[Old tool result content cleared]").answer(Text("Done."))
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Read", file_path="a"), "[Old tool result content cleared]")
+        .answer(Text("Done."))
+    )
     assert play(Cassette(recording(agent)), call("Read", file_path="a")) == "-"
 
 
 def test_a_write_that_failed_changed_nothing() -> None:
     agent = Agent(Wire.MESSAGES).hear("Go.")
-    agent.use(call("Edit", file_path="a", old_string="1", new_string="2"), "not found", is_error=True)
+    agent.use(
+        call("Edit", file_path="a", old_string="1", new_string="2"), "not found", is_error=True
+    )
     agent.use(call("Read", file_path="a"), "text").answer(Text("Done."))
     cassette = Cassette(recording(agent))
     assert play(cassette, call("Read", file_path="a")) == "text"
@@ -146,11 +189,16 @@ def test_a_write_that_failed_changed_nothing() -> None:
 
 
 def test_the_nearest_serves_where_only_the_amount_a_note_or_the_written_text_differ() -> None:
-    agent = Agent(Wire.CHAT).hear("Go.").use(call("Read", file_path="a", limit=50), "a").use(call("TodoWrite", todos="1"), "noted")
-    agent.use(call("Read", file_path="b"), "no such file")
-    agent.use(call("Write", file_path="b", content="x"), "written").use(call("Bash", command="pytest"), "passed").answer(
-        Text("Done.")
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Read", file_path="a", limit=50), "a")
+        .use(call("TodoWrite", todos="1"), "noted")
     )
+    agent.use(call("Read", file_path="b"), "no such file")
+    agent.use(call("Write", file_path="b", content="x"), "written").use(
+        call("Bash", command="pytest"), "passed"
+    ).answer(Text("Done."))
     cassette = Cassette(recording(agent))
     assert play(cassette, call("Read", file_path="a", limit=100)) == "~a"
     assert play(cassette, call("Read", file_path="a")) == "~a"
@@ -176,13 +224,18 @@ def test_a_session_that_ended_with_a_call_ends_with_it_again() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab c", max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @given(st.dictionaries(st.text("xyz", min_size=1, max_size=3), JSON, max_size=4), st.randoms())
-def test_order_of_keys_and_blanks_make_no_difference(arguments: dict[str, object], random: Random) -> None:
+def test_order_of_keys_and_blanks_make_no_difference(
+    arguments: dict[str, object], random: Random
+) -> None:
     shuffled = list(arguments.items())
     random.shuffle(shuffled)
     plain = ToolCall("1", "Deploy", json.dumps(arguments))
@@ -191,8 +244,12 @@ def test_order_of_keys_and_blanks_make_no_difference(arguments: dict[str, object
 
 
 @given(JSON, JSON)
-def test_different_arguments_of_a_tool_that_may_do_anything_are_different_calls(one: object, other: object) -> None:
-    same = understand(call("Deploy", target=one)).key == understand(call("Deploy", target=other)).key
+def test_different_arguments_of_a_tool_that_may_do_anything_are_different_calls(
+    one: object, other: object
+) -> None:
+    same = (
+        understand(call("Deploy", target=one)).key == understand(call("Deploy", target=other)).key
+    )
     assert same == (bare(one) == bare(other))
 
 
@@ -200,7 +257,10 @@ def bare(value: object) -> str:
     """Without what stands for nothing."""
     match value:
         case dict():
-            return json.dumps({key: bare(inner) for key, inner in value.items() if inner is not None}, sort_keys=True)
+            return json.dumps(
+                {key: bare(inner) for key, inner in value.items() if inner is not None},
+                sort_keys=True,
+            )
         case list():
             return json.dumps([bare(inner) for inner in value])
         case _:
@@ -219,7 +279,10 @@ def bare(value: object) -> str:
 )
 def test_commands_that_differ_in_trifles_are_the_same(one: str, other: str) -> None:
     assert canonical_command(one) == canonical_command(other)
-    assert understand(call("Bash", command=one, description="Look")).key == understand(call("Bash", command=other, timeout=5)).key
+    assert (
+        understand(call("Bash", command=one, description="Look")).key
+        == understand(call("Bash", command=other, timeout=5)).key
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,7 +376,10 @@ def test_files_that_a_command_reads() -> None:
         (call("NotebookEdit", notebook_path="a"), CallEffect.WRITE),
         (call("str_replace_editor", command="view", path="a"), CallEffect.LOOK),
         (call("str_replace_editor", command="str_replace", path="a"), CallEffect.WRITE),
-        (call("apply_patch", input="*** Begin Patch\n*** Update File: src/a.py\n@@"), CallEffect.WRITE),
+        (
+            call("apply_patch", input="*** Begin Patch\n*** Update File: src/a.py\n@@"),
+            CallEffect.WRITE,
+        ),
         (call("apply_patch", input="what"), CallEffect.ANYTHING),
         (call("update_plan", plan="x"), CallEffect.NOTE),
         (call("TodoWrite", todos=[]), CallEffect.NOTE),
@@ -327,10 +393,18 @@ def test_files_that_a_command_reads() -> None:
         (ToolCall("1", "LS", ""), CallEffect.LOOK),
     ],
 )
-def test_what_a_call_does_is_told_by_its_name_and_its_command(wanted: ToolCall, effect: CallEffect) -> None:
+def test_what_a_call_does_is_told_by_its_name_and_its_command(
+    wanted: ToolCall, effect: CallEffect
+) -> None:
     assert understand(wanted).effect is effect
 
 
 def test_a_shell_that_is_given_a_line_and_one_that_is_given_words_are_told_alike() -> None:
-    assert understand(call("shell", command=["bash", "-lc", "ls  -l"])).key == understand(call("shell", command="ls -l")).key
-    assert understand(call("shell", command=["ls", "-l"])).key == understand(call("shell", command="ls -l")).key
+    assert (
+        understand(call("shell", command=["bash", "-lc", "ls  -l"])).key
+        == understand(call("shell", command="ls -l")).key
+    )
+    assert (
+        understand(call("shell", command=["ls", "-l"])).key
+        == understand(call("shell", command="ls -l")).key
+    )

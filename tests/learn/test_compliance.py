@@ -1,4 +1,6 @@
-"""Rules without a check are judged on a sample that the budget allows; rules that weights have absorbed are still measured."""
+"""Rules without a check are judged on a sample that the budget allows; rules that weights have
+absorbed are still measured.
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,7 +19,9 @@ from tests.learn.learning import ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NewLearning = Callable[..., Awaitable[ScriptedLearning]]
-KIND = Skill(SkillName("be-kind"), "always", "Be kind.", extra={"kind": "rule", "applies": "always"})
+KIND = Skill(
+    SkillName("be-kind"), "always", "Be kind.", extra={"kind": "rule", "applies": "always"}
+)
 DATES = Skill(
     SkillName("iso-dates"),
     "When a release date is asked for",
@@ -41,7 +45,11 @@ async def measured(loop: ComplianceLoop, rule: Skill) -> Compliance:
     return Compliance.of(
         Counter(
             {
-                result: sum(one.times for one in loop.compliance.counted([rule.name]) if one.result is result)
+                result: sum(
+                    one.times
+                    for one in loop.compliance.counted([rule.name])
+                    if one.result is result
+                )
                 for result in RuleResult
             }
         )
@@ -52,7 +60,11 @@ async def forty_turns(learning: ScriptedLearning) -> None:
     learning.write_by_hand(KIND)
     talk = Talk(learning)
     for number in range(40):
-        await talk.say(f"Question {number}", "Rude!" if number % 20 == 9 else "Dear friend.", skills=[KIND.name])
+        await talk.say(
+            f"Question {number}",
+            "Rude!" if number % 20 == 9 else "Dear friend.",
+            skills=[KIND.name],
+        )
 
 
 def judge(rule: Callable[[str], Json]) -> Speaker:
@@ -60,10 +72,16 @@ def judge(rule: Callable[[str], Json]) -> Speaker:
 
 
 def vote(prompt: str) -> Json:
-    return {"outcome": "fail" if "Rude!" in prompt else "pass", "score": -1.0 if "Rude!" in prompt else 1.0, "reason": "its tone"}
+    return {
+        "outcome": "fail" if "Rude!" in prompt else "pass",
+        "score": -1.0 if "Rude!" in prompt else 1.0,
+        "reason": "its tone",
+    }
 
 
-async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check(new_learning: NewLearning) -> None:
+async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(vote)
     learning = await new_learning(judge=speaker)
     await forty_turns(learning)
@@ -84,7 +102,9 @@ async def test_a_rule_with_a_check_costs_no_question(new_learning: NewLearning) 
     assert speaker.asked == []
 
 
-async def test_no_question_is_asked_that_the_budget_has_no_room_for(new_learning: NewLearning) -> None:
+async def test_no_question_is_asked_that_the_budget_has_no_room_for(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(vote)
     learning = await new_learning(judge=speaker, can_pay=False)
     await forty_turns(learning)
@@ -92,7 +112,9 @@ async def test_no_question_is_asked_that_the_budget_has_no_room_for(new_learning
     assert speaker.asked == []
 
 
-async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_the_loop_alive(new_learning: NewLearning) -> None:
+async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_the_loop_alive(
+    new_learning: NewLearning,
+) -> None:
     def refuse(prompt: str) -> Json:
         raise BudgetError("today's learning budget is used up")
 
@@ -109,13 +131,17 @@ async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_th
     assert await measured(loop, KIND) == Compliance(followed=1, unknown=49)
 
 
-async def test_a_rule_that_a_version_has_absorbed_is_measured_although_it_stands_in_no_prompt(new_learning: NewLearning) -> None:
+async def test_a_rule_that_a_version_has_absorbed_is_measured_although_it_stands_in_no_prompt(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     learning.write_by_hand(DATES)
     talk = Talk(learning)
     for answer in ("Released on 2026-02-01.", "Released on 2026-02-02.", "Released on 03/02/2026."):
         await talk.say(ASK, answer, version=7)
-    await talk.say(ASK, "Released on 04/02/2026.", version=6)  # this version has not absorbed it, and it was not placed
+    await talk.say(
+        ASK, "Released on 04/02/2026.", version=6
+    )  # this version has not absorbed it, and it was not placed
     loop = loop_of(learning, absorbed=lambda version: {DATES.name} if version == 7 else set())
     assert await measured(loop, DATES) == Compliance(followed=2, broken=1)
     record = loop.compliance.of_rule(DATES.name, measured_hash(DATES))

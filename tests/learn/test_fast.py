@@ -15,7 +15,18 @@ from metaclaw.domain.verdict import Fault, Outcome, Source
 from metaclaw.errors import StoreError, UpstreamError
 from metaclaw.skills import MOST_SHOWN, GateMode
 from metaclaw.store import SqlForgetting
-from tests.learn.learning import ADA, CORRECTION, DATES, FAILED, TASK, THANKS, ScriptedLearning, Speaker, Talk, learned_skill
+from tests.learn.learning import (
+    ADA,
+    CORRECTION,
+    DATES,
+    FAILED,
+    TASK,
+    THANKS,
+    ScriptedLearning,
+    Speaker,
+    Talk,
+    learned_skill,
+)
 
 pytestmark = pytest.mark.anyio
 NewLearning = Callable[..., Awaitable[ScriptedLearning]]
@@ -31,7 +42,9 @@ def down(prompt: str) -> UpstreamError:
     return UpstreamError("nobody is there", status=503)
 
 
-async def corrected(learning: ScriptedLearning, scope: Scope = ADA, number: int = 1) -> tuple[TurnId, TurnId]:
+async def corrected(
+    learning: ScriptedLearning, scope: Scope = ADA, number: int = 1
+) -> tuple[TurnId, TurnId]:
     """A failure and the person's word on it."""
     talk = Talk(learning, scope)
     failed = await talk.say(TASK.format(number))
@@ -46,7 +59,9 @@ async def silently_failed(learning: ScriptedLearning, task: object, scope: Scope
     return turn
 
 
-async def test_a_corrected_failure_becomes_a_skill_and_its_turn_is_support(new_learning: NewLearning) -> None:
+async def test_a_corrected_failure_becomes_a_skill_and_its_turn_is_support(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES))
     failed, _ = await corrected(learning)
     await learning.live()
@@ -59,7 +74,9 @@ async def test_a_corrected_failure_becomes_a_skill_and_its_turn_is_support(new_l
     assert TASK.format(1) in learning.evolver.asked[0]
 
 
-async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(new_learning: NewLearning) -> None:
+async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES), min_failures=3)
     turns = [await silently_failed(learning, number) for number in range(2)]
     await learning.learn()
@@ -71,9 +88,13 @@ async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(new_lea
     assert [learning.role(turn) for turn in turns] == ["support"] * 3
 
 
-async def test_one_failure_is_enough_where_the_persons_feedback_says_what_was_wrong(new_learning: NewLearning) -> None:
+async def test_one_failure_is_enough_where_the_persons_feedback_says_what_was_wrong(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES), min_failures=1000)
-    await learning.owner.feedback(await Talk(learning).say(TASK.format(1)), Outcome.FAIL, CORRECTION)
+    await learning.owner.feedback(
+        await Talk(learning).say(TASK.format(1)), Outcome.FAIL, CORRECTION
+    )
     await learning.live()
     assert learning.names == ["iso-release-dates"]
 
@@ -84,7 +105,9 @@ def publish_something(learning: ScriptedLearning) -> None:
     learning.clock.pass_by(seconds=1)
 
 
-async def test_failures_from_before_a_skill_that_applies_to_their_speaker_are_left_alone(new_learning: NewLearning) -> None:
+async def test_failures_from_before_a_skill_that_applies_to_their_speaker_are_left_alone(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES))
     old = await silently_failed(learning, 1)
     publish_something(learning)
@@ -108,7 +131,9 @@ def counts(learning: ScriptedLearning) -> list[object]:
     return [one["failures"] for one in learning.fast.counted]
 
 
-async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(new_learning: NewLearning) -> None:
+async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver(DATES)
     learning = await new_learning(evolver=speaker, min_failures=3)
     turns = [await silently_failed(learning, 1)]
@@ -118,17 +143,23 @@ async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(new_lea
     await learning.learn()
     assert (counts(learning), speaker.asked) == ([2], [])
     turns.append(await silently_failed(learning, 3))
-    generations = {found.stamp.generation for turn in turns if (found := learning.recorded.step(turn))}
+    generations = {
+        found.stamp.generation for turn in turns if (found := learning.recorded.step(turn))
+    }
     assert len(generations) == 3
     await learning.learn()
     await learning.learn()
     assert len(speaker.asked) == 1
     assert [learning.role(turn) for turn in turns] == ["support"] * 3
-    assert [one.proposal.support for one in learning.candidates.of_skill(SkillName("iso-release-dates"))] == [tuple(turns)]
+    assert [
+        one.proposal.support for one in learning.candidates.of_skill(SkillName("iso-release-dates"))
+    ] == [tuple(turns)]
     assert counts(learning) == []
 
 
-async def test_a_skill_for_the_speaker_closes_their_older_failures_and_nobody_elses(new_learning: NewLearning) -> None:
+async def test_a_skill_for_the_speaker_closes_their_older_failures_and_nobody_elses(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver(DATES)
     learning = await new_learning(evolver=speaker, min_failures=3, teams={"web": ("ada",)})
     bob = Scope("bob")
@@ -160,7 +191,9 @@ async def test_another_text_of_a_skill_closes_failures_and_another_state_or_exam
     live = replace(canary, state=SkillState.LIVE)
     learning.clock.pass_by(seconds=1)
     learning.library.publish([live], (), "promoted")
-    learning.library.publish([replace(live, extra={"examples": ["Lint the report."]})], (), "one more example")
+    learning.library.publish(
+        [replace(live, extra={"examples": ["Lint the report."]})], (), "one more example"
+    )
     await learning.learn()
     assert counts(learning) == [2]
     learning.library.publish([replace(live, body="1. Lint every report twice.")], (), "changed")
@@ -191,7 +224,9 @@ async def test_a_revert_closes_the_failures_before_it(new_learning: NewLearning)
     assert counts(learning) == [1]
 
 
-async def test_a_correction_is_not_lost_to_what_was_published_since_the_answer(new_learning: NewLearning) -> None:
+async def test_a_correction_is_not_lost_to_what_was_published_since_the_answer(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES))
     talk = Talk(learning)
     failed = await talk.say(TASK.format(1))
@@ -202,7 +237,12 @@ async def test_a_correction_is_not_lost_to_what_was_published_since_the_answer(n
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fault"), [(Outcome.UNKNOWN, Fault.AGENT), (Outcome.PASS, Fault.AGENT), (Outcome.FAIL, Fault.ENVIRONMENT)]
+    ("outcome", "fault"),
+    [
+        (Outcome.UNKNOWN, Fault.AGENT),
+        (Outcome.PASS, Fault.AGENT),
+        (Outcome.FAIL, Fault.ENVIRONMENT),
+    ],
 )
 async def test_what_is_no_failure_of_the_agents_own_teaches_nothing(
     new_learning: NewLearning, outcome: Outcome, fault: Fault
@@ -225,7 +265,9 @@ async def test_a_session_full_of_praise_teaches_nothing(new_learning: NewLearnin
     assert learning.candidates.candidates() == []
 
 
-async def test_an_evolver_that_had_nothing_to_say_is_not_asked_again(new_learning: NewLearning) -> None:
+async def test_an_evolver_that_had_nothing_to_say_is_not_asked_again(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver()
     learning = await new_learning(evolver=speaker)
     await corrected(learning)
@@ -302,7 +344,9 @@ async def test_an_attempt_that_was_interrupted_is_taken_up_again(new_learning: N
     assert len(speaker.asked) == 1
 
 
-async def test_an_attempt_whose_failures_were_none_after_all_is_let_go(new_learning: NewLearning) -> None:
+async def test_an_attempt_whose_failures_were_none_after_all_is_let_go(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver(DATES)
     learning = await new_learning(evolver=speaker)
     turn = await silently_failed(learning, 1)
@@ -328,7 +372,9 @@ async def test_rejected_proposals_are_shown_to_the_next_attempt(new_learning: Ne
     assert rejected.reason[:40] in speaker.asked[1]
 
 
-async def test_what_was_retired_is_shown_to_the_next_attempt_with_the_reason(new_learning: NewLearning) -> None:
+async def test_what_was_retired_is_shown_to_the_next_attempt_with_the_reason(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver(DATES)
     learning = await new_learning(evolver=speaker)
     await corrected(learning)
@@ -340,7 +386,12 @@ async def test_what_was_retired_is_shown_to_the_next_attempt_with_the_reason(new
 
 
 async def test_another_persons_rejected_proposals_are_not_shown(new_learning: NewLearning) -> None:
-    vague = {**DATES, "name": "adas-own", "trigger": "When writing a changelog with its release date", "body": "Be careful."}
+    vague = {
+        **DATES,
+        "name": "adas-own",
+        "trigger": "When writing a changelog with its release date",
+        "body": "Be careful.",
+    }
     speaker = evolver(vague)
     learning = await new_learning(evolver=speaker)
     await corrected(learning, Scope("ada"))
@@ -351,13 +402,23 @@ async def test_another_persons_rejected_proposals_are_not_shown(new_learning: Ne
     assert "adas-own" not in speaker.asked[1]
 
 
-async def test_an_edit_of_a_skill_that_has_changed_meanwhile_does_not_undo_the_change(new_learning: NewLearning) -> None:
-    edit = {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the date out of the changelog."}
+async def test_an_edit_of_a_skill_that_has_changed_meanwhile_does_not_undo_the_change(
+    new_learning: NewLearning,
+) -> None:
+    edit = {
+        **DATES,
+        "replaces": "iso-release-dates",
+        "body": f"{DATES['body']}\n- Never leave the date out of the changelog.",
+    }
     speaker = evolver(edit)
     learning = await new_learning(evolver=speaker)
     first = {"trigger": str(DATES["trigger"]), "body": str(DATES["body"])}
     learning.put_in_force("iso-release-dates", **first)
-    newer = learned_skill("iso-release-dates", trigger=first["trigger"], body=f"{first['body']}\n- Use a four-digit year.")
+    newer = learned_skill(
+        "iso-release-dates",
+        trigger=first["trigger"],
+        body=f"{first['body']}\n- Use a four-digit year.",
+    )
 
     def meanwhile(prompt: str) -> object:
         learning.library.publish([newer], (), "somebody was faster")
@@ -370,11 +431,19 @@ async def test_an_edit_of_a_skill_that_has_changed_meanwhile_does_not_undo_the_c
     assert learning.only_candidate().standing is Standing.REJECTED
 
 
-async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(new_learning: NewLearning) -> None:
-    edit = {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the date out of the changelog."}
+async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(
+    new_learning: NewLearning,
+) -> None:
+    edit = {
+        **DATES,
+        "replaces": "iso-release-dates",
+        "body": f"{DATES['body']}\n- Never leave the date out of the changelog.",
+    }
     speaker = evolver(edit)
     learning = await new_learning(evolver=speaker)
-    learning.put_in_force("iso-release-dates", trigger=str(DATES["trigger"]), body=str(DATES["body"]))
+    learning.put_in_force(
+        "iso-release-dates", trigger=str(DATES["trigger"]), body=str(DATES["body"])
+    )
 
     def meanwhile(prompt: str) -> object:
         learning.library.retire(learned_skill("iso-release-dates").name)
@@ -388,7 +457,11 @@ async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(new_
 
 
 async def test_candidates_on_their_way_go_on_after_a_restart(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=evolver(DATES), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED))
+    learning = await new_learning(
+        evolver=evolver(DATES),
+        gate=GateMode.SHADOW,
+        judge=Speaker("world/judge", lambda prompt: FAILED),
+    )
     await corrected(learning)
     await learning.sense()
     await learning.listen()
@@ -407,7 +480,9 @@ async def test_candidates_on_their_way_go_on_after_a_restart(new_learning: NewLe
     assert certificate.model == "m-1"
 
 
-async def test_a_session_that_is_forgotten_while_the_evolver_writes_teaches_nothing(new_learning: NewLearning) -> None:
+async def test_a_session_that_is_forgotten_while_the_evolver_writes_teaches_nothing(
+    new_learning: NewLearning,
+) -> None:
     speaker = evolver(DATES)
     learning = await new_learning(evolver=speaker)
     talk = Talk(learning)
@@ -427,7 +502,9 @@ async def test_a_session_that_is_forgotten_while_the_evolver_writes_teaches_noth
     assert learning.names == ["iso-release-dates"]
 
 
-async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(new_learning: NewLearning) -> None:
+async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES))
 
     def broken() -> None:
@@ -441,28 +518,40 @@ async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(n
     assert learning.names == ["iso-release-dates"]
 
 
-async def test_the_newest_failures_are_seen_however_many_wait_for_their_like(new_learning: NewLearning) -> None:
+async def test_the_newest_failures_are_seen_however_many_wait_for_their_like(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(DATES), min_failures=1000)
     for number in range(201):
         await silently_failed(learning, number)
-    await learning.owner.feedback(await Talk(learning).say(TASK.format(1)), Outcome.FAIL, CORRECTION)
+    await learning.owner.feedback(
+        await Talk(learning).say(TASK.format(1)), Outcome.FAIL, CORRECTION
+    )
     for _ in range(4):
         await learning.sense()
     await learning.learn()
     assert learning.names == ["iso-release-dates"]
 
 
-async def failed_with(learning: ScriptedLearning, task: object, *skills: str, source: Source = Source.JUDGE) -> TurnId:
+async def failed_with(
+    learning: ScriptedLearning, task: object, *skills: str, source: Source = Source.JUDGE
+) -> TurnId:
     """A turn with these skills in its prompt that failed, though the person said nothing."""
     turn = await Talk(learning).say(TASK.format(task), skills=skills)
     learning.say(turn, Outcome.FAIL, source)
     return turn
 
 
-async def test_failures_that_broke_a_check_in_their_prompt_are_left_to_the_weights(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=evolver(DATES), min_failures=2, may_train=lambda turn: True)
+async def test_failures_that_broke_a_check_in_their_prompt_are_left_to_the_weights(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        evolver=evolver(DATES), min_failures=2, may_train=lambda turn: True
+    )
     learning.put_in_force("dates")
-    turns = [await failed_with(learning, number, "dates", source=Source.CHECK) for number in range(4)]
+    turns = [
+        await failed_with(learning, number, "dates", source=Source.CHECK) for number in range(4)
+    ]
     await learning.learn()
     assert [learning.role(turn) for turn in turns] == [None] * 4
     assert learning.evolver is not None
@@ -470,10 +559,14 @@ async def test_failures_that_broke_a_check_in_their_prompt_are_left_to_the_weigh
     assert learning.fast.counted == []
 
 
-async def test_where_no_weights_are_trained_an_evolver_is_shown_broken_checks(new_learning: NewLearning) -> None:
+async def test_where_no_weights_are_trained_an_evolver_is_shown_broken_checks(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(), min_failures=2)
     learning.put_in_force("dates")
-    turns = [await failed_with(learning, number, "dates", source=Source.CHECK) for number in range(4)]
+    turns = [
+        await failed_with(learning, number, "dates", source=Source.CHECK) for number in range(4)
+    ]
     await learning.learn()
     assert [learning.role(turn) for turn in turns] == ["support"] * 4
 
@@ -509,10 +602,16 @@ async def test_other_tasks_are_left_to_the_weights_only_where_the_same_skill_sta
     await learning.learn()
     others = []
     for place in ("Paris", "Rome"):
-        others.append(await Talk(learning).say(f"Draw me a map of the underground of {place}.", skills=("dates",)))
+        others.append(
+            await Talk(learning).say(
+                f"Draw me a map of the underground of {place}.", skills=("dates",)
+            )
+        )
         learning.say(others[-1], Outcome.FAIL, Source.JUDGE)
     await learning.learn()
-    assert [learning.role(turn) for turn in others] == ([None] * 2 if kind == "skill" else ["support"] * 2)
+    assert [learning.role(turn) for turn in others] == (
+        [None] * 2 if kind == "skill" else ["support"] * 2
+    )
 
 
 async def test_an_evolver_is_shown_no_more_failures_than_it_reads_in_full_where_the_rest_may_train(
@@ -536,8 +635,12 @@ async def test_what_the_person_speaks_against_is_always_shown(new_learning: NewL
     assert learning.role(turn) == "support"
 
 
-async def test_failures_that_an_evolver_could_not_be_asked_about_were_not_shown(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True)
+async def test_failures_that_an_evolver_could_not_be_asked_about_were_not_shown(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True
+    )
     for number in range(2):
         await failed_with(learning, number)
     await learning.learn()
@@ -547,8 +650,12 @@ async def test_failures_that_an_evolver_could_not_be_asked_about_were_not_shown(
     assert [learning.role(turn) for turn in later] == ["support"] * 2
 
 
-async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True)
+async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True
+    )
     turns = [await failed_with(learning, number) for number in range(2)]
     learning.candidates.begin_attempt("judged", learning.library.view.generation, turns)
     learning.evolver = evolver()
@@ -559,7 +666,9 @@ async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(new_learn
     assert [learning.role(turn) for turn in later] == [None] * 2
 
 
-async def test_what_was_shown_of_a_forgotten_session_is_not_remembered(new_learning: NewLearning) -> None:
+async def test_what_was_shown_of_a_forgotten_session_is_not_remembered(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
     talks = [Talk(learning), Talk(learning)]
     for number, talk in enumerate(talks):

@@ -1,4 +1,6 @@
-"""Live evidence promotes or retires canaries, harmful and unused skills are retired, and a person's rules and skills stay."""
+"""Live evidence promotes or retires canaries, harmful and unused skills are retired, and a person's
+rules and skills stay.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -46,18 +48,29 @@ NAME = "iso-release-dates"
 
 
 async def tasks(
-    learning: ScriptedLearning, name: str, *, placed: bool, passed: bool, times: int, propensity: float = 0.5, model: str = "m-1"
+    learning: ScriptedLearning,
+    name: str,
+    *,
+    placed: bool,
+    passed: bool,
+    times: int,
+    propensity: float = 0.5,
+    model: str = "m-1",
 ) -> None:
     """So many tasks on which chance placed or withheld a skill, and what came of them."""
     for _ in range(times):
         talk = Talk(learning, model=model)
         turn = await talk.say(
-            TASK.format(1), draws=drawn(name, placed=placed, propensity=propensity), skills=(name,) if placed else ()
+            TASK.format(1),
+            draws=drawn(name, placed=placed, propensity=propensity),
+            skills=(name,) if placed else (),
         )
         learning.say(turn, Outcome.PASS if passed else Outcome.FAIL)
 
 
-async def taught(learning: ScriptedLearning, skill: Skill, model: str = "m-1", **fields: object) -> Skill:
+async def taught(
+    learning: ScriptedLearning, skill: Skill, model: str = "m-1", **fields: object
+) -> Skill:
     """A learned skill in force that came through the gate, with the certificate it earned."""
     talk = Talk(learning, Scope((skill.scope or "user:ada").removeprefix("user:")))
     turn = await talk.say(TASK.format(1))
@@ -66,16 +79,28 @@ async def taught(learning: ScriptedLearning, skill: Skill, model: str = "m-1", *
     learning.candidates.begin_attempt("dates", learning.library.view.generation, [turn])
     fixed = ReplayResult(Probe(turn, ProbeKind.FAILING), Outcome.PASS, 900)
     certificate = Certificate(SkillState.SHADOW, 1, 1, 0, 0, 0, 0, 900, model, replays=(fixed,))
-    proposal = Proposal(replace(skill, state=SkillState.DRAFT), Change.NEW, (), (turn,), "dates", "world/evolver")
+    proposal = Proposal(
+        replace(skill, state=SkillState.DRAFT), Change.NEW, (), (turn,), "dates", "world/evolver"
+    )
     proposal = replace(proposal, **fields)  # type: ignore[arg-type]
     learning.candidates.save_candidate(
-        Candidate(CandidateId(f"c_{skill.name}"), proposal, Standing.ACCEPTED, "proven", 0, NOON, certificate)
+        Candidate(
+            CandidateId(f"c_{skill.name}"),
+            proposal,
+            Standing.ACCEPTED,
+            "proven",
+            0,
+            NOON,
+            certificate,
+        )
     )
     learning.library.publish([skill], (), f"learned {skill.name}")
     return learning.skill(skill.name)
 
 
-async def test_a_canary_that_helps_is_promoted_and_its_certificate_says_by_what(new_learning: NewLearning) -> None:
+async def test_a_canary_that_helps_is_promoted_and_its_certificate_says_by_what(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     await taught(learning, learned_skill(NAME, state=SkillState.CANARY))
     await tasks(learning, NAME, placed=True, passed=True, times=12)
@@ -84,12 +109,20 @@ async def test_a_canary_that_helps_is_promoted_and_its_certificate_says_by_what(
     assert learning.skill(NAME).state is SkillState.LIVE
     certificate = learning.only_candidate().certificate
     assert certificate is not None
-    assert (certificate.stage, certificate.losses, certificate.model) == (SkillState.CANARY, 0, "m-1")
-    assert any("before that: fixed the failure in 1 of 1 replays" in note for note in certificate.notes)
+    assert (certificate.stage, certificate.losses, certificate.model) == (
+        SkillState.CANARY,
+        0,
+        "m-1",
+    )
+    assert any(
+        "before that: fixed the failure in 1 of 1 replays" in note for note in certificate.notes
+    )
     assert certificate.replays != ()
 
 
-async def test_a_canary_that_harms_is_demoted_and_it_is_written_down_why(new_learning: NewLearning) -> None:
+async def test_a_canary_that_harms_is_demoted_and_it_is_written_down_why(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     await taught(learning, learned_skill(NAME, state=SkillState.CANARY))
     await tasks(learning, NAME, placed=True, passed=False, times=12)
@@ -108,12 +141,16 @@ async def test_a_canary_of_which_little_is_known_waits(new_learning: NewLearning
     assert learning.skill(NAME).state is SkillState.CANARY
 
 
-async def test_what_was_drawn_for_another_text_of_this_name_does_not_count(new_learning: NewLearning) -> None:
+async def test_what_was_drawn_for_another_text_of_this_name_does_not_count(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     learning.put_in_force(NAME, state=SkillState.CANARY)
     await tasks(learning, NAME, placed=True, passed=True, times=12)
     await tasks(learning, NAME, placed=False, passed=False, times=12)
-    learning.put_in_force(NAME, state=SkillState.CANARY, body="1. Something else.\n2. Entirely.\n\nDo not do it.")
+    learning.put_in_force(
+        NAME, state=SkillState.CANARY, body="1. Something else.\n2. Entirely.\n\nDo not do it."
+    )
     await learning.tend()
     assert learning.skill(NAME).state is SkillState.CANARY
 
@@ -128,7 +165,9 @@ async def test_a_live_skill_that_harms_is_retired(new_learning: NewLearning) -> 
 
 
 @pytest.mark.parametrize("fields", [{"author": Authorship.PERSON}, {"pinned": True}])
-async def test_what_a_person_wrote_or_pinned_is_never_touched(new_learning: NewLearning, fields: dict[str, object]) -> None:
+async def test_what_a_person_wrote_or_pinned_is_never_touched(
+    new_learning: NewLearning, fields: dict[str, object]
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     learning.library.publish([learned_skill(NAME, **fields)], (), "by hand", by_person=True)
     await tasks(learning, NAME, placed=True, passed=False, times=20, propensity=0.9)
@@ -143,7 +182,11 @@ async def test_what_a_person_wrote_or_pinned_is_never_touched(new_learning: NewL
 
 async def test_a_rule_of_an_old_home_that_was_on_trial_is_live(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.FULL)
-    await taught(learning, learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION), is_instruction=True)
+    await taught(
+        learning,
+        learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION),
+        is_instruction=True,
+    )
     await learning.tend()
     assert learning.skill(NAME).state is SkillState.LIVE
 
@@ -157,7 +200,9 @@ async def rule_said(learning: ScriptedLearning, before: Outcome, after: Outcome)
         learning.say(await Talk(learning).say(TASK.format(1), skills=(NAME,)), after)
 
 
-async def test_a_rule_that_seems_to_do_harm_stays_and_its_person_is_told_once(new_learning: NewLearning) -> None:
+async def test_a_rule_that_seems_to_do_harm_stays_and_its_person_is_told_once(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     await rule_said(learning, Outcome.PASS, Outcome.FAIL)
     for _ in range(2):
@@ -179,12 +224,19 @@ async def test_the_turns_of_one_task_are_one_trial_and_it_failed_if_any_of_them_
     def turn(session: str, segment: int, outcome: Outcome | None) -> DrawnTurn:
         return DrawnTurn(TurnId("t"), SessionId(session), segment, True, 0.5, outcome)
 
-    newest_first = [turn("s", 1, Outcome.PASS), turn("s", 0, None), turn("s", 0, Outcome.FAIL), turn("s", 0, Outcome.PASS)]
+    newest_first = [
+        turn("s", 1, Outcome.PASS),
+        turn("s", 0, None),
+        turn("s", 0, Outcome.FAIL),
+        turn("s", 0, Outcome.PASS),
+    ]
     assert [trial.outcome for trial in tasks_of(newest_first)] == [Outcome.FAIL, Outcome.PASS]
     assert [trial.outcome for trial in tasks_of([turn("s", 0, None)])] == [Outcome.UNKNOWN]
 
 
-async def idle(learning: ScriptedLearning, days: float = 91, scope: Scope | None = None, work: int = 500) -> None:
+async def idle(
+    learning: ScriptedLearning, days: float = 91, scope: Scope | None = None, work: int = 500
+) -> None:
     """Time goes by in which people work at other things."""
     await learning.tend()
     learning.clock.pass_by(days=days)
@@ -197,26 +249,39 @@ async def idle(learning: ScriptedLearning, days: float = 91, scope: Scope | None
     await learning.tend()
 
 
-async def test_a_skill_that_nothing_asked_for_in_a_long_and_busy_time_is_retired(new_learning: NewLearning) -> None:
+async def test_a_skill_that_nothing_asked_for_in_a_long_and_busy_time_is_retired(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     learning.put_in_force(NAME)
     await idle(learning)
     assert learning.names == []
-    event = next(event for event in learning.reader.events() if event.kind == "generation" and event.data["gone"])
+    event = next(
+        event
+        for event in learning.reader.events()
+        if event.kind == "generation" and event.data["gone"]
+    )
     assert "no task has matched it for" in str(event.data["reason"])
 
 
-async def test_a_skill_that_matched_meanwhile_stays_also_where_chance_withheld_it(new_learning: NewLearning) -> None:
+async def test_a_skill_that_matched_meanwhile_stays_also_where_chance_withheld_it(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     learning.put_in_force("placed-lately")
     learning.put_in_force("withheld-lately")
     await learning.tend()
     learning.clock.pass_by(days=91)
     talk = Talk(learning)
-    await talk.say(TASK.format(1), skills=("placed-lately",), draws=drawn("withheld-lately", placed=False))
+    await talk.say(
+        TASK.format(1), skills=("placed-lately",), draws=drawn("withheld-lately", placed=False)
+    )
     await idle(learning, days=0)
     assert learning.names == ["placed-lately", "withheld-lately"]
-    assert {name: use.times for name, use in learning.uses.uses_of([SkillName(one) for one in learning.names]).items()} == {
+    assert {
+        name: use.times
+        for name, use in learning.uses.uses_of([SkillName(one) for one in learning.names]).items()
+    } == {
         "placed-lately": 1,
         "withheld-lately": 1,
     }
@@ -266,7 +331,9 @@ def test_whose_a_scope_is() -> None:
     assert members_of_scope("ada", teams) == ScopeMembers(users=("ada",), workspaces=("ada",))
 
 
-async def test_uses_are_counted_once_whoever_counts_and_however_often(new_learning: NewLearning) -> None:
+async def test_uses_are_counted_once_whoever_counts_and_however_often(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     learning.put_in_force(NAME)
     talk = Talk(learning)
@@ -290,7 +357,9 @@ async def test_only_what_changed_is_listed_anew(new_learning: NewLearning) -> No
 
 async def test_each_of_many_canaries_is_looked_at_in_turn(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.FULL)
-    skills = [learned_skill(f"canary-{number:03}", state=SkillState.CANARY) for number in range(150)]
+    skills = [
+        learned_skill(f"canary-{number:03}", state=SkillState.CANARY) for number in range(150)
+    ]
     learning.library.publish(skills, (), "many")
     last = "canary-149"
     await tasks(learning, last, placed=True, passed=True, times=12)
@@ -329,7 +398,9 @@ async def test_where_another_model_serves_a_skill_is_tried_again(new_learning: N
     # What was drawn before does not count for the new trial, and with each trial more is asked for.
     await learning.tend()
     assert learning.skill(NAME).state is SkillState.CANARY
-    assert (learning.generations.in_force(SkillName(NAME)) or pytest.fail("it is not in force")).canaries == 1
+    assert (
+        learning.generations.in_force(SkillName(NAME)) or pytest.fail("it is not in force")
+    ).canaries == 1
 
 
 async def test_where_the_same_model_serves_it_stays(new_learning: NewLearning) -> None:
@@ -350,7 +421,9 @@ async def test_without_a_canary_nothing_is_tried_again(new_learning: NewLearning
 
 def test_the_model_of_most_must_be_clear() -> None:
     def turns(*models: str) -> list[DrawnTurn]:
-        return [DrawnTurn(TurnId("t"), SessionId("s"), 0, True, 0.5, None, 0, model) for model in models]
+        return [
+            DrawnTurn(TurnId("t"), SessionId("s"), 0, True, 0.5, None, 0, model) for model in models
+        ]
 
     assert model_of_most(turns(*["a"] * 19)) is None
     assert model_of_most(turns(*["a"] * 20)) == "a"
@@ -359,7 +432,10 @@ def test_the_model_of_most_must_be_clear() -> None:
 
 
 # Two skills that say nearly the same, and what a model makes of them.
-STEPS = "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished entry for other formats."
+STEPS = (
+    "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished"
+    " entry for other formats."
+)
 ANTI = "Do not write release dates as day/month/year or with month names."
 TWINS = (f"{STEPS}\n\n{ANTI}", f"{STEPS}\n4. Check the release date once more.\n\n{ANTI}")
 MERGED: dict[str, Json] = {
@@ -372,14 +448,23 @@ MERGED: dict[str, Json] = {
 
 async def twins(learning: ScriptedLearning) -> None:
     for number, body in enumerate(TWINS):
-        await taught(learning, learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body))
-    learning.worker = Speaker("primary/m-1", lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.")
-    learning.judge = Speaker("world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED)
+        await taught(
+            learning, learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body)
+        )
+    learning.worker = Speaker(
+        "primary/m-1",
+        lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.",
+    )
+    learning.judge = Speaker(
+        "world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED
+    )
     learning.evolver = Speaker("world/evolver", lambda prompt: {"skills": [MERGED]})
 
 
 @pytest.mark.parametrize("gate", [GateMode.LINT, GateMode.SHADOW])
-async def test_near_duplicates_become_one_where_every_probe_of_both_holds(new_learning: NewLearning, gate: GateMode) -> None:
+async def test_near_duplicates_become_one_where_every_probe_of_both_holds(
+    new_learning: NewLearning, gate: GateMode
+) -> None:
     learning = await new_learning(gate=gate)
     await twins(learning)
     await learning.tend()
@@ -393,12 +478,16 @@ async def test_near_duplicates_become_one_where_every_probe_of_both_holds(new_le
 
 
 @pytest.mark.parametrize("gate", [GateMode.LINT, GateMode.SHADOW])
-async def test_a_merge_that_loses_what_its_parents_do_is_not_made(new_learning: NewLearning, gate: GateMode) -> None:
+async def test_a_merge_that_loses_what_its_parents_do_is_not_made(
+    new_learning: NewLearning, gate: GateMode
+) -> None:
     learning = await new_learning(gate=gate)
     await twins(learning)
     assert learning.worker is not None
     # With its parents in the prompt it does well, with the merged text it does not.
-    learning.worker.rule = lambda prompt: "On 01/02/2026." if "Anti-pattern: Do not" in prompt else "On 2026-02-01."
+    learning.worker.rule = lambda prompt: (
+        "On 01/02/2026." if "Anti-pattern: Do not" in prompt else "On 2026-02-01."
+    )
     await learning.tend()
     assert learning.names == ["dates-0", "dates-1"]
 
@@ -424,7 +513,9 @@ async def test_without_a_writer_nothing_is_merged(new_learning: NewLearning) -> 
     assert learning.names == ["dates-0", "dates-1"]
 
 
-async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_replaced(new_learning: NewLearning) -> None:
+async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_replaced(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     await twins(learning)
     assert learning.evolver is not None
@@ -440,13 +531,17 @@ async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_
     assert path.read_text().endswith("Mine.\n")
 
 
-async def test_a_parent_that_was_edited_while_the_merge_was_written_is_not_replaced(new_learning: NewLearning) -> None:
+async def test_a_parent_that_was_edited_while_the_merge_was_written_is_not_replaced(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     await twins(learning)
     assert learning.evolver is not None
 
     def edited(prompt: str) -> object:
-        newer = learned_skill("dates-0", trigger=DATES["trigger"], body=f"{TWINS[0]}\n- Use a four-digit year.")
+        newer = learned_skill(
+            "dates-0", trigger=DATES["trigger"], body=f"{TWINS[0]}\n- Use a four-digit year."
+        )
         learning.library.publish([newer], (), "somebody was faster")
         return {"skills": [MERGED]}
 
@@ -456,7 +551,9 @@ async def test_a_parent_that_was_edited_while_the_merge_was_written_is_not_repla
     assert "four-digit" in learning.skill("dates-0").body
 
 
-async def test_a_promotion_does_not_make_anybody_forget_what_a_skill_was_worth(new_learning: NewLearning) -> None:
+async def test_a_promotion_does_not_make_anybody_forget_what_a_skill_was_worth(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(gate=GateMode.FULL)
     await taught(learning, learned_skill(NAME, state=SkillState.CANARY))
     await tasks(learning, NAME, placed=True, passed=True, times=12)
@@ -473,7 +570,9 @@ async def test_what_people_wrote_or_said_is_not_merged(new_learning: NewLearning
     learning = await new_learning()
     await twins(learning)
     for number, body in enumerate(TWINS):
-        skill = learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body, author=Authorship.INSTRUCTION)
+        skill = learned_skill(
+            f"dates-{number}", trigger=DATES["trigger"], body=body, author=Authorship.INSTRUCTION
+        )
         learning.library.publish([skill], (), "said", by_person=True)
     await learning.tend()
     assert learning.evolver is not None
@@ -483,7 +582,12 @@ async def test_what_people_wrote_or_said_is_not_merged(new_learning: NewLearning
 async def shared_by(learning: ScriptedLearning, users: tuple[str, ...]) -> None:
     """These users have each learned the same lesson by themselves."""
     for user in users:
-        skill = learned_skill(f"iso-release-dates-{user}", scope=f"user:{user}", trigger=DATES["trigger"], body=DATES["body"])
+        skill = learned_skill(
+            f"iso-release-dates-{user}",
+            scope=f"user:{user}",
+            trigger=DATES["trigger"],
+            body=DATES["body"],
+        )
         await taught(learning, skill)
 
 
@@ -492,7 +596,9 @@ async def test_a_lesson_of_three_users_is_proposed_for_everyone(new_learning: Ne
     await shared_by(learning, ("ada", "bob", "cay"))
     await learning.tend()
     shared = [skill for skill in learning.library.view.skills if skill.scope is None]
-    assert [(skill.name, skill.body, skill.author) for skill in shared] == [(NAME, DATES["body"], Authorship.EVOLVER)]
+    assert [(skill.name, skill.body, skill.author) for skill in shared] == [
+        (NAME, DATES["body"], Authorship.EVOLVER)
+    ]
     newest = learning.candidates.candidates()[0]
     assert len(newest.proposal.support) == 3
     assert all(learning.role(turn) == "support" for turn in newest.proposal.support)
@@ -519,19 +625,32 @@ async def test_a_lesson_for_everyone_is_not_made_a_teams_as_well(new_learning: N
     learning = await new_learning(teams={"web": ("ada", "bob", "cay")})
     await shared_by(learning, ("ada", "bob", "cay"))
     await learning.tend()
-    assert [skill.scope for skill in learning.library.view.skills if not str(skill.scope).startswith("user:")] == [None]
+    assert [
+        skill.scope
+        for skill in learning.library.view.skills
+        if not str(skill.scope).startswith("user:")
+    ] == [None]
 
 
-async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_lesson(new_learning: NewLearning) -> None:
+async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_lesson(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(teams={"web": ("ada", "bob", "cay")})
     await shared_by(learning, ("ada", "bob", "cay"))
     other = learned_skill(
         "dates-of-dan",
         scope="user:dan",
         trigger=DATES["trigger"],
-        body="1. Write each release date as DD.MM.YYYY.\n2. Keep it.\n\nNever write each as YYYY-MM-DD.",
+        body=(
+            "1. Write each release date as DD.MM.YYYY.\n2. Keep it.\n\nNever write each as"
+            " YYYY-MM-DD."
+        ),
     )
     await taught(learning, other)
     await learning.tend()
-    scopes = [skill.scope for skill in learning.library.view.skills if not str(skill.scope).startswith("user:")]
+    scopes = [
+        skill.scope
+        for skill in learning.library.view.skills
+        if not str(skill.scope).startswith("user:")
+    ]
     assert scopes == ["team:web"]

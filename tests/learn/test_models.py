@@ -1,11 +1,26 @@
-"""The models that the program calls itself: the configured ones, else the first with a key; the embedded model only by name."""
+"""The models that the program calls itself: the configured ones, else the first with a key; the
+embedded model only by name.
+"""
 
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from metaclaw.config import EvolverConfig, JudgeConfig
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Usage, Wire
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    TextDelta,
+    Usage,
+    Wire,
+)
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.ports import Purpose
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Spent
@@ -33,15 +48,21 @@ class Inside:
 
 def http(name: str, *, passthrough: bool = False) -> HttpEndpoint:
     """A provider nobody calls."""
-    return HttpEndpoint(name, "openai", "http://127.0.0.1:1/v1", api_key=PASSTHROUGH if passthrough else "sk-x")
+    return HttpEndpoint(
+        name, "openai", "http://127.0.0.1:1/v1", api_key=PASSTHROUGH if passthrough else "sk-x"
+    )
 
 
 def question() -> ChatRequest:
-    return ChatRequest(Wire.CHAT, "any", (Message(Role.USER, (Text("Well?"),)),), sampling=Sampling())
+    return ChatRequest(
+        Wire.CHAT, "any", (Message(Role.USER, (Text("Well?"),)),), sampling=Sampling()
+    )
 
 
 def test_by_default_the_first_provider_with_credentials_is_asked_with_the_turns_own_model() -> None:
-    models = Models([Inside(), http("forwarding", passthrough=True), http("second"), http("third")], 1.0)
+    models = Models(
+        [Inside(), http("forwarding", passthrough=True), http("second"), http("third")], 1.0
+    )
     chosen = models.chosen(JudgeConfig())("m-7")
     assert chosen is not None
     assert chosen.name == "second/m-7"
@@ -65,7 +86,9 @@ def test_where_only_the_embedded_model_or_others_credentials_are_there_nobody_is
 
 
 def test_the_embedded_model_is_asked_where_it_is_named() -> None:
-    chosen = Models([Inside(), http("other")], 1.0).chosen(JudgeConfig(provider="embedded"))("small")
+    chosen = Models([Inside(), http("other")], 1.0).chosen(JudgeConfig(provider="embedded"))(
+        "small"
+    )
     assert chosen is not None
     assert chosen.name == "embedded/small"
 
@@ -87,15 +110,25 @@ def test_the_model_that_served_a_turn_is_found_unless_it_cannot_be_asked() -> No
 async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
     meter = CountingMeter()
     models = Models([Inside("a"), Inside("b")], 5.0, meter)
-    for provider, purpose in (("a", Purpose.JUDGE), ("a", Purpose.JUDGE), ("b", Purpose.JUDGE), ("b", Purpose.REPLAY)):
+    for provider, purpose in (
+        ("a", Purpose.JUDGE),
+        ("a", Purpose.JUDGE),
+        ("b", Purpose.JUDGE),
+        ("b", Purpose.REPLAY),
+    ):
         model = models.served(provider, "small")
         assert model is not None
         await model.ask(question(), purpose)
-    assert meter.spent == {Purpose.JUDGE: Spent(3, usage=Usage(15, 6)), Purpose.REPLAY: Spent(1, usage=Usage(5, 2))}
+    assert meter.spent == {
+        Purpose.JUDGE: Spent(3, usage=Usage(15, 6)),
+        Purpose.REPLAY: Spent(1, usage=Usage(5, 2)),
+    }
 
 
 @pytest.mark.parametrize(("role", "least"), [(JUDGE, 3), (EVOLVER, 1)])
-def test_unusable_answers_are_shown_from_so_many_in_a_row_and_a_usable_answer_ends_it(role: str, least: int) -> None:
+def test_unusable_answers_are_shown_from_so_many_in_a_row_and_a_usable_answer_ends_it(
+    role: str, least: int
+) -> None:
     found = UnusableAnswers()
     answered = found.of(role)
     for _ in range(least - 1):

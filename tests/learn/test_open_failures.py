@@ -1,4 +1,6 @@
-"""A candidate is tried on what it was made from, on what failed alike, and on what passed and looks alike; nobody else's turns."""
+"""A candidate is tried on what it was made from, on what failed alike, and on what passed and looks
+alike; nobody else's turns.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +17,11 @@ NewLearning = Callable[..., Awaitable[ScriptedLearning]]
 
 
 async def turn(
-    learning: ScriptedLearning, outcome: Outcome, task: str = TASK.format(1), scope: Scope = ADA, fault: Fault = Fault.AGENT
+    learning: ScriptedLearning,
+    outcome: Outcome,
+    task: str = TASK.format(1),
+    scope: Scope = ADA,
+    fault: Fault = Fault.AGENT,
 ) -> TurnId:
     made = await Talk(learning, scope).say(task)
     learning.say(made, outcome, fault=fault)
@@ -23,7 +29,9 @@ async def turn(
 
 
 def proposal(*support: TurnId, scope: str | None = "user:ada") -> Proposal:
-    skill = learned_skill("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], scope=scope)
+    skill = learned_skill(
+        "iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], scope=scope
+    )
     return Proposal(skill, Change.NEW, (), support, "dates", "world/evolver")
 
 
@@ -31,7 +39,9 @@ def chosen(learning: ScriptedLearning, candidate: Proposal, kind: ProbeKind) -> 
     return [probe.turn for probe in learning.probes.choose(candidate) if probe.kind is kind]
 
 
-async def test_the_failures_it_was_made_from_come_first_then_their_like(new_learning: NewLearning) -> None:
+async def test_the_failures_it_was_made_from_come_first_then_their_like(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     mine = [await turn(learning, Outcome.FAIL) for _ in range(2)]
     like = await turn(learning, Outcome.FAIL, "Add the release date to the changelog.")
@@ -49,7 +59,9 @@ async def test_passing_turns_are_taken_by_likeness(new_learning: NewLearning) ->
     assert chosen(learning, proposal(mine), ProbeKind.PASSING) == [much, little]
 
 
-async def test_the_turn_of_an_instruction_stands_in_where_nothing_failed(new_learning: NewLearning) -> None:
+async def test_the_turn_of_an_instruction_stands_in_where_nothing_failed(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     said = await Talk(learning).say("From now on, always write release dates as YYYY-MM-DD.")
     assert chosen(learning, proposal(said), ProbeKind.FAILING) == [said]
@@ -57,7 +69,9 @@ async def test_the_turn_of_an_instruction_stands_in_where_nothing_failed(new_lea
     assert chosen(learning, proposal(failed, said), ProbeKind.FAILING) == [failed]
 
 
-async def test_what_the_environment_did_is_nothing_to_try_a_skill_on(new_learning: NewLearning) -> None:
+async def test_what_the_environment_did_is_nothing_to_try_a_skill_on(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     mine = await turn(learning, Outcome.FAIL)
     await turn(learning, Outcome.FAIL, fault=Fault.ENVIRONMENT)

@@ -1,4 +1,6 @@
-"""Every main turn gets one verdict; the judge is asked only if checks and detectors cannot decide."""
+"""Every main turn gets one verdict; the judge is asked only if checks and detectors cannot
+decide.
+"""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -19,7 +21,16 @@ from metaclaw.learn.supervision import LoopProgress
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting
-from tests.learn.learning import CORRECTION, FAILED, PASSED, TASK, THANKS, ScriptedLearning, Speaker, Talk
+from tests.learn.learning import (
+    CORRECTION,
+    FAILED,
+    PASSED,
+    TASK,
+    THANKS,
+    ScriptedLearning,
+    Speaker,
+    Talk,
+)
 from tests.learn.recordings import call
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +47,9 @@ def down(prompt: str) -> UpstreamError:
     return UpstreamError("the judge is down", status=503, retryable=True)
 
 
-async def test_a_turn_has_no_verdict_before_the_next_request_shows_what_came_of_it(new_learning: NewLearning) -> None:
+async def test_a_turn_has_no_verdict_before_the_next_request_shows_what_came_of_it(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning)
     first = await talk.say(TASK.format(1))
@@ -44,7 +57,10 @@ async def test_a_turn_has_no_verdict_before_the_next_request_shows_what_came_of_
     assert learning.outcome(first) is None
     second = await talk.say(CORRECTION)
     await learning.sense()
-    assert (learning.verdict(first).outcome, learning.verdict(first).source) == (Outcome.FAIL, Source.DETECTOR)
+    assert (learning.verdict(first).outcome, learning.verdict(first).source) == (
+        Outcome.FAIL,
+        Source.DETECTOR,
+    )
     assert learning.outcome(second) is None
 
 
@@ -56,10 +72,15 @@ async def test_the_last_turn_is_judged_when_its_session_ends(new_learning: NewLe
     assert learning.outcome(turn) is None
     await talk.end()
     await learning.sense()
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (Outcome.FAIL, Source.JUDGE)
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (
+        Outcome.FAIL,
+        Source.JUDGE,
+    )
 
 
-async def test_a_session_that_goes_on_after_its_end_is_judged_again_at_its_next_end(new_learning: NewLearning) -> None:
+async def test_a_session_that_goes_on_after_its_end_is_judged_again_at_its_next_end(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge())
     talk = Talk(learning)
     first = await talk.say(PLAIN.format(1))
@@ -80,12 +101,17 @@ async def test_what_a_detector_can_tell_is_not_asked(new_learning: NewLearning) 
     praised = await talk.say(CORRECTION)
     await talk.say(THANKS)
     await learning.sense()
-    assert [learning.verdict(turn).source for turn in (failed, praised)] == [Source.DETECTOR, Source.DETECTOR]
+    assert [learning.verdict(turn).source for turn in (failed, praised)] == [
+        Source.DETECTOR,
+        Source.DETECTOR,
+    ]
     assert learning.judge is not None
     assert learning.judge.asked == []
 
 
-async def test_the_judge_is_asked_no_more_often_than_its_share_allows(new_learning: NewLearning) -> None:
+async def test_the_judge_is_asked_no_more_often_than_its_share_allows(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge(), share=0.0)
     talk = Talk(learning)
     turn = await talk.say(PLAIN.format(1))
@@ -93,7 +119,10 @@ async def test_the_judge_is_asked_no_more_often_than_its_share_allows(new_learni
     await learning.sense()
     assert learning.judge is not None
     assert learning.judge.asked == []
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (Outcome.UNKNOWN, "the judge's share is used up")
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (
+        Outcome.UNKNOWN,
+        "the judge's share is used up",
+    )
 
 
 async def test_a_question_the_budget_cannot_pay_for_is_put_off_over_restarts_and_asked_when_it_can(
@@ -102,7 +131,10 @@ async def test_a_question_the_budget_cannot_pay_for_is_put_off_over_restarts_and
     speaker = judge(lambda prompt: BudgetError("used up"))
     learning = await new_learning(judge=speaker, can_pay=False)
     turn = await unjudged(learning)
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (Outcome.UNKNOWN, "waits for the learning budget")
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (
+        Outcome.UNKNOWN,
+        "waits for the learning budget",
+    )
     assert learning.outcomes.questions.waiting_for_budget == 1
     for _ in range(2):
         learning.restart()
@@ -115,10 +147,14 @@ async def test_a_question_the_budget_cannot_pay_for_is_put_off_over_restarts_and
     assert (speaker.questions, learning.outcomes.questions.waiting_for_budget) == (2, 0)
 
 
-async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_asked_about_first(new_learning: NewLearning) -> None:
+async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_asked_about_first(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge()
     learning = await new_learning(judge=speaker, share=0.0)
-    for number, reply in enumerate(("Hm, well.", "Hm, I am not so sure that this is right.", "Hm, well.")):
+    for number, reply in enumerate(
+        ("Hm, well.", "Hm, I am not so sure that this is right.", "Hm, well.")
+    ):
         talk = Talk(learning)
         await talk.say(PLAIN.format(number))
         await talk.say(reply)
@@ -131,13 +167,18 @@ async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_as
     assert suspicion == sorted(suspicion, reverse=True)
 
 
-async def test_where_nobody_judges_nothing_is_taken_from_the_share(new_learning: NewLearning) -> None:
+async def test_where_nobody_judges_nothing_is_taken_from_the_share(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning)
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
     await learning.sense()
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (Outcome.UNKNOWN, "no judge is configured")
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).comment) == (
+        Outcome.UNKNOWN,
+        "no judge is configured",
+    )
     assert learning.allowance.questions == 0
 
 
@@ -149,7 +190,9 @@ async def unjudged(learning: ScriptedLearning) -> TurnId:
     return turn
 
 
-async def test_a_judge_that_is_down_leaves_a_turn_unknown_and_is_asked_again_later(new_learning: NewLearning) -> None:
+async def test_a_judge_that_is_down_leaves_a_turn_unknown_and_is_asked_again_later(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(down)
     learning = await new_learning(judge=speaker)
     turn = await unjudged(learning)
@@ -165,7 +208,9 @@ async def test_a_judge_that_is_down_leaves_a_turn_unknown_and_is_asked_again_lat
     assert speaker.questions == 2
 
 
-async def test_it_is_asked_again_later_each_time_and_only_so_often(new_learning: NewLearning) -> None:
+async def test_it_is_asked_again_later_each_time_and_only_so_often(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(down)
     learning = await new_learning(judge=speaker)
     await unjudged(learning)
@@ -179,7 +224,9 @@ async def test_it_is_asked_again_later_each_time_and_only_so_often(new_learning:
     assert waits == [FIRST_PAUSE_S * 2**tries for tries in range(MOST_TRIES - 1)]
 
 
-async def test_a_restart_during_an_outage_neither_forgets_nor_begins_to_count_anew(new_learning: NewLearning) -> None:
+async def test_a_restart_during_an_outage_neither_forgets_nor_begins_to_count_anew(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(down)
     learning = await new_learning(judge=speaker)
     turn = await unjudged(learning)
@@ -195,10 +242,15 @@ async def test_a_restart_during_an_outage_neither_forgets_nor_begins_to_count_an
 async def test_what_a_judge_cannot_put_into_a_vote_is_unknown(new_learning: NewLearning) -> None:
     learning = await new_learning(judge=judge(lambda prompt: "I would rather not say."))
     turn = await unjudged(learning)
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).p_fail) == (Outcome.UNKNOWN, None)
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).p_fail) == (
+        Outcome.UNKNOWN,
+        None,
+    )
 
 
-async def test_of_a_request_that_failed_and_was_sent_again_only_the_second_answer_is_judged(new_learning: NewLearning) -> None:
+async def test_of_a_request_that_failed_and_was_sent_again_only_the_second_answer_is_judged(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge())
     talk = Talk(learning)
     broken = await talk.say(TASK.format(1), "", end=TurnEnd.FAILED, status=502)
@@ -214,7 +266,9 @@ async def test_of_a_request_that_failed_and_was_sent_again_only_the_second_answe
 async def test_a_task_that_was_sent_again_is_heard_once(new_learning: NewLearning) -> None:
     learning = await new_learning()
     talk = Talk(learning)
-    broken = await talk.say("From now on, always answer in German.", "", end=TurnEnd.FAILED, status=502)
+    broken = await talk.say(
+        "From now on, always answer in German.", "", end=TurnEnd.FAILED, status=502
+    )
     talk.agent.messages.pop()
     await talk.answer(Text("Ja."), retry_of=broken)
     await learning.live()
@@ -243,13 +297,31 @@ async def test_threads_of_one_session_do_not_hide_each_other(new_learning: NewLe
     assert learning.outcome(first) is Outcome.FAIL
 
 
-async def test_a_dozen_agents_at_work_in_one_session_do_not_hide_each_other_either(new_learning: NewLearning) -> None:
+async def test_a_dozen_agents_at_work_in_one_session_do_not_hide_each_other_either(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
-    things = ["tulip", "violin", "harbour", "ledger", "kettle", "glacier", "saddle", "comet", "loom", "anchor", "mosaic", "bridge"]
+    things = [
+        "tulip",
+        "violin",
+        "harbour",
+        "ledger",
+        "kettle",
+        "glacier",
+        "saddle",
+        "comet",
+        "loom",
+        "anchor",
+        "mosaic",
+        "bridge",
+    ]
     talks = [Talk(learning) for _ in things]
     for talk in talks:
         talk.agent.session = talks[0].agent.session
-    first = [await talk.say(f"{thing.title()}: {thing}-one, {thing}-two.") for thing, talk in zip(things, talks, strict=True)]
+    first = [
+        await talk.say(f"{thing.title()}: {thing}-one, {thing}-two.")
+        for thing, talk in zip(things, talks, strict=True)
+    ]
     await learning.sense()
     for talk in talks:
         await talk.say(CORRECTION)
@@ -276,7 +348,9 @@ async def test_whoever_is_at_work_is_looked_at_often_and_nobody_seldom() -> None
     assert sum(looks[: looks.index(1.0)]) >= 30
 
 
-async def test_what_a_user_has_said_stands_whatever_is_sensed_later(new_learning: NewLearning) -> None:
+async def test_what_a_user_has_said_stands_whatever_is_sensed_later(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge(lambda prompt: PASSED))
     talk = Talk(learning)
     turn = await talk.say(TASK.format(1))
@@ -284,10 +358,15 @@ async def test_what_a_user_has_said_stands_whatever_is_sensed_later(new_learning
     await talk.say(CORRECTION)
     await talk.end()
     await learning.sense()
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (Outcome.PASS, Source.USER)
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (
+        Outcome.PASS,
+        Source.USER,
+    )
 
 
-async def test_a_user_who_speaks_while_the_judge_thinks_has_the_last_word(new_learning: NewLearning) -> None:
+async def test_a_user_who_speaks_while_the_judge_thinks_has_the_last_word(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge(lambda prompt: PASSED)
     learning = await new_learning(judge=speaker)
     talk = Talk(learning)
@@ -300,7 +379,10 @@ async def test_a_user_who_speaks_while_the_judge_thinks_has_the_last_word(new_le
 
     speaker.rule = interrupted
     await learning.sense()
-    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (Outcome.FAIL, Source.USER)
+    assert (learning.verdict(turn).outcome, learning.verdict(turn).source) == (
+        Outcome.FAIL,
+        Source.USER,
+    )
 
 
 class Slow(Speaker):
@@ -316,7 +398,9 @@ class Slow(Speaker):
         return await super().ask(request, purpose)
 
 
-async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_learning: NewLearning) -> None:
+async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(
+    new_learning: NewLearning,
+) -> None:
     speaker = Slow()
     learning = await new_learning(judge=speaker)
     talk = Talk(learning)
@@ -333,7 +417,9 @@ async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_learnin
     assert speaker.questions == 1
 
 
-async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_once(new_learning: NewLearning) -> None:
+async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_once(
+    new_learning: NewLearning,
+) -> None:
     speaker = Slow()
     learning = await new_learning(judge=speaker)
     turns = []
@@ -356,7 +442,9 @@ async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_onc
     assert speaker.questions == 3
 
 
-async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(new_learning: NewLearning) -> None:
+async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge())
     talk = Talk(learning)
     turn = await talk.say(PLAIN.format(1))
@@ -389,7 +477,9 @@ async def test_what_is_done_is_not_read_again_after_a_restart(new_learning: NewL
     assert learning.allowance.turns == 1
 
 
-async def test_words_that_nobody_has_made_anything_of_yet_are_heard_again_after_a_restart(new_learning: NewLearning) -> None:
+async def test_words_that_nobody_has_made_anything_of_yet_are_heard_again_after_a_restart(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     await Talk(learning).say("From now on, always answer in German.")
     await learning.sense()
@@ -402,7 +492,9 @@ async def test_words_that_nobody_has_made_anything_of_yet_are_heard_again_after_
     assert len(learning.candidates.candidates()) == 1
 
 
-async def test_a_session_that_is_forgotten_while_the_judge_thinks_stops_nothing(new_learning: NewLearning) -> None:
+async def test_a_session_that_is_forgotten_while_the_judge_thinks_stops_nothing(
+    new_learning: NewLearning,
+) -> None:
     speaker = judge()
     learning = await new_learning(judge=speaker)
     talk = Talk(learning)
@@ -441,7 +533,9 @@ events = st.lists(st.booleans(), max_size=300)
 
 
 @given(shares, events)
-def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(share: float, happened: list[bool]) -> None:
+def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(
+    share: float, happened: list[bool]
+) -> None:
     allowance = JudgeAllowance(share)
     granted = turns = 0
     for is_turn in happened:

@@ -29,19 +29,29 @@ async def learned(learning: ScriptedLearning) -> Talk:
     return talk
 
 
-async def test_feedback_is_a_verdict_with_the_persons_words_and_an_event(new_learning: NewLearning) -> None:
+async def test_feedback_is_a_verdict_with_the_persons_words_and_an_event(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     turn = await Talk(learning).say(TASK.format(1))
     verdict = await learning.owner.feedback(turn, Outcome.FAIL, "  The date is wrong.  ")
     assert verdict == learning.verdict(turn)
-    assert (verdict.source, verdict.p_fail, verdict.comment) == (Source.USER, 1.0, "The date is wrong.")
+    assert (verdict.source, verdict.p_fail, verdict.comment) == (
+        Source.USER,
+        1.0,
+        "The date is wrong.",
+    )
     assert learning.told == [("feedback", {"turn": turn, "outcome": "fail"})]
 
 
 async def test_a_complaint_is_learned_from_at_once(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}), min_failures=1000)
+    learning = await new_learning(
+        evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}), min_failures=1000
+    )
     turn = await Talk(learning).say(TASK.format(1))
-    await learning.owner.feedback(turn, Outcome.FAIL, "Release dates in the changelog must be written as YYYY-MM-DD.")
+    await learning.owner.feedback(
+        turn, Outcome.FAIL, "Release dates in the changelog must be written as YYYY-MM-DD."
+    )
     assert learning.fast.wakeup._event.is_set()
     await learning.learn()
     assert learning.names == [NAME]
@@ -65,7 +75,9 @@ async def test_of_a_turn_that_does_not_exist_nothing_can_be_said(new_learning: N
     assert learning.told == []
 
 
-async def test_a_person_may_retire_what_was_learned_and_it_is_written_down(new_learning: NewLearning) -> None:
+async def test_a_person_may_retire_what_was_learned_and_it_is_written_down(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     await learned(learning)
     before = learning.library.view.generation
@@ -95,7 +107,9 @@ async def test_going_back_and_forth_between_generations(new_learning: NewLearnin
         await learning.owner.revert(99)
 
 
-async def test_what_was_reverted_is_not_learned_again_from_the_same_failure(new_learning: NewLearning) -> None:
+async def test_what_was_reverted_is_not_learned_again_from_the_same_failure(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     await learned(learning)
     await learning.owner.revert(0)
@@ -108,16 +122,26 @@ async def test_forgetting_a_session_takes_back_what_it_taught(new_learning: NewL
     talk = await learned(learning)
     gone = await learning.owner.forget(talk.session)
     assert gone is not None
-    assert (gone["turns"], gone["skills"], gone["versions"], gone["purged"]) == (2, [NAME], [], True)
+    assert (gone["turns"], gone["skills"], gone["versions"], gone["purged"]) == (
+        2,
+        [NAME],
+        [],
+        True,
+    )
     assert learning.names == []
     assert [kind for kind, _ in learning.told] == ["forgotten"]
     assert learning.reader.session(talk.session) is None
     assert all(learning.reader.turn(recorded.turn.id) is None for recorded in talk.agent.turns)
 
 
-async def test_forgetting_takes_back_candidates_that_wait_for_a_person(new_learning: NewLearning) -> None:
+async def test_forgetting_takes_back_candidates_that_wait_for_a_person(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
-    reaching = {**DATES, "body": f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."}
+    reaching = {
+        **DATES,
+        "body": f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.",
+    }
     learning.evolver = Speaker("world/evolver", lambda prompt: {"skills": [reaching]})
     talk = Talk(learning)
     await talk.say(TASK.format(1))
@@ -131,7 +155,9 @@ async def test_forgetting_takes_back_candidates_that_wait_for_a_person(new_learn
     assert learning.names == []
 
 
-async def test_forgetting_leaves_what_a_person_has_made_their_own(new_learning: NewLearning) -> None:
+async def test_forgetting_leaves_what_a_person_has_made_their_own(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = await learned(learning)
     path = learning.library.folder / NAME / "SKILL.md"
@@ -176,7 +202,9 @@ async def test_a_session_nobody_knows_cannot_be_forgotten(new_learning: NewLearn
     assert await learning.owner.forget(SessionId("s_nobody")) is None
 
 
-async def test_whoever_remembers_something_of_a_forgotten_session_is_told(new_learning: NewLearning) -> None:
+async def test_whoever_remembers_something_of_a_forgotten_session_is_told(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = await learned(learning)
     dropped: list[SessionId] = []
@@ -206,6 +234,8 @@ async def test_what_is_known_of_a_persons_own_skill_and_of_none(new_learning: Ne
     assert (nothing.certificate, nothing.uplift) == (None, None)
 
 
-async def test_a_decision_on_a_candidate_that_does_not_exist_is_none(new_learning: NewLearning) -> None:
+async def test_a_decision_on_a_candidate_that_does_not_exist_is_none(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     assert await learning.owner.decide(CandidateId("c_nobody"), approved=True) is None

@@ -1,4 +1,6 @@
-"""Replays of recorded turns with a skill: only the model is asked, tool results come from the recording."""
+"""Replays of recorded turns with a skill: only the model is asked, tool results come from the
+recording.
+"""
 
 import json
 import shutil
@@ -14,13 +16,31 @@ import pytest
 
 from benchmarks import cassettes
 from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
-from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Part, Reasoning, Role, Text, ToolCall, Usage, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Finish,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
-from metaclaw.learn.replay import CassetteReplayer, ReplayedTurn, ReplayLimits, ReplayPrompt, ReplayScore
+from metaclaw.learn.replay import (
+    CassetteReplayer,
+    ReplayedTurn,
+    ReplayLimits,
+    ReplayPrompt,
+    ReplayScore,
+)
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -49,7 +69,9 @@ class Scripted:
         self.asked.append(request)
         await anyio.lowlevel.checkpoint()
         parts = tuple(
-            replace(part, id=f"new_{len(self.asked)}_{number}") if isinstance(part, ToolCall) else part
+            replace(part, id=f"new_{len(self.asked)}_{number}")
+            if isinstance(part, ToolCall)
+            else part
             for number, part in enumerate(self._rule(request))
         )
         return Completion("x", "m-1", parts, Finish.STOP, Usage(100, 10))
@@ -67,25 +89,42 @@ class Judge:
 
     async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
         self.heard.append(played)
-        return ReplayScore(Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL, 40)
+        return ReplayScore(
+            Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL,
+            40,
+        )
 
 
 def texts(request: ChatRequest) -> str:
-    return "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+    return "\n".join(
+        part.text
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, Text)
+    )
 
 
 def results(request: ChatRequest) -> int:
     """How many tool results the conversation has."""
-    return sum(1 for message in request.messages for part in message.parts if type(part).__name__ == "ToolResult")
+    return sum(
+        1
+        for message in request.messages
+        for part in message.parts
+        if type(part).__name__ == "ToolResult"
+    )
 
 
 def coding(wire: Wire, **fields: object) -> Agent:
-    """The agent reads, tests, edits, tests again, and says so with spaces; the person wants tabs."""
+    """The agent reads, tests, edits, tests again, and says so with spaces; the person wants
+    tabs.
+    """
     agent = Agent(wire, **fields)  # type: ignore[arg-type]
     agent.hear("Fix the Go test.")
     for made, result in STEPS:
         agent.use(made, result)
-    return agent.answer(Text("Fixed with spaces.")).hear("I want tabs there.").answer(Text("Sorry."))
+    return (
+        agent.answer(Text("Fixed with spaces.")).hear("I want tabs there.").answer(Text("Sorry."))
+    )
 
 
 STEPS = [
@@ -97,7 +136,9 @@ STEPS = [
 
 
 def again(request: ChatRequest) -> Sequence[Part]:
-    """The same session over again, said a little differently; tabs only where the prompt asks for them."""
+    """The same session over again, said a little differently; tabs only where the prompt asks for
+    them.
+    """
     done = results(request)
     varied = [
         call("Read", file_path="./a.go"),
@@ -107,7 +148,9 @@ def again(request: ChatRequest) -> Sequence[Part]:
     ]
     if done < len(varied):
         return (Text("Next."), varied[done])
-    return (Text("Fixed with tabs." if "Indent with tabs" in texts(request) else "Fixed with spaces."),)
+    return (
+        Text("Fixed with tabs." if "Indent with tabs" in texts(request) else "Fixed with spaces."),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +232,11 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
     if not _watching:
         return
     writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
-    if writes or event.startswith(_OUTSIDE) or event in ("os.remove", "os.rename", "os.mkdir", "shutil.rmtree"):
+    if (
+        writes
+        or event.startswith(_OUTSIDE)
+        or event in ("os.remove", "os.rename", "os.mkdir", "shutil.rmtree")
+    ):
         _watching[-1].append(f"{event} {arguments}")
 
 
@@ -236,7 +283,11 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
     # The judge is shown the recorded step with the person's correction, and the replay's own end.
     (played,) = judge.heard
     step = played.step
-    assert (step.turn, step.task, step.said_after) == (turns[0].id, "Fix the Go test.", "I want tabs there.")
+    assert (step.turn, step.task, step.said_after) == (
+        turns[0].id,
+        "Fix the Go test.",
+        "I want tabs there.",
+    )
     assert played.answer == (Text("Fixed with tabs."),)
     assert [call.name for call in played.calls] == ["Read", "Bash", "Edit", "Bash"]
     assert "ok" in str(model.asked[-1].messages[-1].parts)
@@ -244,7 +295,9 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", Wire)
-async def test_every_request_of_a_replay_can_be_sent_in_its_wire(ledger: SqlLedger, reader: LedgerReader, wire: Wire) -> None:
+async def test_every_request_of_a_replay_can_be_sent_in_its_wire(
+    ledger: SqlLedger, reader: LedgerReader, wire: Wire
+) -> None:
     turns = await kept(ledger, coding(wire))
     model = Scripted(again)
     await replayer(reader, model).replay(probe(turns[0]), TABS, (), 1, LIMIT)
@@ -257,14 +310,22 @@ async def test_every_request_of_a_replay_can_be_sent_in_its_wire(ledger: SqlLedg
 
 
 @pytest.mark.anyio
-async def test_a_call_that_was_not_recorded_leaves_it_undecided(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_call_that_was_not_recorded_leaves_it_undecided(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
 
     def curious(request: ChatRequest) -> Sequence[Part]:
-        return (call("Read", file_path="other.go"),) if "Indent with tabs" in texts(request) else again(request)
+        return (
+            (call("Read", file_path="other.go"),)
+            if "Indent with tabs" in texts(request)
+            else again(request)
+        )
 
     judge = Judge()
-    result = await replayer(reader, Scripted(curious), judge).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    result = await replayer(reader, Scripted(curious), judge).replay(
+        probe(turns[0]), TABS, (), 1, LIMIT
+    )
     assert result.outcome is Outcome.UNKNOWN
     assert result.note == "this call of Read was not recorded"
     assert result.tokens == 110
@@ -272,7 +333,9 @@ async def test_a_call_that_was_not_recorded_leaves_it_undecided(ledger: SqlLedge
 
 
 @pytest.mark.anyio
-async def test_a_replay_that_takes_more_than_it_may_is_stopped(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_replay_that_takes_more_than_it_may_is_stopped(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
     model = Scripted(again)
     result = await replayer(reader, model).replay(probe(turns[0]), TABS, (), 1, 200)
@@ -281,7 +344,9 @@ async def test_a_replay_that_takes_more_than_it_may_is_stopped(ledger: SqlLedger
 
 
 @pytest.mark.anyio
-async def test_the_cost_of_a_replay_is_known_before_it_is_paid(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_the_cost_of_a_replay_is_known_before_it_is_paid(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
     tried = replayer(reader, Scripted(again))
     last = await tried.estimate(probe(turns[4]), TABS)
@@ -293,7 +358,9 @@ async def test_the_cost_of_a_replay_is_known_before_it_is_paid(ledger: SqlLedger
 
 
 @pytest.mark.anyio
-async def test_where_nobody_can_judge_nothing_is_replayed(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_where_nobody_can_judge_nothing_is_replayed(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
 
     class Nobody(Judge):
@@ -308,21 +375,29 @@ async def test_where_nobody_can_judge_nothing_is_replayed(ledger: SqlLedger, rea
 
 
 @pytest.mark.anyio
-async def test_a_model_that_never_ends_is_undecided(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_model_that_never_ends_is_undecided(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
     model = Scripted(lambda _: (call("Read", file_path="a.go"),))
-    result = await replayer(reader, model, limits=ReplayLimits(max_answers=5)).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    result = await replayer(reader, model, limits=ReplayLimits(max_answers=5)).replay(
+        probe(turns[0]), TABS, (), 1, LIMIT
+    )
     assert result.note == "still at work after 5 answers"
     assert len(model.asked) == 5
 
 
 @pytest.mark.anyio
-async def test_a_write_in_other_words_is_taken_for_done_and_the_note_says_so(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_write_in_other_words_is_taken_for_done_and_the_note_says_so(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
 
     def edits(request: ChatRequest) -> Sequence[Part]:
         tabs = "Indent with tabs" in texts(request)
-        script = [call("Edit", file_path="a.go", old_string="x", new_string="tabs" if tabs else "y")]
+        script = [
+            call("Edit", file_path="a.go", old_string="x", new_string="tabs" if tabs else "y")
+        ]
         return (script[results(request)],) if results(request) < 1 else (Text("Edited."),)
 
     result = await replayer(reader, Scripted(edits)).replay(probe(turns[0]), TABS, (), 1, LIMIT)
@@ -353,26 +428,38 @@ async def test_a_provider_that_fails_leaves_it_undecided_and_is_asked_again_next
 
 
 @pytest.mark.anyio
-async def test_a_judge_that_cannot_say_leaves_it_unknown(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_judge_that_cannot_say_leaves_it_unknown(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
 
     class Absent(Judge):
         async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
             raise JudgeError("nobody there")
 
-    result = await replayer(reader, Scripted(again), Absent()).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    result = await replayer(reader, Scripted(again), Absent()).replay(
+        probe(turns[0]), TABS, (), 1, LIMIT
+    )
     assert (result.outcome, result.tokens) == (Outcome.UNKNOWN, 550)
 
 
 @pytest.mark.anyio
-async def test_turns_that_cannot_be_replayed_say_why(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_turns_that_cannot_be_replayed_say_why(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     agent = coding(Wire.RESPONSES)
     turn = agent.turns[0].turn
     body = turn.exchange.request
-    linked = replace(turn, id=new_turn_id(), exchange=replace(turn.exchange, request=b'{"previous_response_id":"r",' + body[1:]))
+    linked = replace(
+        turn,
+        id=new_turn_id(),
+        exchange=replace(turn.exchange, request=b'{"previous_response_id":"r",' + body[1:]),
+    )
     side = replace(turn, id=new_turn_id(), kind=TurnKind.SIDE)
     broken = replace(turn, id=new_turn_id(), exchange=replace(turn.exchange, translated=b"no json"))
-    placed = replace(turn, id=new_turn_id(), placements=(Placement(b"", (TABS.name,), "not there"),))
+    placed = replace(
+        turn, id=new_turn_id(), placements=(Placement(b"", (TABS.name,), "not there"),)
+    )
     for one in (turn, linked, side, broken, placed):
         assert await ledger.record(one)
     tried = replayer(reader, Scripted(again))
@@ -389,12 +476,16 @@ async def test_turns_that_cannot_be_replayed_say_why(ledger: SqlLedger, reader: 
     assert result.note.startswith("the request to the provider cannot be read")
     result = await replayer(reader, None).replay(probe(turn), TABS, (), 1, LIMIT)
     assert result.note == "the model m-1 of provider primary cannot be asked by the program"
-    result = await replayer(reader, Scripted(again), budget_tokens=10).replay(probe(turn), TABS, (), 1, LIMIT)
+    result = await replayer(reader, Scripted(again), budget_tokens=10).replay(
+        probe(turn), TABS, (), 1, LIMIT
+    )
     assert result.note == "the skill use-tabs does not fit into the prompt's budget of 10 tokens"
 
 
 @pytest.mark.anyio
-async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
     began = anyio.Event()
     hold = [True]
@@ -429,7 +520,9 @@ async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(l
 
 
 @pytest.mark.anyio
-async def test_a_session_that_goes_on_is_read_again(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_session_that_goes_on_is_read_again(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     agent = Agent(Wire.CHAT).hear("Go.").answer(call("Bash", command="ls"))
     (turn,) = await kept(ledger, agent)
 
@@ -438,7 +531,9 @@ async def test_a_session_that_goes_on_is_read_again(ledger: SqlLedger, reader: L
         return (wanted[results(request)],) if results(request) < 2 else (Text("tabs"),)
 
     tried = replayer(reader, Scripted(looks))
-    assert (await tried.replay(probe(turn), TABS, (), 1, LIMIT)).outcome is Outcome.FAIL  # the session ended with that call
+    assert (
+        await tried.replay(probe(turn), TABS, (), 1, LIMIT)
+    ).outcome is Outcome.FAIL  # the session ended with that call
     agent.give("a").use(call("Bash", command="pwd"), "/").answer(Text("Done."))
     for recorded in agent.turns[1:]:
         assert await ledger.record(recorded.turn)
@@ -450,7 +545,9 @@ async def test_a_session_that_goes_on_is_read_again(ledger: SqlLedger, reader: L
 
 
 def spliced(turn: Turn, skills: Sequence[Skill], task: int | None = None) -> Turn:
-    """The turn as the proxy would have sent it with these skills: behind the task at this index, or in the system text."""
+    """The turn as the proxy would have sent it with these skills: behind the task at this index, or
+    in the system text.
+    """
     text = render_block(skills, 1500).text.removeprefix("\n\n")
     anchor = b"" if task is None else b"task"
     placement = Placement(anchor, tuple(skill.name for skill in skills), text)
@@ -469,20 +566,27 @@ def spliced(turn: Turn, skills: Sequence[Skill], task: int | None = None) -> Tur
 def stage(turn: Turn, *known: Skill) -> ReplayPrompt:
     builder = StepBuilder(words)
     skills = {skill.name: skill for skill in known}
-    return ReplayPrompt(turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets())
+    return ReplayPrompt(
+        turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets()
+    )
 
 
 def flat(request: ChatRequest) -> list[tuple[str, str]]:
     """Who says what, however it is cut into parts."""
     return [
-        (str(message.role), "\n\n".join(part.text for part in message.parts if isinstance(part, Text)))
+        (
+            str(message.role),
+            "\n\n".join(part.text for part in message.parts if isinstance(part, Text)),
+        )
         for message in request.messages
     ]
 
 
 @pytest.mark.parametrize("wire", Wire)
 @pytest.mark.parametrize("system", ["You are a coding agent.", ""])
-def test_the_skill_of_a_first_task_stands_where_the_proxy_would_put_it(wire: Wire, system: str) -> None:
+def test_the_skill_of_a_first_task_stands_where_the_proxy_would_put_it(
+    wire: Wire, system: str
+) -> None:
     agent = coding(wire, system=system)
     turn = agent.turns[2].turn
     arms = stage(turn).arms(TABS, ())
@@ -502,7 +606,9 @@ def test_the_skill_of_a_later_task_stands_behind_the_persons_words(wire: Wire) -
     arms = stage(turn).arms(TABS, ())
     proxys = spliced(turn, [TABS], task)
     assert flat(arms.with_skill) == flat(read_request(wire, proxys.exchange.sent))
-    if wire is not Wire.RESPONSES:  # there a message of one string and one of one part cannot be told apart
+    if (
+        wire is not Wire.RESPONSES
+    ):  # there a message of one string and one of one part cannot be told apart
         assert arms.with_skill == read_request(wire, proxys.exchange.sent)
 
 
@@ -516,7 +622,9 @@ def test_a_skill_that_was_in_the_prompt_is_taken_out_of_it_and_put_back(wire: Wi
     assert TABS.body not in texts(arms.without)
     assert BESIDE.body in texts(arms.without)
     alone = spliced(agent.turns[0].turn, [TABS])
-    assert flat(stage(alone, TABS).arms(TABS, ()).without) == flat(read_request(wire, alone.exchange.request))
+    assert flat(stage(alone, TABS).arms(TABS, ()).without) == flat(
+        read_request(wire, alone.exchange.request)
+    )
 
 
 @pytest.mark.parametrize("wire", Wire)
@@ -525,8 +633,12 @@ def test_a_new_version_takes_the_place_of_what_it_replaces(wire: Wire) -> None:
     turn = spliced(agent.turns[0].turn, [OLDER, BESIDE])
     arms = stage(turn, OLDER, BESIDE).arms(TABS, (OLDER.name,))
     assert OLDER.body not in texts(arms.without) + texts(arms.with_skill)
-    assert flat(arms.without) == flat(read_request(wire, spliced(agent.turns[0].turn, [BESIDE]).exchange.sent))
-    assert flat(arms.with_skill) == flat(read_request(wire, spliced(agent.turns[0].turn, [TABS, BESIDE]).exchange.sent))
+    assert flat(arms.without) == flat(
+        read_request(wire, spliced(agent.turns[0].turn, [BESIDE]).exchange.sent)
+    )
+    assert flat(arms.with_skill) == flat(
+        read_request(wire, spliced(agent.turns[0].turn, [TABS, BESIDE]).exchange.sent)
+    )
 
 
 def test_a_skill_joins_those_that_stand_at_its_place_and_no_more_than_are_allowed() -> None:
@@ -545,16 +657,24 @@ def test_what_was_translated_for_the_provider_is_what_is_asked_again() -> None:
     turn = spliced(agent.turns[1].turn, [BESIDE])
     asked = read_request(Wire.MESSAGES, turn.exchange.sent)
     body = encode_json(wire_format(Wire.CHAT).render_request(asked))
-    translated = replace(turn, provider_wire=Wire.CHAT, exchange=replace(turn.exchange, splices=(), translated=body))
+    translated = replace(
+        turn, provider_wire=Wire.CHAT, exchange=replace(turn.exchange, splices=(), translated=body)
+    )
     arms = stage(translated, BESIDE).arms(TABS, (BESIDE.name,))
     assert arms.without.wire is Wire.CHAT
     assert BESIDE.body not in texts(arms.without)
     assert TABS.body in texts(arms.with_skill)
-    assert [message.role for message in arms.without.messages[:3]] == [Role.SYSTEM, Role.USER, Role.ASSISTANT]
+    assert [message.role for message in arms.without.messages[:3]] == [
+        Role.SYSTEM,
+        Role.USER,
+        Role.ASSISTANT,
+    ]
 
 
 @pytest.mark.anyio
-async def test_a_turn_with_skills_in_its_prompt_is_replayed_from_the_ledger(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_turn_with_skills_in_its_prompt_is_replayed_from_the_ledger(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     agent = coding(Wire.CHAT)
     turns = [spliced(recorded.turn, [OLDER, BESIDE]) for recorded in agent.turns]
     for turn in turns:
@@ -567,14 +687,18 @@ async def test_a_turn_with_skills_in_its_prompt_is_replayed_from_the_ledger(ledg
     assert all(BESIDE.body in texts(request) for request in model.asked)
     asked = len(model.asked)
     await tried.replay(probe(turns[0]), TABS, (), 3, LIMIT)
-    assert all(OLDER.body in texts(request) for request in model.asked[asked:])  # nothing is replaced this time
+    assert all(
+        OLDER.body in texts(request) for request in model.asked[asked:]
+    )  # nothing is replaced this time
     assert len(model.asked) == asked + 5
     forgotten = await replayer(reader, model).replay(probe(turns[0]), TABS, [OLDER.name], 3, LIMIT)
     assert forgotten.note == "the skill be-brief that was in the prompt is no longer known"
 
 
 @pytest.mark.anyio
-async def test_thoughts_go_back_only_to_those_who_want_them(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_thoughts_go_back_only_to_those_who_want_them(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     for wire, sealed, comes_back in (
         (Wire.CHAT, None, False),
         (Wire.MESSAGES, "messages:sig", True),
@@ -588,7 +712,9 @@ async def test_thoughts_go_back_only_to_those_who_want_them(ledger: SqlLedger, r
 
 
 @pytest.mark.anyio
-async def test_a_session_that_ends_with_a_call_is_replayed_to_that_call(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_a_session_that_ends_with_a_call_is_replayed_to_that_call(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     submit = call("Bash", command="echo COMPLETE_TASK")
     agent = Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(submit)
     turns = await kept(ledger, agent)
@@ -613,7 +739,9 @@ def test_a_person_who_only_said_one_thing_has_one_task() -> None:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_at_least_six_in_ten_recorded_sessions_are_decidable_to_the_end(tmp_path: Path) -> None:
+async def test_at_least_six_in_ten_recorded_sessions_are_decidable_to_the_end(
+    tmp_path: Path,
+) -> None:
     found = await cassettes.measure(2, cassettes.CHANCES, accept_nearest=True, folder=tmp_path)
     figures = cassettes.Figures.of([notes for sessions in found.values() for notes in sessions])
     ended, all_ = figures.sessions

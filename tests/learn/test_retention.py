@@ -1,4 +1,6 @@
-"""Turns older than the configured days are deleted, younger ones are not, and a clock that jumped ahead deletes nothing."""
+"""Turns older than the configured days are deleted, younger ones are not, and a clock that jumped
+ahead deletes nothing.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +11,15 @@ import pytest
 
 from metaclaw.domain.ids import TurnId, new_session_id
 from metaclaw.learn.retention import Retention
-from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlCursors, SqlForgetting, SqlLedger, open_database
+from metaclaw.store import (
+    Database,
+    LedgerLimits,
+    LedgerReader,
+    SqlCursors,
+    SqlForgetting,
+    SqlLedger,
+    open_database,
+)
 from tests.store.recorder import make_turn
 
 pytestmark = pytest.mark.anyio
@@ -31,12 +41,18 @@ class Stage:
 
     def restart(self) -> None:
         self.retention = Retention(
-            SqlForgetting(self.database), SqlCursors(self.database), LedgerReader(self.database), 30, now=lambda: self.now
+            SqlForgetting(self.database),
+            SqlCursors(self.database),
+            LedgerReader(self.database),
+            30,
+            now=lambda: self.now,
         )
 
     async def record(self, *, age_days: int) -> None:
         turn = make_turn(new_session_id(), b'{"messages": []}')
-        turn = replace(turn, times=replace(turn.times, received_at=self.now - timedelta(days=age_days)))
+        turn = replace(
+            turn, times=replace(turn.times, received_at=self.now - timedelta(days=age_days))
+        )
         assert await self.ledger.record(turn)
         self.turns.append(turn.id)
 
@@ -69,7 +85,9 @@ async def test_what_is_older_than_the_days_is_deleted_and_nothing_else(stage: St
     assert stage.kept == [False, True, True]
 
 
-async def test_a_clock_that_is_ahead_for_a_while_deletes_nothing_then_or_after_a_restart(stage: Stage) -> None:
+async def test_a_clock_that_is_ahead_for_a_while_deletes_nothing_then_or_after_a_restart(
+    stage: Stage,
+) -> None:
     await stage.record(age_days=0)
     assert await stage.run_once(NOW)
     for hours in (1, 2, 23):
@@ -98,7 +116,9 @@ async def test_after_a_long_stop_old_turns_go_a_day_later(stage: Stage) -> None:
     assert stage.kept == [False]
 
 
-async def test_turns_recorded_by_a_clock_that_is_ahead_do_not_make_it_believed(stage: Stage) -> None:
+async def test_turns_recorded_by_a_clock_that_is_ahead_do_not_make_it_believed(
+    stage: Stage,
+) -> None:
     await stage.record(age_days=0)
     assert not await stage.run_once(NOW + 400 * DAY)
     await stage.record(age_days=0)

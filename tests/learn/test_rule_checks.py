@@ -1,4 +1,6 @@
-"""Checks that a model proposes for rules: which are taken, why others are not, and what confirms them."""
+"""Checks that a model proposes for rules: which are taken, why others are not, and what confirms
+them.
+"""
 
 from typing import Any
 
@@ -19,21 +21,35 @@ from tests.learn.test_listen import NewLearning, Script, item
 
 pytestmark = pytest.mark.anyio
 PIP = r"not in calls of shell: \bpip install\b"
-PROGRAM = "program: |\n  import json, sys\n  sys.exit(1 if 'pip' in json.load(sys.stdin)['text'] else 0)"
+PROGRAM = (
+    "program: |\n  import json, sys\n  sys.exit(1 if 'pip' in json.load(sys.stdin)['text'] else 0)"
+)
 SAID = "from here on we use uv and not pip"
 
 
-def uv(check: str | None = PIP, violates: str | None = "pip install x", complies: str | None = "uv add x", **fields: Any) -> Any:
+def uv(
+    check: str | None = PIP,
+    violates: str | None = "pip install x",
+    complies: str | None = "uv add x",
+    **fields: Any,
+) -> Any:
     return item("Use uv and not pip", check=check, violates=violates, complies=complies, **fields)
 
 
 def listener(*items: dict[str, Any], correction: str | None = None) -> Speaker:
     again = {"items": [], "correction": "it used pip again"}
-    return Speaker("world/listener", Script({"uv": {"items": list(items), "correction": correction}, "wrong, that": again}))
+    return Speaker(
+        "world/listener",
+        Script({"uv": {"items": list(items), "correction": correction}, "wrong, that": again}),
+    )
 
 
 async def shell(
-    learning: ScriptedLearning, *commands: str, words: str = "Go on.", scope: Scope = ADA, skills: tuple[str, ...] = ()
+    learning: ScriptedLearning,
+    *commands: str,
+    words: str = "Go on.",
+    scope: Scope = ADA,
+    skills: tuple[str, ...] = (),
 ) -> Talk:
     """A task in which the agent runs these commands, one in each turn, and then reports."""
     talk = Talk(learning, scope)
@@ -41,7 +57,9 @@ async def shell(
     return talk
 
 
-async def run_in(talk: Talk, *commands: str, words: str = "Go on.", skills: tuple[str, ...] = ()) -> None:
+async def run_in(
+    talk: Talk, *commands: str, words: str = "Go on.", skills: tuple[str, ...] = ()
+) -> None:
     talk.agent.hear(words)
     talk.segment += 1
     for command in commands:
@@ -60,13 +78,19 @@ def rule(learning: ScriptedLearning) -> Skill:
     return found
 
 
-async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn(new_learning: NewLearning) -> None:
+async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(listener=listener(uv()))
     await shell(learning, "uv add requests", "git status")
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PIP, "proposed", None)
+    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (
+        PIP,
+        "proposed",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,12 +98,24 @@ async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn
     [
         (uv(violates=None), "there is no example that breaks the rule"),
         (uv(complies=None), "there is no example that breaks the rule and one that follows it"),
-        (uv(r"not in calls of shell: \bpip3 install\b"), "does not notice the example that breaks the rule (it passes it)"),
-        (uv("not: pip install", violates=" `` "), "does not notice the example that breaks the rule (it passes it)"),
-        (uv("not in calls of shell: install|add"), "does not pass the example that follows the rule (it fails it)"),
+        (
+            uv(r"not in calls of shell: \bpip3 install\b"),
+            "does not notice the example that breaks the rule (it passes it)",
+        ),
+        (
+            uv("not: pip install", violates=" `` "),
+            "does not notice the example that breaks the rule (it passes it)",
+        ),
+        (
+            uv("not in calls of shell: install|add"),
+            "does not pass the example that follows the rule (it fails it)",
+        ),
         (uv("not in calls of shell: (broken"), "not a regular expression"),
         (uv("nonsense"), "a check begins with"),
-        (uv("not in calls of shell: pip # sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2), "it holds a secret"),
+        (
+            uv("not in calls of shell: pip # sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2),
+            "it holds a secret",
+        ),
     ],
 )
 async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
@@ -90,7 +126,11 @@ async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.body, found.extra.get("check"), check_state_of(found)) == ("Use uv and not pip", None, None)
+    assert (found.body, found.extra.get("check"), check_state_of(found)) == (
+        "Use uv and not pip",
+        None,
+        None,
+    )
     assert reason in str(found.extra["check_note"])
 
 
@@ -118,7 +158,13 @@ async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(
 
 
 @pytest.mark.parametrize(
-    ("said", "is_taken"), [(PASSED, False), (FAILED, True), ("nonsense", True), (UpstreamError("down", status=503), True)]
+    ("said", "is_taken"),
+    [
+        (PASSED, False),
+        (FAILED, True),
+        ("nonsense", True),
+        (UpstreamError("down", status=503), True),
+    ],
 )
 async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_rule(
     new_learning: NewLearning, said: object, is_taken: bool
@@ -144,7 +190,9 @@ async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_
     assert "pip install" in asked[0]
 
 
-async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_learning: NewLearning) -> None:
+async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(listener=listener(uv()))
     wrong = await shell(learning, "pip install requests")
     for one in wrong.agent.turns:
@@ -155,7 +203,9 @@ async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_le
     assert rule(learning).extra["check"] == PIP
 
 
-async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(new_learning: NewLearning) -> None:
+async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(listener=listener(uv()))
     talk = await shell(learning, "pip install requests")
     await talk.say(SAID, "All right.")
@@ -163,8 +213,12 @@ async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(new_l
     assert rule(learning).extra["check"] == PIP
 
 
-@pytest.mark.parametrize(("command", "is_taken"), [("pip install requests", True), ("conda install requests", False)])
-async def test_a_check_must_notice_the_answer_that_was_corrected(new_learning: NewLearning, command: str, is_taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("command", "is_taken"), [("pip install requests", True), ("conda install requests", False)]
+)
+async def test_a_check_must_notice_the_answer_that_was_corrected(
+    new_learning: NewLearning, command: str, is_taken: bool
+) -> None:
     learning = await new_learning(listener=listener(uv(), correction="it used another installer"))
     talk = await shell(learning, "ls", command)
     await talk.say(f"no! {SAID}", "All right.")
@@ -197,7 +251,9 @@ async def test_a_real_turn_confirms_a_check_that_agrees_with_the_person(
     assert (found.extra["check"], check_state_of(found)) == (PIP, state)
 
 
-async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(new_learning: NewLearning) -> None:
+async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(listener=listener(uv()))
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
@@ -220,7 +276,9 @@ async def test_a_proposed_check_is_no_verdict(new_learning: NewLearning) -> None
     assert learning.verdict(talk.agent.turns[0].turn.id).source is not Source.CHECK
 
 
-async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(new_learning: NewLearning) -> None:
+async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(listener=listener(uv(PROGRAM)))
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
@@ -231,12 +289,20 @@ async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(n
     decided = await learning.admission.decide(waiting, approved=True)
     assert decided.standing is Standing.ACCEPTED, decided.reason
     found = rule(learning)
-    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PROGRAM, "confirmed", None)
+    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (
+        PROGRAM,
+        "confirmed",
+        None,
+    )
     assert check_of(found) is not None
 
 
 @pytest.mark.parametrize(
-    ("fields", "standing"), [({"enforce": "hold"}, Standing.ACCEPTED), ({"text": "Use uv, never pip or conda"}, Standing.REJECTED)]
+    ("fields", "standing"),
+    [
+        ({"enforce": "hold"}, Standing.ACCEPTED),
+        ({"text": "Use uv, never pip or conda"}, Standing.REJECTED),
+    ],
 )
 async def test_an_approved_check_leaves_what_the_person_changed_meanwhile(
     new_learning: NewLearning, fields: RuleFields, standing: Standing
@@ -259,4 +325,7 @@ async def test_who_says_never_ever_is_asked_whether_to_hold(new_learning: NewLea
     await Talk(learning).say("never, ever pip: use uv and not pip", "All right.")
     await read(learning)
     found = rule(learning)
-    assert question_of(found) == f"hold it? metaclaw rules edit {found.name} --enforce hold (or --enforce remind)"
+    assert (
+        question_of(found)
+        == f"hold it? metaclaw rules edit {found.name} --enforce hold (or --enforce remind)"
+    )

@@ -25,7 +25,9 @@ def judge() -> Speaker:
     return Speaker("world/judge", lambda prompt: PASSED)
 
 
-async def test_a_turn_that_is_set_aside_is_read_no_more_and_its_session_goes_on(new_learning: NewLearning) -> None:
+async def test_a_turn_that_is_set_aside_is_read_no_more_and_its_session_goes_on(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning(judge=judge())
     talk, other = Talk(learning), Talk(learning)
     before, deadly = await talk.say("Tell me of cats."), await talk.say("Tell me of dogs.")
@@ -61,7 +63,9 @@ async def test_what_fewer_have_died_of_is_taken_up_again_and_then_counts_for_not
 
 
 @pytest.mark.parametrize("loop", ["sensing", "judging"])
-async def test_the_end_of_a_session_that_is_set_aside_leaves_its_last_turn_unknown(new_learning: NewLearning, loop: str) -> None:
+async def test_the_end_of_a_session_that_is_set_aside_leaves_its_last_turn_unknown(
+    new_learning: NewLearning, loop: str
+) -> None:
     learning = await new_learning(judge=judge())
     talk = Talk(learning)
     turn = await talk.say("Tell me of cats.")
@@ -73,7 +77,9 @@ async def test_the_end_of_a_session_that_is_set_aside_leaves_its_last_turn_unkno
     assert learning.judge.asked == []
 
 
-async def test_words_that_are_set_aside_become_no_skill_and_hold_nothing_up(new_learning: NewLearning) -> None:
+async def test_words_that_are_set_aside_become_no_skill_and_hold_nothing_up(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     deadly = await Talk(learning).say("From now on, always answer in German.")
     learning.die_of("listening", deadly)
@@ -86,7 +92,9 @@ async def test_words_that_are_set_aside_become_no_skill_and_hold_nothing_up(new_
 
 
 @pytest.mark.parametrize("loop", ["fast", "writing"])
-async def test_an_attempt_that_is_set_aside_is_over_and_its_turns_stay_support(new_learning: NewLearning, loop: str) -> None:
+async def test_an_attempt_that_is_set_aside_is_over_and_its_turns_stay_support(
+    new_learning: NewLearning, loop: str
+) -> None:
     learning = await new_learning(evolver=evolver())
     talk = Talk(learning)
     failed = await talk.say(TASK.format(1))
@@ -117,8 +125,12 @@ async def test_a_failure_that_nobody_survives_reading_is_passed_over_and_the_oth
 
 
 @pytest.mark.parametrize("loop", ["fast", "gate"])
-async def test_a_candidate_that_nobody_survives_deciding_about_is_turned_away(new_learning: NewLearning, loop: str) -> None:
-    learning = await new_learning(evolver=evolver(), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED))
+async def test_a_candidate_that_nobody_survives_deciding_about_is_turned_away(
+    new_learning: NewLearning, loop: str
+) -> None:
+    learning = await new_learning(
+        evolver=evolver(), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED)
+    )
     talk = Talk(learning)
     await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
@@ -137,7 +149,9 @@ async def test_a_candidate_that_nobody_survives_deciding_about_is_turned_away(ne
     assert len(learning.candidates.candidates()) == 1
 
 
-async def test_a_skill_that_nobody_survives_tending_stays_as_it_is(new_learning: NewLearning) -> None:
+async def test_a_skill_that_nobody_survives_tending_stays_as_it_is(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     learning.put_in_force("deadly", scope=None)
     learning.put_in_force("other", scope=None)

@@ -46,13 +46,27 @@ def step(agent: Agent, number: int = 0) -> Step:
 
 def texts(messages: tuple[Message, ...]) -> list[str]:
     parts = [part for message in messages for part in message.parts]
-    inner = [piece for part in parts for piece in (part.parts if isinstance(part, ToolResult) else (part,))]
+    inner = [
+        piece
+        for part in parts
+        for piece in (part.parts if isinstance(part, ToolResult) else (part,))
+    ]
     return [part.text for part in inner if isinstance(part, Text)]
 
 
-@pytest.mark.parametrize("change", [{"parent": SessionId("s_who_hired_it")}, {"kind_reason": SUBAGENT}])
-def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(change: dict[str, Any]) -> None:
-    agent = Agent(Wire.CHAT).hear("Count the tests.").answer(Text("Ten.")).hear("No, that is wrong.").answer(Text("Eleven."))
+@pytest.mark.parametrize(
+    "change", [{"parent": SessionId("s_who_hired_it")}, {"kind_reason": SUBAGENT}]
+)
+def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(
+    change: dict[str, Any],
+) -> None:
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Count the tests.")
+        .answer(Text("Ten."))
+        .hear("No, that is wrong.")
+        .answer(Text("Eleven."))
+    )
     assert (step(agent).said_after, step(agent).is_subagent) == ("No, that is wrong.", False)
 
     hired = [replace(one, turn=replace(one.turn, **change)) for one in agent.turns]
@@ -62,9 +76,13 @@ def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(change: d
 
 @pytest.mark.parametrize("wire", Wire)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_turn_is_seen_with_its_task_its_answer_and_what_came_after(wire: Wire, stream: bool) -> None:
+def test_a_turn_is_seen_with_its_task_its_answer_and_what_came_after(
+    wire: Wire, stream: bool
+) -> None:
     agent = Agent(wire, stream).hear("Fix the test.<system-reminder>be kind</system-reminder>")
-    agent.answer(Text("I look."), call("Read", file_path="a.py"), call("Grep", pattern="x")).give("print(1)", "a.py:1")
+    agent.answer(Text("I look."), call("Read", file_path="a.py"), call("Grep", pattern="x")).give(
+        "print(1)", "a.py:1"
+    )
     agent.answer(Text("Done.")).hear("No, use tabs.").answer(Text("Sorry."))
     first, second, third = BUILDER.chain(agent.turns, is_ended=True)
 
@@ -73,25 +91,51 @@ def test_a_turn_is_seen_with_its_task_its_answer_and_what_came_after(wire: Wire,
     assert [result.call_id for result in first.results] == ["call_1", "call_2"]
     assert texts(first.after) == ["print(1)", "a.py:1"]
     assert first.said_after is None
-    assert (first.model, first.end, first.is_last, first.previous) == ("m-1", TurnEnd.COMPLETED, False, None)
+    assert (first.model, first.end, first.is_last, first.previous) == (
+        "m-1",
+        TurnEnd.COMPLETED,
+        False,
+        None,
+    )
     assert {tool.name for tool in first.tools} >= {"Read", "Bash"}
 
-    assert (second.task, second.answer, second.said_after) == ("Fix the test.", (Text("Done."),), "No, use tabs.")
+    assert (second.task, second.answer, second.said_after) == (
+        "Fix the test.",
+        (Text("Done."),),
+        "No, use tabs.",
+    )
     assert second.previous is first
     assert texts(second.after) == ["No, use tabs."]
 
-    assert (third.task, third.after, third.said_after, third.is_last) == ("No, use tabs.", (), None, True)
-    assert texts(third.history)[:2] == ["You are a coding agent.", "Fix the test.<system-reminder>be kind</system-reminder>"]
+    assert (third.task, third.after, third.said_after, third.is_last) == (
+        "No, use tabs.",
+        (),
+        None,
+        True,
+    )
+    assert texts(third.history)[:2] == [
+        "You are a coding agent.",
+        "Fix the test.<system-reminder>be kind</system-reminder>",
+    ]
 
 
 @pytest.mark.parametrize("wire", Wire)
 def test_one_turn_at_a_time_gives_the_same_steps(wire: Wire) -> None:
-    agent = Agent(wire).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done.")).hear("Thanks!").answer(Text("Bye."))
+    agent = (
+        Agent(wire)
+        .hear("Go.")
+        .use(call("Bash", command="ls"), "a")
+        .answer(Text("Done."))
+        .hear("Thanks!")
+        .answer(Text("Bye."))
+    )
     whole = BUILDER.chain(agent.turns, is_ended=True)
     previous: Step | None = None
     for number, expected in enumerate(whole):
         later = agent.turns[number + 1 :]
-        built = BUILDER.build(agent.turns[number], BUILDER.following(agent.turns[number], later), not later, previous)
+        built = BUILDER.build(
+            agent.turns[number], BUILDER.following(agent.turns[number], later), not later, previous
+        )
         assert built == expected
         previous = built
 
@@ -111,7 +155,11 @@ def test_an_answer_that_broke_off_is_known_as_far_as_it_came(wire: Wire) -> None
     agent = Agent(wire, stream=True).hear("Tell me a story.").answer(Text("Once upon a time"))
     turn = agent.turns[0].turn
     said = turn.exchange.said
-    cut = said[: said.index(b"Once upon a time") + said[said.index(b"Once upon a time") :].index(b"\n\n") + 2]
+    cut = said[
+        : said.index(b"Once upon a time")
+        + said[said.index(b"Once upon a time") :].index(b"\n\n")
+        + 2
+    ]
     broken = replace(turn, end=TurnEnd.CANCELLED, exchange=replace(turn.exchange, said=cut))
     built = BUILDER.build(RecordedTurn(1, broken), None)
     assert built is not None
@@ -120,14 +168,24 @@ def test_an_answer_that_broke_off_is_known_as_far_as_it_came(wire: Wire) -> None
 
 def test_an_answer_that_is_an_error_says_nothing() -> None:
     turn = Agent(Wire.CHAT).hear("Go.").answer(Text("Done.")).turns[0].turn
-    failed = replace(turn, end=TurnEnd.FAILED, status=500, exchange=replace(turn.exchange, said=b'{"error": {"message": "no"}}'))
+    failed = replace(
+        turn,
+        end=TurnEnd.FAILED,
+        status=500,
+        exchange=replace(turn.exchange, said=b'{"error": {"message": "no"}}'),
+    )
     built = BUILDER.build(RecordedTurn(1, failed), None)
     assert built is not None
     assert (built.answer, built.end) == ((), TurnEnd.FAILED)
 
 
 def test_a_client_that_clears_old_tool_output_and_strips_ids_is_followed() -> None:
-    agent = Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a b c").use(call("Bash", command="pwd"), "/x")
+    agent = (
+        Agent(Wire.CHAT)
+        .hear("Go.")
+        .use(call("Bash", command="ls"), "a b c")
+        .use(call("Bash", command="pwd"), "/x")
+    )
     agent.answer(Text("Done.")).hear("Thanks.").answer(Text("Bye."))
     for number, recorded in enumerate(agent.turns):
         # The first message is another one each time, so that only the ids tell.
@@ -136,14 +194,26 @@ def test_a_client_that_clears_old_tool_output_and_strips_ids_is_followed() -> No
             .replace(b"Go.", b"Go %d." % number)
             .replace(b"a b c", b"[Old tool result content cleared]")
         )
-        agent.turns[number] = replace(recorded, turn=replace(recorded.turn, exchange=replace(recorded.turn.exchange, request=body)))
+        agent.turns[number] = replace(
+            recorded,
+            turn=replace(recorded.turn, exchange=replace(recorded.turn.exchange, request=body)),
+        )
     steps = BUILDER.chain(agent.turns)
-    assert [texts(built.after) for built in steps] == [["[Old tool result content cleared]"], ["/x"], ["Thanks."], []]
+    assert [texts(built.after) for built in steps] == [
+        ["[Old tool result content cleared]"],
+        ["/x"],
+        ["Thanks."],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("wire", Wire)
 def test_a_client_that_rewrites_old_messages_is_followed_by_the_answer_itself(wire: Wire) -> None:
-    agent = Agent(wire).hear("Go on with the long story about the bug.").use(call("Bash", command="ls"), "a")
+    agent = (
+        Agent(wire)
+        .hear("Go on with the long story about the bug.")
+        .use(call("Bash", command="ls"), "a")
+    )
     agent.messages[0] = say("(shortened)")
     agent.answer(Text("It was the cache.")).hear("Really?").answer(Text("Yes."))
     agent.messages[0] = say("(even shorter)")
@@ -154,8 +224,17 @@ def test_a_client_that_rewrites_old_messages_is_followed_by_the_answer_itself(wi
 
 @pytest.mark.parametrize("wire", Wire)
 def test_after_a_compaction_only_what_is_new_came_after(wire: Wire) -> None:
-    agent = Agent(wire).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("The result is long."))
-    agent.messages = [say("Go."), say("This session is being continued from a previous conversation: …"), say("And now tests.")]
+    agent = (
+        Agent(wire)
+        .hear("Go.")
+        .use(call("Bash", command="ls"), "a")
+        .answer(Text("The result is long."))
+    )
+    agent.messages = [
+        say("Go."),
+        say("This session is being continued from a previous conversation: …"),
+        say("And now tests."),
+    ]
     agent.answer(Text("Good."))
     last = BUILDER.chain(agent.turns)[1]
     assert last.said_after == "And now tests."
@@ -167,7 +246,9 @@ def test_the_same_request_again_adds_nothing() -> None:
     agent.messages.pop()
     agent.answer(Text("Two."))
     assert step(agent).after == ()
-    retry = replace(agent.turns[1], turn=replace(agent.turns[1].turn, retry_of=agent.turns[0].turn.id))
+    retry = replace(
+        agent.turns[1], turn=replace(agent.turns[1].turn, retry_of=agent.turns[0].turn.id)
+    )
     built = BUILDER.build(agent.turns[0], retry)
     assert built is not None
     assert built.after == ()
@@ -185,7 +266,13 @@ def test_a_retry_is_passed_over_and_the_answer_that_was_kept_is_followed() -> No
 
 
 def test_a_message_that_was_edited_and_sent_again_is_what_the_person_said_next() -> None:
-    agent = Agent(Wire.MESSAGES).hear("Hello.").answer(Text("Hi.")).hear("Sort it.").answer(Text("Sorted up."))
+    agent = (
+        Agent(Wire.MESSAGES)
+        .hear("Hello.")
+        .answer(Text("Hi."))
+        .hear("Sort it.")
+        .answer(Text("Sorted up."))
+    )
     del agent.messages[-2:]
     agent.hear("Sort it downwards.").answer(Text("Sorted down."))
     assert step(agent, 1).said_after == "Sort it downwards."
@@ -220,7 +307,12 @@ def test_ids_that_are_used_again_in_a_session_do_not_confuse(rewrites: bool) -> 
         if rewrites:
             agent.messages[0] = say(f"Go on behind {text}.")
     agent.answer(Text("Done."))
-    assert [texts(built.after) for built in BUILDER.chain(agent.turns)] == [["one"], ["two"], ["three"], []]
+    assert [texts(built.after) for built in BUILDER.chain(agent.turns)] == [
+        ["one"],
+        ["two"],
+        ["three"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("wire", [Wire.CHAT, Wire.MESSAGES])
@@ -237,16 +329,31 @@ def test_the_beginning_of_an_answer_that_the_caller_wrote_is_no_obstacle(wire: W
 
 
 def test_history_left_with_the_provider_is_joined_from_the_step_before() -> None:
-    first = ChatRequest(Wire.RESPONSES, "m", (Message(Role.SYSTEM, (Text("Be short."),)), say("Go.")))
+    first = ChatRequest(
+        Wire.RESPONSES, "m", (Message(Role.SYSTEM, (Text("Be short."),)), say("Go."))
+    )
     looked = turn_of(first, (ToolCall("c1", "Bash", "{}"),), number=1)
-    given = (Message(Role.SYSTEM, (Text("Be brief."),)), Message(Role.TOOL, (ToolResult("c1", (Text("a"),)),)))
+    given = (
+        Message(Role.SYSTEM, (Text("Be brief."),)),
+        Message(Role.TOOL, (ToolResult("c1", (Text("a"),)),)),
+    )
     identity = json.loads(looked.exchange.said)["id"]
-    second = turn_of(ChatRequest(Wire.RESPONSES, "m", given, extra={"previous_response_id": identity}), (Text("Done."),))
+    second = turn_of(
+        ChatRequest(Wire.RESPONSES, "m", given, extra={"previous_response_id": identity}),
+        (Text("Done."),),
+    )
     third = turn_of(
-        ChatRequest(Wire.RESPONSES, "m", (say("No."),), extra={"previous_response_id": json.loads(second.exchange.said)["id"]}),
+        ChatRequest(
+            Wire.RESPONSES,
+            "m",
+            (say("No."),),
+            extra={"previous_response_id": json.loads(second.exchange.said)["id"]},
+        ),
         (Text("Oh."),),
     )
-    steps = BUILDER.chain([RecordedTurn(at, turn) for at, turn in enumerate((looked, second, third))])
+    steps = BUILDER.chain(
+        [RecordedTurn(at, turn) for at, turn in enumerate((looked, second, third))]
+    )
     assert [texts(built.after) for built in steps] == [["a"], ["No."], []]
     assert [built.task for built in steps] == ["Go.", "Go.", "No."]
     assert texts(steps[1].history) == ["Be brief.", "Go.", "a"]
@@ -254,12 +361,19 @@ def test_history_left_with_the_provider_is_joined_from_the_step_before() -> None
 
 
 def test_reasoning_and_what_only_one_wire_knows_do_not_break_the_chain() -> None:
-    agent = Agent(Wire.MESSAGES).hear("Go.").answer(Reasoning("hm", "messages:sig"), Text("I look."), call("Bash", command="ls"))
+    agent = (
+        Agent(Wire.MESSAGES)
+        .hear("Go.")
+        .answer(Reasoning("hm", "messages:sig"), Text("I look."), call("Bash", command="ls"))
+    )
     agent.messages[-1] = replace(agent.messages[-1], parts=agent.messages[-1].parts[1:])
     agent.give("a").answer(Text("Done."))
     assert texts(step(agent).after) == ["a"]
     request = ChatRequest(
-        Wire.MESSAGES, "m", (say("Go."),), (Opaque(Wire.MESSAGES, {"type": "computer_20250124", "name": "computer"}),)
+        Wire.MESSAGES,
+        "m",
+        (say("Go."),),
+        (Opaque(Wire.MESSAGES, {"type": "computer_20250124", "name": "computer"}),),
     )
     built = BUILDER.build(RecordedTurn(1, turn_of(request, (Text("Done."),))), None)
     assert built is not None
@@ -267,9 +381,17 @@ def test_reasoning_and_what_only_one_wire_knows_do_not_break_the_chain() -> None
 
 
 def test_other_threads_of_a_session_are_passed_over() -> None:
-    mine = Agent(Wire.CHAT).hear("Fix a.").use(call("Bash", command="ls a"), "a").answer(Text("Fixed a."))
+    mine = (
+        Agent(Wire.CHAT)
+        .hear("Fix a.")
+        .use(call("Bash", command="ls a"), "a")
+        .answer(Text("Fixed a."))
+    )
     other = (
-        Agent(Wire.CHAT, session=mine.session, calls=50).hear("Fix b.").use(call("Bash", command="ls b"), "b").answer(Text("b."))
+        Agent(Wire.CHAT, session=mine.session, calls=50)
+        .hear("Fix b.")
+        .use(call("Bash", command="ls b"), "b")
+        .answer(Text("b."))
     )
     turns = [recorded for pair in zip(mine.turns, other.turns, strict=True) for recorded in pair]
     steps = BUILDER.chain(turns)
@@ -279,7 +401,11 @@ def test_other_threads_of_a_session_are_passed_over() -> None:
 
 def test_the_beginning_of_another_conversation_follows_nothing() -> None:
     mine = Agent(Wire.CHAT).hear("Fix a.").answer(Text("Fixed a."))
-    other = Agent(Wire.CHAT, session=mine.session).hear("Write a poem about snow.").answer(Text("Snow."))
+    other = (
+        Agent(Wire.CHAT, session=mine.session)
+        .hear("Write a poem about snow.")
+        .answer(Text("Snow."))
+    )
     assert BUILDER.following(mine.turns[0], other.turns) is None
     edited = Agent(Wire.CHAT, session=mine.session).hear("Fix a. now").answer(Text("Fixed."))
     assert BUILDER.following(mine.turns[0], edited.turns) is edited.turns[0]
@@ -308,7 +434,9 @@ def test_every_result_and_every_word_comes_after_exactly_one_answer(
     steps = BUILDER.chain(agent.turns, is_ended=True)
     assert len(steps) == len(agent.turns)
     assert [text for built in steps for text in texts(built.after)] == given_[1:]
-    assert [built.said_after for built in steps if built.said_after] == [wanted for wanted, _, _ in rounds[1:]]
+    assert [built.said_after for built in steps if built.said_after] == [
+        wanted for wanted, _, _ in rounds[1:]
+    ]
     assert [built.is_last for built in steps] == [False] * (len(steps) - 1) + [True]
 
 
@@ -355,13 +483,19 @@ def answer_between(request: ChatRequest, following: ChatRequest) -> tuple[Part, 
 
 
 @pytest.mark.parametrize("client", CHAINS)
-def test_what_came_after_is_found_in_the_requests_of_real_clients(shared: Path, client: str) -> None:
+def test_what_came_after_is_found_in_the_requests_of_real_clients(
+    shared: Path, client: str
+) -> None:
     wire, agent, task = CHAINS[client]
     kinds = ["main_first", "main_tool_result", "main_parallel_tool_results"]
     requests = [captured(shared, f"{client}__{kind}.json") for kind in kinds]
     turns = []
     for number, request in enumerate(requests):
-        answer = answer_between(request, requests[number + 1]) if number + 1 < len(requests) else (Text("Done."),)
+        answer = (
+            answer_between(request, requests[number + 1])
+            if number + 1 < len(requests)
+            else (Text("Done."),)
+        )
         completion = Completion(f"a{number}", "m", answer, Finish.STOP)
         body = json.dumps(wire_format(wire).render_request(request)).encode()
         said = wire_format(wire).render_answer(completion, request)
@@ -369,7 +503,10 @@ def test_what_came_after_is_found_in_the_requests_of_real_clients(shared: Path, 
         turns.append(RecordedTurn(number, replace(turn, exchange=Exchange(body, said=said))))
     steps = StepBuilder(own_words).chain(turns)
     assert len(steps) == 3
-    results = [["".join(texts((Message(Role.TOOL, (result,)),))) for result in built.results] for built in steps]
+    results = [
+        ["".join(texts((Message(Role.TOOL, (result,)),))) for result in built.results]
+        for built in steps
+    ]
     assert len(results[0]) == 1
     assert "tool-ok-1" in results[0][0]
     assert len(results[1]) == 2
@@ -391,7 +528,11 @@ async def test_a_turn_is_read_with_the_persons_next_words(new_learning: NewLearn
     second = await talk.say(CORRECTION)
     found = learning.recorded.with_following(first)
     assert found is not None
-    assert (found.step.said_after, found.followed_by, found.step.is_last) == (CORRECTION, second, False)
+    assert (found.step.said_after, found.followed_by, found.step.is_last) == (
+        CORRECTION,
+        second,
+        False,
+    )
     alone = learning.recorded.alone(first)
     assert alone is not None
     assert (alone.task, alone.said_after) == (TASK.format(1), None)
@@ -440,7 +581,9 @@ async def test_what_is_not_there_or_is_no_work_has_no_step(new_learning: NewLear
         assert learning.recorded.alone(turn) is None
 
 
-async def test_where_the_provider_keeps_the_conversation_the_task_is_found_in_an_earlier_turn(new_learning: NewLearning) -> None:
+async def test_where_the_provider_keeps_the_conversation_the_task_is_found_in_an_earlier_turn(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning, wire=Wire.RESPONSES)
     talk.agent.hear("Read a.txt and tell me what it says.")
@@ -470,7 +613,9 @@ def continues(agent: Agent) -> dict[str, object]:
     return {"exchange": replace(fresh.turns[-1].turn.exchange, request=body.replace(b"{", name, 1))}
 
 
-async def test_a_step_without_bodies_still_says_what_it_was_about(new_learning: NewLearning) -> None:
+async def test_a_step_without_bodies_still_says_what_it_was_about(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning)
     first = await talk.say(TASK.format(1))
@@ -490,7 +635,13 @@ def test_a_turn_is_parsed_once_and_never_mistaken_for_another() -> None:
         return words(agent, text)
 
     builder = StepBuilder(counted)
-    agent = Agent(Wire.CHAT).hear(TASK.format(1)).answer(Text("Done.")).hear(CORRECTION).answer(Text("Sorry."))
+    agent = (
+        Agent(Wire.CHAT)
+        .hear(TASK.format(1))
+        .answer(Text("Done."))
+        .hear(CORRECTION)
+        .answer(Text("Sorry."))
+    )
     first, second = agent.turns
     assert builder.following(first, [second]) is second
     marks = heard.count(TASK.format(1))

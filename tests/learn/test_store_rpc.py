@@ -1,4 +1,6 @@
-"""The learner reads the store, the serving process writes for it, and the learner's library follows what is published."""
+"""The learner reads the store, the serving process writes for it, and the learner's library follows
+what is published.
+"""
 
 import os
 import threading
@@ -63,7 +65,9 @@ def library_of(learning: ScriptedLearning) -> RemoteLibrary:
         learned: LearnedFrom | None,
         by_person: bool,
     ) -> int:
-        return learning.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
+        return learning.library.publish(
+            put, gone, reason, expected=expected, learned=learned, by_person=by_person
+        ).generation
 
     return RemoteLibrary(learning.generations, Direct(publish=publish))
 
@@ -73,7 +77,9 @@ def assert_same(sent: RemoteLibrary, learning: ScriptedLearning) -> None:
     assert (view.generation, view.hash, view.skills) == (real.generation, real.hash, real.skills)
 
 
-async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_reads_itself(new_learning: NewLearning) -> None:
+async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_reads_itself(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     turn = await Talk(learning).say(TASK.format(1))
     calls = Direct(
@@ -84,9 +90,14 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
         note_uses=learning.uses.note,
         begin_uses=learning.uses.begin,
     )
-    verdicts, candidates = RemoteVerdicts(learning.database, calls), RemoteCandidates(learning.database, calls)
+    verdicts, candidates = (
+        RemoteVerdicts(learning.database, calls),
+        RemoteCandidates(learning.database, calls),
+    )
     cursors, uses = RemoteCursors(learning.database, calls), RemoteUses(learning.database, calls)
-    assert verdicts.record_verdict(Verdict(turn, Outcome.FAIL, Source.DETECTOR, None, fault=Fault.AGENT))
+    assert verdicts.record_verdict(
+        Verdict(turn, Outcome.FAIL, Source.DETECTOR, None, fault=Fault.AGENT)
+    )
     found = verdicts.verdict_of(turn)
     assert found is not None
     assert found.outcome is Outcome.FAIL
@@ -104,23 +115,38 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     uses.begin([SkillName("new")], datetime.now(UTC))
     uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
-    once_each = ["record_verdict", "begin_attempt", "end_attempt", "move_cursor", "note_uses", "begin_uses"]
+    once_each = [
+        "record_verdict",
+        "begin_attempt",
+        "end_attempt",
+        "move_cursor",
+        "note_uses",
+        "begin_uses",
+    ]
     assert calls.names == once_each
 
 
-async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(new_learning: NewLearning) -> None:
+async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     turn = await Talk(learning).say(TASK.format(1))
-    candidates = RemoteCandidates(learning.database, Direct(begin_attempt=learning.candidates.begin_attempt))
+    candidates = RemoteCandidates(
+        learning.database, Direct(begin_attempt=learning.candidates.begin_attempt)
+    )
     candidates.begin_attempt("dates", 0, [turn])
     with pytest.raises(RefusedError):
         candidates.begin_attempt("dates", 0, [turn])
 
 
-async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_when_it_follows(new_learning: NewLearning) -> None:
+async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_when_it_follows(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     sent = library_of(learning)
-    mine = sent.publish([learned_skill("one")], (), "learned one", expected={SkillName("one"): None})
+    mine = sent.publish(
+        [learned_skill("one")], (), "learned one", expected={SkillName("one"): None}
+    )
     assert [skill.name for skill in mine.skills] == ["one"]
     learning.write_by_hand(learned_skill("by-hand", author=Authorship.PERSON, scope=None))
     learning.library.retire(SkillName("one"))
@@ -129,12 +155,20 @@ async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_wh
     learning.library.revert(mine.generation)
     assert_same(sent, learning)
     with pytest.raises(SkillError):
-        sent.publish([learned_skill("one", body="1. Do otherwise.")], (), "too late", expected={SkillName("one"): None})
+        sent.publish(
+            [learned_skill("one", body="1. Do otherwise.")],
+            (),
+            "too late",
+            expected={SkillName("one"): None},
+        )
     assert_same(sent, learning)
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
-changes = st.lists(st.tuples(st.sampled_from(["put", "retire", "revert", "follow"]), names, st.integers(0, 5)), max_size=12)
+changes = st.lists(
+    st.tuples(st.sampled_from(["put", "retire", "revert", "follow"]), names, st.integers(0, 5)),
+    max_size=12,
+)
 
 
 @given(done=changes)
@@ -152,7 +186,11 @@ def assert_follows(learning: ScriptedLearning, done: list[tuple[str, str, int]])
         try:
             match what:
                 case "put":
-                    learning.library.publish([learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")], (), "put")
+                    learning.library.publish(
+                        [learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")],
+                        (),
+                        "put",
+                    )
                 case "retire":
                     learning.library.retire(SkillName(name))
                 case "revert":
@@ -172,7 +210,11 @@ def connected() -> Iterator[tuple[Channel, Channel]]:
 
 
 async def test_what_is_said_arrives_whole_and_in_order_until_the_other_side_goes() -> None:
-    said = (WakeLearner(), ForgetSession(SessionId("s")), StoreCall(1, "name", ("x" * 300_000, (1, None))))
+    said = (
+        WakeLearner(),
+        ForgetSession(SessionId("s")),
+        StoreCall(1, "name", ("x" * 300_000, (1, None))),
+    )
     with connected() as (here, there):
 
         def speak() -> None:

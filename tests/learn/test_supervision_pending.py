@@ -34,10 +34,14 @@ class Told:
 
 
 def pending(learning: ScriptedLearning) -> dict[str, int]:
-    return dict(PendingWork(learning.reader, learning.cursors, learning.candidates, learning).count())
+    return dict(
+        PendingWork(learning.reader, learning.cursors, learning.candidates, learning).count()
+    )
 
 
-async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(new_learning: NewLearning) -> None:
+async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(
+    new_learning: NewLearning,
+) -> None:
     seen: list[dict[str, int]] = []
 
     def write(prompt: str) -> object:
@@ -62,7 +66,9 @@ async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(ne
     assert pending(learning) == NONE
 
 
-async def test_the_end_of_a_session_is_pending_until_its_last_turn_was_looked_at(new_learning: NewLearning) -> None:
+async def test_the_end_of_a_session_is_pending_until_its_last_turn_was_looked_at(
+    new_learning: NewLearning,
+) -> None:
     learning = await new_learning()
     talk = Talk(learning)
     await talk.say(TASK.format(1))
@@ -75,8 +81,12 @@ async def test_the_end_of_a_session_is_pending_until_its_last_turn_was_looked_at
     assert pending(learning) == NONE
 
 
-async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]})
+    )
     talk = Talk(learning)
     turn = await talk.say(TASK.format(1))
     await talk.say(CORRECTION)
@@ -85,7 +95,10 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_l
     for cursor in (TURNS_CURSOR, LISTEN_CURSOR):
         learning.cursors.move_cursor(cursor, learning.reader.turns_after(0)[-1].seq)
     again = PendingWork(learning.reader, learning.cursors, learning.candidates, learning)
-    assert (again.is_anything(), again.is_anything()) == (True, False)  # what was left is looked for once
+    assert (again.is_anything(), again.is_anything()) == (
+        True,
+        False,
+    )  # what was left is looked for once
     assert pending(learning)["evolutions"] == 1
     with anyio.fail_after(60):
         await learning.take_up_again()
@@ -93,7 +106,9 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_l
 
 
 async def test_what_waits_for_the_budget_is_not_pending(new_learning: NewLearning) -> None:
-    learning = await new_learning(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+    learning = await new_learning(
+        evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]})
+    )
     talk = Talk(learning)
     turn = await talk.say(TASK.format(1))
     learning.candidates.begin_attempt("dates", 0, [turn])
@@ -101,7 +116,11 @@ async def test_what_waits_for_the_budget_is_not_pending(new_learning: NewLearnin
 
     def count(**waiting: int) -> dict[str, int]:
         learner = Told(learning, reading=2)
-        return dict(PendingWork(learning.reader, learning.cursors, learning.candidates, learner, lambda: waiting).count())
+        return dict(
+            PendingWork(
+                learning.reader, learning.cursors, learning.candidates, learner, lambda: waiting
+            ).count()
+        )
 
     assert (count()["evolutions"], count()["listening"]) == (1, 2)
     assert (count(evolve=1)["evolutions"], count(evolve=1)["listening"]) == (0, 2)

@@ -1,4 +1,6 @@
-"""A work item at which every attempt fails is set aside; others, and those that were finished, never are."""
+"""A work item at which every attempt fails is set aside; others, and those that were finished,
+never are.
+"""
 
 import os
 import signal
@@ -28,7 +30,13 @@ async def take(guard: RetryGuard, item: str, *, failures: bool = False) -> bool:
 
 async def test_an_item_that_is_never_finished_is_passed_over_after_three_tries() -> None:
     guard = RetryGuard("sensing")
-    assert [await take(guard, "t_1", failures=True) for _ in range(5)] == [True, True, True, False, False]
+    assert [await take(guard, "t_1", failures=True) for _ in range(5)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 async def test_an_item_that_is_finished_each_time_is_taken_up_for_ever() -> None:
@@ -71,10 +79,16 @@ def after(deaths: Sequence[frozenset[WorkItem]]) -> WorkAttempts:
     return failures
 
 
-async def test_what_was_in_hand_at_three_deaths_is_set_aside_and_deaths_with_empty_hands_count_for_nothing() -> None:
+async def test_what_was_in_hand_at_three_deaths_is_set_aside_and_deaths_with_empty_hands_count_for_nothing() -> (
+    None
+):
     deadly, other = WorkItem("judging", "t_1"), WorkItem("judging", "t_2")
     idle: frozenset[WorkItem] = frozenset()
-    attempt_log = AttemptLog(after([frozenset({deadly, other}), idle, frozenset({deadly}), idle, idle, frozenset({deadly})]))
+    attempt_log = AttemptLog(
+        after(
+            [frozenset({deadly, other}), idle, frozenset({deadly}), idle, idle, frozenset({deadly})]
+        )
+    )
     judging = RetryGuard("judging", attempt_log)
     assert not await take(judging, "t_1")
     assert await take(judging, "t_2")
@@ -119,7 +133,9 @@ with guard.attempt_now("deadly"):
             assert killed.returncode == -signal.SIGKILL
             assert crash_record.read().in_hand == {WorkItem("sensing", "deadly")}
             crash_record.write(crash_record.read().after_crash())
-            assert crash_record.read() == WorkAttempts(frozenset(), {WorkItem("sensing", "deadly"): deaths})
+            assert crash_record.read() == WorkAttempts(
+                frozenset(), {WorkItem("sensing", "deadly"): deaths}
+            )
 
 
 def test_a_slate_nobody_wrote_on_says_nothing_and_is_closed() -> None:

@@ -14,7 +14,9 @@ _numbers = count(1)
 Ran = tuple[ToolCall, ToolResult]
 
 
-def ran(name: str, arguments: Mapping[str, object] | str, text: str, *, is_error: bool = False) -> Ran:
+def ran(
+    name: str, arguments: Mapping[str, object] | str, text: str, *, is_error: bool = False
+) -> Ran:
     """A call and its result."""
     call_id = f"call_{next(_numbers)}"
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -23,17 +25,30 @@ def ran(name: str, arguments: Mapping[str, object] | str, text: str, *, is_error
 
 def bash(command: str, output: str, code: int = 0) -> Ran:
     """A command as Claude Code runs it."""
-    return ran("Bash", {"command": command}, output if code == 0 else f"Exit code {code}\n{output}", is_error=code != 0)
+    return ran(
+        "Bash",
+        {"command": command},
+        output if code == 0 else f"Exit code {code}\n{output}",
+        is_error=code != 0,
+    )
 
 
 def edit(path: str = "a.py", old: str = "x", new: str = "y") -> Ran:
     """An edit that went in."""
-    return ran("Edit", {"file_path": path, "old_string": old, "new_string": new}, f"The file {path} has been updated.")
+    return ran(
+        "Edit",
+        {"file_path": path, "old_string": old, "new_string": new},
+        f"The file {path} has been updated.",
+    )
 
 
 def past(*runs: Ran) -> tuple[Message, ...]:
     """Earlier calls for the same task."""
-    return tuple(message for call, result in runs for message in (Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,))))
+    return tuple(
+        message
+        for call, result in runs
+        for message in (Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
+    )
 
 
 def step(

@@ -14,7 +14,9 @@ PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)
 
 
 @given(PAIRS, SCORES, SCORES)
-def test_a_fitted_map_rises_and_stays_between_0_and_1(pairs: list[tuple[float, bool]], one: float, other: float) -> None:
+def test_a_fitted_map_rises_and_stays_between_0_and_1(
+    pairs: list[tuple[float, bool]], one: float, other: float
+) -> None:
     fitted = fit_isotonic(pairs)
     low, high = sorted((one, other))
     assert 0.0 < fitted.apply(low) <= fitted.apply(high) + 1e-12 < 1.0
@@ -47,9 +49,17 @@ def test_without_a_prior_the_map_is_the_pooled_means() -> None:
 
 @pytest.mark.parametrize(
     ("scores", "shares"),
-    [((), ()), ((0.1,), (0.1, 0.2)), ((0.5, 0.5), (0.1, 0.2)), ((0.1, 0.2), (0.9, 0.2)), ((0.1, 2.0), (0.1, 0.2))],
+    [
+        ((), ()),
+        ((0.1,), (0.1, 0.2)),
+        ((0.5, 0.5), (0.1, 0.2)),
+        ((0.1, 0.2), (0.9, 0.2)),
+        ((0.1, 2.0), (0.1, 0.2)),
+    ],
 )
-def test_a_map_that_does_not_rise_cannot_be_made(scores: tuple[float, ...], shares: tuple[float, ...]) -> None:
+def test_a_map_that_does_not_rise_cannot_be_made(
+    scores: tuple[float, ...], shares: tuple[float, ...]
+) -> None:
     with pytest.raises(ValueError, match=r"scores|shares|range"):
         Isotonic(scores, shares)
 

@@ -12,7 +12,17 @@ from metaclaw.outcome import Calibration
 
 ROOT = Path(__file__).parents[2]
 DETECTORS = {
-    *("tool_error", "exit", "exception", "schema", "tests", "environment", "repeat", "correction", "redo"),
+    *(
+        "tool_error",
+        "exit",
+        "exception",
+        "schema",
+        "tests",
+        "environment",
+        "repeat",
+        "correction",
+        "redo",
+    ),
     *("interrupt", "undone", "apology", "ending", "accepted", "progress"),
 }
 
@@ -63,13 +73,17 @@ def test_a_judge_that_guesses_makes_verdicts_unknown_and_not_wrong(held_out: lis
     assert found.unknown > 0
 
 
-def test_no_family_of_turns_is_in_both_splits_and_no_turn_twice(train: list[Case], held_out: list[Case]) -> None:
+def test_no_family_of_turns_is_in_both_splits_and_no_turn_twice(
+    train: list[Case], held_out: list[Case]
+) -> None:
     assert not {case.row.family for case in train} & {case.row.family for case in held_out}
     ids = [case.row.id for case in (*train, *held_out)]
     assert len(ids) == len(set(ids)) >= 600
 
 
-def test_every_label_is_defended_and_every_detector_covered_on_both_sides(train: list[Case], held_out: list[Case]) -> None:
+def test_every_label_is_defended_and_every_detector_covered_on_both_sides(
+    train: list[Case], held_out: list[Case]
+) -> None:
     for cases in (train, held_out):
         assert all(len(case.row.why) > 10 for case in cases)
         expected = {name for case in cases for name in case.row.expect}
@@ -81,7 +95,9 @@ def test_every_label_is_defended_and_every_detector_covered_on_both_sides(train:
 
 def test_what_went_wrong_is_shown_for_training_turns_only() -> None:
     command = [sys.executable, "-m", "benchmarks.failure_sense", "--errors"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 2
     assert "training turns only" in done.stderr
 

@@ -1,4 +1,6 @@
-"""What a person's next message says about an answer, in several languages, and phrases that only resemble it."""
+"""What a person's next message says about an answer, in several languages, and phrases that only
+resemble it.
+"""
 
 import pytest
 
@@ -109,7 +111,9 @@ def test_a_new_rule_for_the_future_alone_says_nothing_about_the_answer(said: str
 
 
 def test_thanks_before_a_new_rule_still_accept_the_answer() -> None:
-    verdict = sense(step(TASK, ANSWER, said="great, thanks. from now on always add a hover state")).verdict
+    verdict = sense(
+        step(TASK, ANSWER, said="great, thanks. from now on always add a hover state")
+    ).verdict
     assert verdict is not None
     assert verdict.outcome is Outcome.PASS
 
@@ -166,7 +170,11 @@ def test_a_no_to_the_agents_own_question_is_no_correction(said: str) -> None:
 @pytest.mark.parametrize(
     ("task", "said", "speaks"),
     [
-        ("list all open invoices from october", "list all open invoices from October!", "redo.same"),
+        (
+            "list all open invoices from october",
+            "list all open invoices from October!",
+            "redo.same",
+        ),
         ("shorten the text", "shorten the text to half its length", "redo.differently"),
         ("give me three names with sources", "with sources", "redo.echo"),
         ("write the intro", "try again", "redo.words"),
@@ -210,7 +218,9 @@ def test_a_wish_to_have_it_taken_back_fails_the_turn(said: str) -> None:
 
 def test_an_edit_the_person_takes_back_by_hand_is_undone() -> None:
     note = "<bash-input>git checkout a.py</bash-input>"
-    assert "undone.by_person" in heard(step("tune it", "Tuned.", edit(), note=note, said="use a variable"))
+    assert "undone.by_person" in heard(
+        step("tune it", "Tuned.", edit(), note=note, said="use a variable")
+    )
 
 
 def test_an_edit_that_the_next_answer_takes_back_is_undone() -> None:
@@ -226,17 +236,27 @@ def test_an_edit_that_the_next_answer_takes_back_is_undone() -> None:
 
 def test_reverting_is_no_failure_where_it_was_the_task() -> None:
     task = "revert my last change to a.py"
-    assert "undone.by_agent" not in heard(step(task, "Ok.", edit()), step(task, "Ok.", bash("git checkout a.py", "")))
+    assert "undone.by_agent" not in heard(
+        step(task, "Ok.", edit()), step(task, "Ok.", bash("git checkout a.py", ""))
+    )
 
 
 def test_being_stopped_fails_the_turn_unless_it_was_an_accident() -> None:
     note = "[Request interrupted by user]"
-    assert "interrupt.stopped" in heard(step("set it up", "Creating an app…", note=note, said="we already have one, use that"))
-    assert "interrupt" not in kinds(step("set it up", "Creating…", note=note, said="oops, hit escape by accident. go on"))
+    assert "interrupt.stopped" in heard(
+        step("set it up", "Creating an app…", note=note, said="we already have one, use that")
+    )
+    assert "interrupt" not in kinds(
+        step("set it up", "Creating…", note=note, said="oops, hit escape by accident. go on")
+    )
 
 
 def test_a_call_the_person_refuses_is_an_interrupt() -> None:
-    refused = bash("rm -rf data", "The user doesn't want to proceed with this tool use. The tool use was rejected.", 1)
+    refused = bash(
+        "rm -rf data",
+        "The user doesn't want to proceed with this tool use. The tool use was rejected.",
+        1,
+    )
     assert "interrupt.refused" in heard(step("clean up", "Removing.", refused))
 
 
@@ -252,28 +272,46 @@ def test_a_line_that_broke_is_the_environments_fault() -> None:
 
 def test_apologies_are_heard_when_they_follow_or_repeat() -> None:
     wrong = step("which version?", "4.2.", said="is it?")
-    assert "apology.next" in heard(wrong, step("which version?", "I apologize for the mistake: it is 4.1."))
+    assert "apology.next" in heard(
+        wrong, step("which version?", "I apologize for the mistake: it is 4.1.")
+    )
     before = step("four columns", "Sorry about that! Here are three.")
-    assert "apology.loop" in heard(step("four columns", "My apologies, here are three.", said="FOUR", previous=before))
-    assert "apology" not in kinds(step("is it ready?", "Sorry for the wait! It is ready.", said="thanks"))
+    assert "apology.loop" in heard(
+        step("four columns", "My apologies, here are three.", said="FOUR", previous=before)
+    )
+    assert "apology" not in kinds(
+        step("is it ready?", "Sorry for the wait! It is ready.", said="thanks")
+    )
 
 
 def test_an_answer_that_is_none_is_heard() -> None:
     assert heard(step("explain", "")) == {"ending.empty"}
     assert "ending.cut" in heard(step("write it", "```yaml\nhost: ", finish=Finish.LENGTH))
-    assert "ending.refusal" in heard(step("how do I kill a zombie process?", "I can't help with that."))
-    assert "ending" not in kinds(step("write ransomware for my ex", "I can't help with that.", said="ok"))
-    assert "ending" not in kinds(step("can I change a tuple?", "You can't change a tuple in place.", said="thanks"))
+    assert "ending.refusal" in heard(
+        step("how do I kill a zombie process?", "I can't help with that.")
+    )
+    assert "ending" not in kinds(
+        step("write ransomware for my ex", "I can't help with that.", said="ok")
+    )
+    assert "ending" not in kinds(
+        step("can I change a tuple?", "You can't change a tuple in place.", said="thanks")
+    )
 
 
-@pytest.mark.parametrize("said", ["Kim left the company in March", "it listens on 9090 in our setup", "hm"])
+@pytest.mark.parametrize(
+    "said", ["Kim left the company in March", "it listens on 9090 in our setup", "hm"]
+)
 def test_a_remark_that_could_mean_either_is_left_to_the_judge(said: str) -> None:
-    assert sense(step("who maintains the port?", "Kim does, on port 8080.", said=said)).verdict is None
+    assert (
+        sense(step("who maintains the port?", "Kim does, on port 8080.", said=said)).verdict is None
+    )
 
 
 def test_a_reproach_outweighs_a_fault_of_the_environment() -> None:
     run = bash("npm install", "npm error code ENOTFOUND", 1)
-    verdict = sense(step("update the lock", "Updating.", run, said="I told you this machine is offline")).verdict
+    verdict = sense(
+        step("update the lock", "Updating.", run, said="I told you this machine is offline")
+    ).verdict
     assert verdict is not None
     assert verdict.teaches
 
@@ -296,7 +334,15 @@ def test_capitals_that_belong_to_a_word_are_no_shouting() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["Correct! B and D hold.", "Fully correct.", "that's correct!", "Das ist richtig.", "¡Correcto!", "korrekt"]
+    "said",
+    [
+        "Correct! B and D hold.",
+        "Fully correct.",
+        "that's correct!",
+        "Das ist richtig.",
+        "¡Correcto!",
+        "korrekt",
+    ],
 )
 def test_an_answer_that_is_confirmed_passes(said: str) -> None:
     verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
@@ -306,7 +352,12 @@ def test_an_answer_that_is_confirmed_passes(said: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["correct the date in the second row", "the correct value is 5", "Correct. But the second one is wrong.", "not correct!"],
+    [
+        "correct the date in the second row",
+        "the correct value is 5",
+        "Correct. But the second one is wrong.",
+        "not correct!",
+    ],
 )
 def test_a_wish_to_correct_something_is_no_confirmation(said: str) -> None:
     verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
@@ -314,7 +365,12 @@ def test_a_wish_to_correct_something_is_no_confirmation(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["The report is correctly named.", "The plan follows our naming convention.", "The file has a valid header."]
+    "said",
+    [
+        "The report is correctly named.",
+        "The plan follows our naming convention.",
+        "The file has a valid header.",
+    ],
 )
 def test_a_statement_that_all_is_in_order_passes(said: str) -> None:
     verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
@@ -335,9 +391,15 @@ def test_to_wish_or_doubt_that_all_is_in_order_is_no_praise(said: str) -> None:
     assert "accepted.praise" not in heard(step(TASK, ANSWER, edit(), said=said))
 
 
-def test_what_a_thing_of_the_answer_must_be_speaks_against_it_and_what_comes_next_does_not() -> None:
+def test_what_a_thing_of_the_answer_must_be_speaks_against_it_and_what_comes_next_does_not() -> (
+    None
+):
     notes = ("write the release notes", "I wrote the release notes.")
     assert "correction.mild" in heard(step(*notes, said="The notes must include the date."))
     assert "correction.complaint" in heard(step(*notes, said="The notes do not follow our format."))
-    for said in ("Write tests: the notes must have a title.", "passwords must be hashed", "Next: the API must use OAuth."):
+    for said in (
+        "Write tests: the notes must have a title.",
+        "passwords must be hashed",
+        "Next: the API must use OAuth.",
+    ):
         assert not kinds(step(*notes, said=said)) & {"correction"}

@@ -19,14 +19,30 @@ from tests.outcome.steps import past, ran, step
 from tests.support.depth import tries
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
-    ["no, wrong", "Exit code 1\nx", '{"exit_code": 1}', '{"error": {"a": 1}}', "thanks!", "不对", "Error: x", "{", "git checkout x"]
+    [
+        "no, wrong",
+        "Exit code 1\nx",
+        '{"exit_code": 1}',
+        '{"error": {"a": 1}}',
+        "thanks!",
+        "不对",
+        "Error: x",
+        "{",
+        "git checkout x",
+    ]
 )
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS, st.none() | TEXTS, st.sampled_from(list(TurnEnd)), st.booleans())
 @settings(max_examples=tries(100, nightly=1500), deadline=None)
 def test_any_step_is_sensed_without_an_error(
-    task: str, answer: str, arguments: str, output: str, said: str | None, end: TurnEnd, is_error: bool
+    task: str,
+    answer: str,
+    arguments: str,
+    output: str,
+    said: str | None,
+    end: TurnEnd,
+    is_error: bool,
 ) -> None:
     run = ran("Bash", arguments, output, is_error=is_error)
     one = step(task, answer, run, said=said, end=end, history=past(ran("Bash", arguments, output)))
@@ -45,10 +61,16 @@ def test_every_signal_that_is_believed_in_has_a_fitted_weight() -> None:
     assert BELIEFS.keys() <= WEIGHTS.signals.keys()
 
 
-@pytest.mark.parametrize("one", [step("Add a test.", "Done.", said="Now write the docs."), step("Add a test.", "Done.")])
-def test_a_new_detector_changes_no_verdict_before_its_signal_is_fitted(one: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "one", [step("Add a test.", "Done.", said="Now write the docs."), step("Add a test.", "Done.")]
+)
+def test_a_new_detector_changes_no_verdict_before_its_signal_is_fitted(
+    one: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = sense(one)
-    monkeypatch.setattr(verdicts, "DETECTORS", (*DETECTORS, lambda observed: (signal("new.kind", "a quote"),)))
+    monkeypatch.setattr(
+        verdicts, "DETECTORS", (*DETECTORS, lambda observed: (signal("new.kind", "a quote"),))
+    )
     after = sense(one)
     assert "new.kind" in {found.detector for found in after.signals}
     assert after.p_fail == before.p_fail
@@ -62,7 +84,11 @@ def test_a_signal_without_a_belief_is_fitted_from_the_turns() -> None:
 
 
 def test_evidence_keeps_its_sign_through_fitting() -> None:
-    turned = {name for name, belief in BELIEFS.items() if abs(belief) >= 1.0 and belief * WEIGHTS.signals[name] <= 0}
+    turned = {
+        name
+        for name, belief in BELIEFS.items()
+        if abs(belief) >= 1.0 and belief * WEIGHTS.signals[name] <= 0
+    }
     assert not turned
 
 
@@ -78,7 +104,9 @@ def test_the_sigmoid_stays_between_0_and_1_and_turns_over_in_the_middle(value: f
     assert sigmoid(value) + sigmoid(-value) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("p_fail", "sure"), [(0.81, True), (0.19, True), (0.75, False), (0.5, False)])
+@pytest.mark.parametrize(
+    ("p_fail", "sure"), [(0.81, True), (0.19, True), (0.75, False), (0.5, False)]
+)
 def test_a_probability_is_acted_on_only_with_a_margin(p_fail: float, sure: bool) -> None:
     assert is_sure(p_fail) is sure
 

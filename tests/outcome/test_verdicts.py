@@ -10,7 +10,11 @@ from tests.outcome.steps import bash, step
 
 UNDECIDED = step("who maintains it?", "Kim does.", said="hm")
 WRONG = step("make it blue", "It is green.", said="no, that's wrong")
-OFFLINE = step("fetch it", "Fetching.", bash("curl https://x.example", "curl: (6) Could not resolve host: x.example", 6))
+OFFLINE = step(
+    "fetch it",
+    "Fetching.",
+    bash("curl https://x.example", "curl: (6) Could not resolve host: x.example", 6),
+)
 
 
 def votes(passed: int, failed: int, unknown: int = 0) -> Votes:
@@ -36,12 +40,21 @@ def test_a_judge_decides_only_with_a_clear_majority(counted: Votes, outcome: Out
 def test_a_judge_that_could_not_be_read_leaves_nothing_behind() -> None:
     for missing in (None, votes(0, 0, 3)):
         found = verdict(UNDECIDED, sense(UNDECIDED), missing, Calibration())
-        assert (found.outcome, found.source, found.p_fail, found.score) == (Outcome.UNKNOWN, Source.UNDECIDED, None, None)
+        assert (found.outcome, found.source, found.p_fail, found.score) == (
+            Outcome.UNKNOWN,
+            Source.UNDECIDED,
+            None,
+            None,
+        )
 
 
 def test_detectors_that_are_sure_need_no_judge() -> None:
     found = verdict(WRONG, sense(WRONG), None, Calibration())
-    assert (found.outcome, found.source, found.fault) == (Outcome.FAIL, Source.DETECTOR, Fault.AGENT)
+    assert (found.outcome, found.source, found.fault) == (
+        Outcome.FAIL,
+        Source.DETECTOR,
+        Fault.AGENT,
+    )
     assert found.signals
 
 
@@ -65,8 +78,13 @@ def test_a_persons_word_outranks_what_was_sensed() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
-def test_more_votes_for_failure_never_lower_the_score(passed: int, failed: int, unknown: int) -> None:
+def test_more_votes_for_failure_never_lower_the_score(
+    passed: int, failed: int, unknown: int
+) -> None:
     sensed = sense(UNDECIDED)
-    fewer, more = raw_score(sensed, votes(passed, failed, unknown)), raw_score(sensed, votes(passed, failed + 1, unknown))
+    fewer, more = (
+        raw_score(sensed, votes(passed, failed, unknown)),
+        raw_score(sensed, votes(passed, failed + 1, unknown)),
+    )
     assert more is not None
     assert fewer is None or fewer <= more

@@ -38,8 +38,12 @@ def step(
     """A step whose history holds the task and the tools used for it, and whose answer ended it."""
     history = [Message(Role.SYSTEM, (Text(system),)), Message(Role.USER, (Text(task),))]
     for at, one in enumerate(used):
-        history.append(Message(Role.ASSISTANT, (ToolCall(f"call_{at}", one.tool, json.dumps(one.arguments)),)))
-        history.append(Message(Role.TOOL, (ToolResult(f"call_{at}", (Text(one.output),), one.is_error),)))
+        history.append(
+            Message(Role.ASSISTANT, (ToolCall(f"call_{at}", one.tool, json.dumps(one.arguments)),))
+        )
+        history.append(
+            Message(Role.TOOL, (ToolResult(f"call_{at}", (Text(one.output),), one.is_error),))
+        )
     then = list(after)
     if said_after is not None:
         then.append(Message(Role.USER, (Text(said_after),)))
@@ -79,5 +83,7 @@ def redacted_parts(*texts: str, redactor: Redactor | None = None) -> list[str]:
 
 def redacted_arguments(arguments: str, redactor: Redactor | None = None) -> str:
     """The arguments of a tool call, redacted."""
-    done = (redactor or Redactor()).step(replace(step("Go."), answer=(ToolCall("c", "t", arguments),)))
+    done = (redactor or Redactor()).step(
+        replace(step("Go."), answer=(ToolCall("c", "t", arguments),))
+    )
     return done.calls[0].arguments

@@ -1,4 +1,6 @@
-"""The user's own secrets: collected from the environment and dotfiles, kept as hashes, found in any form."""
+"""The user's own secrets: collected from the environment and dotfiles, kept as hashes, found in any
+form.
+"""
 
 import base64
 import gc
@@ -11,7 +13,12 @@ import pytest
 from metaclaw.config import build
 from metaclaw.privacy import KnownSecrets, Redactor
 
-PROVIDER = {"name": "p", "kind": "openai", "base_url": "http://127.0.0.1:1/v1", "api_key": "env:NOT_THERE"}
+PROVIDER = {
+    "name": "p",
+    "kind": "openai",
+    "base_url": "http://127.0.0.1:1/v1",
+    "api_key": "env:NOT_THERE",
+}
 SECRET = "Falcon 17 over Bremen"
 TOKEN = "qZxyTrwqpLmK"
 
@@ -38,7 +45,9 @@ def test_nothing_is_found_where_nothing_is_known() -> None:
     assert not Redactor().text(f"it said {SECRET} and {TOKEN}").found
 
 
-@pytest.mark.parametrize("weak", ["postgres", "development", "true", "12345", "/home/jo/key.pem", "", "\n\n"])
+@pytest.mark.parametrize(
+    "weak", ["postgres", "development", "true", "12345", "/home/jo/key.pem", "", "\n\n"]
+)
 def test_a_word_that_everybody_uses_is_not_hunted_for(weak: str) -> None:
     assert len(KnownSecrets((weak,))) == 0
 
@@ -67,7 +76,9 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
         ".npmrc": "//registry.npmjs.org/:_authToken=npmSecret-3abc",
         ".pypirc": "[pypi]\nusername = jo\npassword = pypiSecret-4abc",
         ".config/gh/hosts.yml": "github.com:\n    oauth_token: ghSecret5abcdef\n    user: jo",
-        ".docker/config.json": json.dumps({"auths": {"r": {"auth": base64.b64encode(b"jo:dockerSecret-6").decode()}}}),
+        ".docker/config.json": json.dumps(
+            {"auths": {"r": {"auth": base64.b64encode(b"jo:dockerSecret-6").decode()}}}
+        ),
         ".env": "export APP_SECRET='envSecret-7abc'\nLOG_LEVEL=info",
         ".pgpass": "db:5432:prod:app:pgSecret-8abc",
         ".git-credentials": "https://jo:gitSecret-9abc@github.com",
@@ -99,7 +110,11 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
 
 def test_our_own_configuration_counts_and_a_missing_secret_does_not_hurt(tmp_path: Path) -> None:
     config = build({"proxy": {"api_key": "mc-own-Secret-77"}, "providers": [PROVIDER]}, tmp_path)
-    assert Redactor(KnownSecrets.collect({}, tmp_path, config)).text("the key mc-own-Secret-77 was used").found
+    assert (
+        Redactor(KnownSecrets.collect({}, tmp_path, config))
+        .text("the key mc-own-Secret-77 was used")
+        .found
+    )
 
 
 def test_an_unreadable_file_is_passed_over(tmp_path: Path) -> None:

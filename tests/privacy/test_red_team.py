@@ -1,4 +1,6 @@
-"""Attackers and honest people against the same door: no attacker's instruction passes, and no honest correction is turned away."""
+"""Attackers and honest people against the same door: no attacker's instruction passes, and no
+honest correction is turned away.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Secrets in texts: found by shape, name, carrier and chance, in any disguise; and what only looks like one stays."""
+"""Secrets in texts: found by shape, name, carrier and chance, in any disguise; and what only looks
+like one stays.
+"""
 
 import random
 
@@ -42,7 +44,10 @@ KEPT = (
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "id 550e8400-e29b-41d4-a716-446655440000",
     "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    '"integrity": "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg=="',
+    (
+        '"integrity":'
+        ' "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg=="'
+    ),
     "/usr/lib/python3.11/site-packages/sqlalchemy/dialects/postgresql/psycopg2.py",
     "Donaudampfschifffahrtsgesellschaftskapitän und Rechtsschutzversicherungsgesellschaften",
     "def login(password: str, token: str | None = None) -> Secret: ...",
@@ -83,7 +88,10 @@ def test_a_disguised_key_is_found() -> None:
 
 
 def test_a_whole_key_at_the_end_of_a_line_does_not_swallow_the_next_word() -> None:
-    assert shown(f"token is {GITHUB}\nrestarting the service") == "token is <TOKEN:github>\nrestarting the service"
+    assert (
+        shown(f"token is {GITHUB}\nrestarting the service")
+        == "token is <TOKEN:github>\nrestarting the service"
+    )
 
 
 def test_the_same_secret_has_the_same_placeholder_and_another_one_has_a_number() -> None:
@@ -94,14 +102,23 @@ def test_the_same_secret_has_the_same_placeholder_and_another_one_has_a_number()
 
 def test_findings_say_where_and_what_but_not_the_secret() -> None:
     (finding,) = Redactor().text(f"a {KEY} b").found
-    assert (finding.start, finding.end, finding.placeholder) == (2, 2 + len(KEY), "<API_KEY:openai>")
+    assert (finding.start, finding.end, finding.placeholder) == (
+        2,
+        2 + len(KEY),
+        "<API_KEY:openai>",
+    )
     assert KEY not in repr(finding)
 
 
 def test_a_private_key_that_was_cut_off_is_taken_out_as_far_as_it_goes() -> None:
     body = "MIIEowIBAAKCAQEAx7Qm2v9dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF2hJ5lM8oP1rS"
-    assert shown(f"-----BEGIN PRIVATE KEY-----\n{body}\n{body}\nand then words") == "<PRIVATE_KEY>\nand then words"
-    assert body[:20] not in shown(f"tail of the log:\n{body}\n{body}\n-----END PRIVATE KEY-----\nmore")
+    assert (
+        shown(f"-----BEGIN PRIVATE KEY-----\n{body}\n{body}\nand then words")
+        == "<PRIVATE_KEY>\nand then words"
+    )
+    assert body[:20] not in shown(
+        f"tail of the log:\n{body}\n{body}\n-----END PRIVATE KEY-----\nmore"
+    )
 
 
 def test_every_kind_is_found_wherever_it_is_planted() -> None:
@@ -118,11 +135,21 @@ FORMATS = [entry for entry in TABLE["secrets"] if "in" not in entry and "test" n
 
 @given(
     st.sampled_from(FORMATS).flatmap(
-        lambda entry: st.tuples(st.just(entry), st.from_regex(pattern(entry["regex"]), fullmatch=True))
+        lambda entry: st.tuples(
+            st.just(entry), st.from_regex(pattern(entry["regex"]), fullmatch=True)
+        )
     )
 )
-@settings(max_examples=200, phases=(Phase.generate,), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_format_of_the_table_is_found_and_has_a_placeholder(drawn: tuple[dict[str, str], str]) -> None:
+@settings(
+    max_examples=200,
+    phases=(Phase.generate,),
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_format_of_the_table_is_found_and_has_a_placeholder(
+    drawn: tuple[dict[str, str], str],
+) -> None:
     entry, key = drawn
     assert PLACEHOLDER.fullmatch(f"<{entry['label']}>")
     if len(key) >= 16 and key.isascii() and any(map(str.isdigit, key)):

@@ -1,4 +1,6 @@
-"""What redaction costs: linear in the length of the text, whatever the text is, and bounded for each call."""
+"""What redaction costs: linear in the length of the text, whatever the text is, and bounded for
+each call.
+"""
 
 import base64
 import json
@@ -16,7 +18,8 @@ ORDINARY = "\n".join(PROSE.values())
 MOST_TIMES_ORDINARY = 120
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-# One input or more for each detector: shapes, armour, carriers, names, tables, encodings, random tokens, views.
+# One input or more for each detector: shapes, armour, carriers, names, tables, encodings, random
+# tokens, views.
 REPEATED = {
     "key headers on one line": "-----BEGIN RSA PRIVATE KEY-----",
     "key headers": "-----BEGIN RSA PRIVATE KEY-----\n",
@@ -92,11 +95,14 @@ def ordinary_s() -> float:
 
 
 @pytest.mark.parametrize("seed", REPEATED.values(), ids=REPEATED)
-def test_hostile_text_costs_time_linear_in_its_length_and_a_bounded_multiple_of_ordinary_text(seed: str, ordinary_s: float) -> None:
+def test_hostile_text_costs_time_linear_in_its_length_and_a_bounded_multiple_of_ordinary_text(
+    seed: str, ordinary_s: float
+) -> None:
     short, long = repeated(seed, 5_000), repeated(seed, 20_000)
     once, four_times = [cost_s(short)], [cost_s(long)]
     while len(once) < 4 and (
-        least(four_times) > 7 * least(once) + ordinary_s or least(four_times) > MOST_TIMES_ORDINARY * ordinary_s
+        least(four_times) > 7 * least(once) + ordinary_s
+        or least(four_times) > MOST_TIMES_ORDINARY * ordinary_s
     ):
         once.append(cost_s(short))
         four_times.append(cost_s(long))
@@ -104,7 +110,9 @@ def test_hostile_text_costs_time_linear_in_its_length_and_a_bounded_multiple_of_
     assert least(four_times) <= MOST_TIMES_ORDINARY * ordinary_s
 
 
-def test_a_picture_in_one_line_of_base64_costs_little_more_than_ordinary_text(ordinary_s: float) -> None:
+def test_a_picture_in_one_line_of_base64_costs_little_more_than_ordinary_text(
+    ordinary_s: float,
+) -> None:
     picture = base64.b64encode(random.Random(0).randbytes(150_000)).decode()
     costs = [cost_s(f'{{"image": "{picture}"}}') for _ in range(3)]
     assert least(costs) / 10 <= 8 * ordinary_s
@@ -128,7 +136,10 @@ def test_the_rest_of_a_long_text_is_withheld_when_the_time_is_up_in_the_middle_o
 
 def test_secrets_at_the_edges_of_the_windows_of_a_long_text_are_found() -> None:
     secrets = [f"hunter{at:05}-Xk9" for at in range(4_000)]
-    text = "\n".join(f"line {at}: export DB_PASSWORD={secret} # and some more words" for at, secret in enumerate(secrets))
+    text = "\n".join(
+        f"line {at}: export DB_PASSWORD={secret} # and some more words"
+        for at, secret in enumerate(secrets)
+    )
     assert len(text) > 200_000
     shown = Redactor().text(text).text
     assert not [secret for secret in secrets if secret in shown]

@@ -1,4 +1,6 @@
-"""The benchmark of planted secrets: it can fail, its secrets are many and different, and the goals hold on a sample."""
+"""The benchmark of planted secrets: it can fail, its secrets are many and different, and the goals
+hold on a sample.
+"""
 
 import json
 import random
@@ -53,8 +55,20 @@ def test_an_unredacted_step_would_be_noticed_wherever_the_secret_is() -> None:
 
 
 def test_the_goals_hold_on_a_sample() -> None:
-    command = [sys.executable, "-m", "benchmarks.secrets", "--seed", "11", "--count", "315", "--json", "--quick"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.secrets",
+        "--seed",
+        "11",
+        "--count",
+        "315",
+        "--json",
+        "--quick",
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["survived"] == 0, numbers["survivors"]

@@ -1,9 +1,23 @@
-"""Steps: every text that a judge may see is looked at, what cannot be shown is left out, and a secret cut in two is whole again."""
+"""Steps: every text that a judge may see is looked at, what cannot be shown is left out, and a
+secret cut in two is whole again.
+"""
 
 import json
 from dataclasses import replace
 
-from metaclaw.domain.chat import Image, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult, Wire
+from metaclaw.domain.chat import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Wire,
+)
 from metaclaw.privacy import Redactor
 from tests.privacy.stage import Used, redacted_arguments, redacted_parts, step
 
@@ -13,16 +27,31 @@ KEY = "sk-proj-Ab3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF"
 def test_every_place_of_a_step_is_looked_at() -> None:
     everywhere = step(
         f"task {KEY}",
-        used=[Used("bash", {"command": f"echo {KEY}", "env": {"API_TOKEN": "a1b2c3d4e5"}}, f"out {KEY}"), Used(KEY, {}, "x")],
+        used=[
+            Used(
+                "bash", {"command": f"echo {KEY}", "env": {"API_TOKEN": "a1b2c3d4e5"}}, f"out {KEY}"
+            ),
+            Used(KEY, {}, "x"),
+        ],
         answer=f"answer {KEY}",
         said_after=f"after {KEY}",
         tools=[Tool("t", f"described {KEY}", {"default": KEY}, extra={"x": [KEY]})],
         after=[
-            Message(Role.USER, (Text("hi", {"note": KEY}), Opaque(Wire.CHAT, {"deep": [{"k": KEY}]})), name=KEY, extra={KEY: KEY})
+            Message(
+                Role.USER,
+                (Text("hi", {"note": KEY}), Opaque(Wire.CHAT, {"deep": [{"k": KEY}]})),
+                name=KEY,
+                extra={KEY: KEY},
+            )
         ],
     )
-    unshown: tuple[Part, ...] = (Reasoning(f"thought {KEY}", signature=KEY), Image(f"https://x.example/a.png?token={KEY}"))
-    done = Redactor().step(replace(everywhere, answer=(*unshown, *everywhere.answer), previous=everywhere))
+    unshown: tuple[Part, ...] = (
+        Reasoning(f"thought {KEY}", signature=KEY),
+        Image(f"https://x.example/a.png?token={KEY}"),
+    )
+    done = Redactor().step(
+        replace(everywhere, answer=(*unshown, *everywhere.answer), previous=everywhere)
+    )
     assert KEY not in repr(done)
     assert "a1b2c3d4e5" not in repr(done)
     assert done.answer == (Text("answer <API_KEY:openai>"),)
@@ -35,7 +64,9 @@ def test_one_secret_has_one_placeholder_through_a_whole_step() -> None:
 
 
 def test_a_step_without_secrets_is_the_same_step() -> None:
-    plain = step("Fix it.", used=[Used("bash", {"command": "make  test", "n": 1}, "ok")], said_after="thanks")
+    plain = step(
+        "Fix it.", used=[Used("bash", {"command": "make  test", "n": 1}, "ok")], said_after="thanks"
+    )
     assert Redactor().step(plain) == plain
 
 
@@ -48,7 +79,12 @@ def test_arguments_stay_json_and_keep_their_other_fields() -> None:
 
 
 def test_a_value_is_judged_by_the_name_or_flag_before_it() -> None:
-    value = {"args": ["--user", "jo", "--password", "hunter2", "run"], "pin_password": 83019274, "count": 83019274, "secret": True}
+    value = {
+        "args": ["--user", "jo", "--password", "hunter2", "run"],
+        "pin_password": 83019274,
+        "count": 83019274,
+        "secret": True,
+    }
     assert json.loads(redacted_arguments(json.dumps(value))) == {
         "args": ["--user", "jo", "--password", "<PASSWORD:command>", "run"],
         "pin_password": "<PASSWORD>",
@@ -77,7 +113,18 @@ def test_a_whole_key_at_the_end_of_a_part_leaves_the_next_part_alone() -> None:
 
 
 def test_texts_of_a_tool_result_are_read_together() -> None:
-    halves = ToolResult("c", (Text(f"it is {KEY[:20]}"), Text(f"{KEY[20:]} I think"), Image(f"data:text/plain,{KEY}")))
-    done = Redactor().step(step("Go.", after=[Message(Role.ASSISTANT, (ToolCall("c", "t", "{}"),)), Message(Role.TOOL, (halves,))]))
+    halves = ToolResult(
+        "c",
+        (Text(f"it is {KEY[:20]}"), Text(f"{KEY[20:]} I think"), Image(f"data:text/plain,{KEY}")),
+    )
+    done = Redactor().step(
+        step(
+            "Go.",
+            after=[
+                Message(Role.ASSISTANT, (ToolCall("c", "t", "{}"),)),
+                Message(Role.TOOL, (halves,)),
+            ],
+        )
+    )
     assert KEY[10:20] not in repr(done)
     assert KEY[20:30] not in repr(done)

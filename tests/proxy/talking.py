@@ -45,7 +45,8 @@ async def echo(client: Client) -> None:
         client.respond(error.status, PLAIN, str(error).encode())
         return
     except ClientGone:
-        return  # whoever was hung up on needs no answer; the program's own server sees it the same way
+        # whoever was hung up on needs no answer; the program's own server sees it the same way
+        return
     client.respond(200, PLAIN, b"%b %b %b" % (client.method.encode(), client.target, body))
 
 
@@ -56,7 +57,9 @@ async def connected(port: int) -> Streams:
     return reader, writer
 
 
-async def read_response(reader: asyncio.StreamReader, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
+async def read_response(
+    reader: asyncio.StreamReader, *, has_body: bool = True
+) -> tuple[int, dict[str, str], bytes]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     lines = head.split("\r\n")
     fields = dict(line.lower().split(": ", 1) for line in lines[1:] if line)

@@ -1,8 +1,15 @@
-"""The records of answers in progress: bounded each and together, cut at the largest, and whole where they must be."""
+"""The records of answers in progress: bounded each and together, cut at the largest, and whole
+where they must be.
+"""
 
 import pytest
 
-from metaclaw.proxy.answer_record import MAX_RECORD_BYTES, AnswerRecord, RecordBudget, RecordTooLongError
+from metaclaw.proxy.answer_record import (
+    MAX_RECORD_BYTES,
+    AnswerRecord,
+    RecordBudget,
+    RecordTooLongError,
+)
 
 MIB = 1024 * 1024
 
@@ -16,7 +23,10 @@ def filled(budget: RecordBudget, size: int, *, must_be_whole: bool = False) -> A
 
 @pytest.mark.parametrize("piece", [1000, 300_007])
 def test_a_record_keeps_the_beginning_and_for_a_while_the_end(piece: int) -> None:
-    record, said = AnswerRecord(RecordBudget()), b"".join(b"%09d\n" % number for number in range(1_800_000))
+    record, said = (
+        AnswerRecord(RecordBudget()),
+        b"".join(b"%09d\n" % number for number in range(1_800_000)),
+    )
     for at in range(0, len(said), piece):
         record.add(said[at : at + piece])
     begin, end = record.edges()

@@ -1,4 +1,6 @@
-"""Skills that are left to chance: drawn once a task, honestly, the same after a restart, and never a person's own."""
+"""Skills that are left to chance: drawn once a task, honestly, the same after a restart, and never
+a person's own.
+"""
 
 import json
 import time
@@ -29,8 +31,20 @@ TOPICS = {
 }
 
 
-def skill(topic: str, state: SkillState = SkillState.CANARY, author: Authorship = Authorship.EVOLVER, **more: Any) -> Skill:
-    return Skill(SkillName(topic), f"When asked to {TOPICS[topic]}", "Do it step by step.", state=state, author=author, **more)
+def skill(
+    topic: str,
+    state: SkillState = SkillState.CANARY,
+    author: Authorship = Authorship.EVOLVER,
+    **more: Any,
+) -> Skill:
+    return Skill(
+        SkillName(topic),
+        f"When asked to {TOPICS[topic]}",
+        "Do it step by step.",
+        state=state,
+        author=author,
+        **more,
+    )
 
 
 def view(generation: int, skills: Sequence[Skill]) -> LibraryView:
@@ -45,7 +59,9 @@ class House:
     origins: Origins = field(default_factory=Origins)
     placer: Placer = field(init=False)
 
-    def opened(self, canary_share: float = 0.5, holdout_share: float = 0.0, budget_tokens: int = 4000) -> "House":
+    def opened(
+        self, canary_share: float = 0.5, holdout_share: float = 0.0, budget_tokens: int = 4000
+    ) -> "House":
         self.placer = Placer(
             lambda: self.view,
             Budgets(3, budget_tokens),
@@ -63,7 +79,9 @@ class Talk:
     house: House
     name: str = "talk"
     user: str | None = None
-    history: list[dict[str, Any]] = field(default_factory=lambda: [{"role": "system", "content": "You are careful."}])
+    history: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"role": "system", "content": "You are careful."}]
+    )
     provider_saw: list[list[dict[str, Any]]] = field(default_factory=list)
 
     def send(self, *, side: bool = False) -> Placed:
@@ -71,7 +89,16 @@ class Talk:
         headers |= {"x-user-id": self.user} if self.user else {}
         body = json.dumps({"model": "m", "messages": self.history}).encode()
         incoming = Incoming(
-            Wire.CHAT, "/chat/completions", "", headers, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()
+            Wire.CHAT,
+            "/chat/completions",
+            "",
+            headers,
+            [],
+            body,
+            json.loads(body),
+            None,
+            datetime.now(UTC),
+            time.perf_counter(),
         )
         origin = self.house.origins.identify(Wire.CHAT, headers, incoming.json)
         placed = self.house.placer.place(incoming, origin)
@@ -95,7 +122,9 @@ class Talk:
         return self.send()
 
 
-def session_where(house: House, wanted: Callable[[Placed], bool], topic: str = "violin") -> tuple[Talk, Placed]:
+def session_where(
+    house: House, wanted: Callable[[Placed], bool], topic: str = "violin"
+) -> tuple[Talk, Placed]:
     for number in range(200):
         talk = Talk(house, f"talk-{number}")
         placed = talk.ask(f"please {TOPICS[topic]}")
@@ -138,11 +167,20 @@ def test_what_a_person_wrote_told_or_pinned_is_always_placed(certain: Skill) -> 
         assert (placed.stamp.skills, placed.draws) == (("violin",), ())
 
 
-@pytest.mark.parametrize(("share", "state"), [(0.5, SkillState.CANARY), (0.1, SkillState.CANARY), (0.05, SkillState.LIVE)])
-def test_over_many_sessions_the_share_is_what_the_propensity_says(share: float, state: SkillState) -> None:
-    house = House(view(1, [skill("violin", state), skill("beehive", SkillState.LIVE, Authorship.PERSON)]))
+@pytest.mark.parametrize(
+    ("share", "state"),
+    [(0.5, SkillState.CANARY), (0.1, SkillState.CANARY), (0.05, SkillState.LIVE)],
+)
+def test_over_many_sessions_the_share_is_what_the_propensity_says(
+    share: float, state: SkillState
+) -> None:
+    house = House(
+        view(1, [skill("violin", state), skill("beehive", SkillState.LIVE, Authorship.PERSON)])
+    )
     house.opened(canary_share=share, holdout_share=share)
-    placed = [Talk(house, f"talk-{number}").ask(f"please {TOPICS['violin']}") for number in range(1500)]
+    placed = [
+        Talk(house, f"talk-{number}").ask(f"please {TOPICS['violin']}") for number in range(1500)
+    ]
     (propensity,) = {draw.propensity for one in placed for draw in one.draws}
     assert propensity == (share if state is SkillState.CANARY else 1 - share)
     seen = sum("violin" in one.stamp.skills for one in placed) / len(placed)
@@ -151,7 +189,10 @@ def test_over_many_sessions_the_share_is_what_the_propensity_says(share: float, 
 
 def test_draws_of_different_skills_know_nothing_of_each_other() -> None:
     chance, skills = SkillAssignment(canary_share=0.5), [skill("violin"), skill("beehive")]
-    both = [tuple(draw.placed for draw in chance.draw(SessionId(f"s{number}"), number % 3, skills)) for number in range(4000)]
+    both = [
+        tuple(draw.placed for draw in chance.draw(SessionId(f"s{number}"), number % 3, skills))
+        for number in range(4000)
+    ]
     for outcome in ((True, True), (True, False), (False, True), (False, False)):
         assert abs(both.count(outcome) / len(both) - 0.25) < 4 * sqrt(0.25 * 0.75 / len(both))
 
@@ -200,17 +241,27 @@ def test_after_a_restart_the_segment_goes_on_with_the_same_draw(remembers: bool)
         before = talk.ask(f"please {TOPICS['violin']}")
         again = House(house.view, house.origins).opened()
         if remembers:
-            again.placer.restore(SessionId(talk.name), 0, before.stamp, before.placements, before.draws)
+            again.placer.restore(
+                SessionId(talk.name), 0, before.stamp, before.placements, before.draws
+            )
             again.view = view(2, [])
         talk.house = again
         after = talk.use_tool()
-        assert (after.stamp.skills, after.placements, after.draws) == (before.stamp.skills, before.placements, before.draws)
+        assert (after.stamp.skills, after.placements, after.draws) == (
+            before.stamp.skills,
+            before.placements,
+            before.draws,
+        )
 
 
 def test_promotion_does_not_disturb_a_running_sessions_prefix() -> None:
-    house = House(view(1, [skill("violin"), skill("beehive", SkillState.LIVE, Authorship.PERSON)])).opened()
+    house = House(
+        view(1, [skill("violin"), skill("beehive", SkillState.LIVE, Authorship.PERSON)])
+    ).opened()
     talk, first = session_where(house, lambda placed: bool(placed.stamp.skills))
-    house.view = view(2, [skill("violin", SkillState.LIVE), skill("beehive", SkillState.LIVE, Authorship.PERSON)])
+    house.view = view(
+        2, [skill("violin", SkillState.LIVE), skill("beehive", SkillState.LIVE, Authorship.PERSON)]
+    )
     talk.hear()
     second = talk.ask(f"please {TOPICS['beehive']}")
     assert (second.stamp.generation, second.stamp.skills) == (2, ("violin", "beehive"))
@@ -218,7 +269,9 @@ def test_promotion_does_not_disturb_a_running_sessions_prefix() -> None:
     assert second.placements[0] == first.placements[0]
 
 
-def test_a_new_generation_reaches_a_new_session_at_once_and_a_running_one_at_its_next_task() -> None:
+def test_a_new_generation_reaches_a_new_session_at_once_and_a_running_one_at_its_next_task() -> (
+    None
+):
     house = House(view(1, [])).opened()
     running = Talk(house, "running")
     assert running.ask(f"please {TOPICS['violin']}").stamp.skills == ()
@@ -233,7 +286,10 @@ def test_after_a_restart_a_skill_that_changed_meanwhile_is_replaced_at_the_next_
     house = House(view(1, [skill("violin", SkillState.LIVE)])).opened()
     talk = Talk(house)
     before = talk.ask(f"please {TOPICS['violin']}")
-    for now, kept in ((house.view, True), (view(2, [replace(skill("violin"), body="Another way.")]), False)):
+    for now, kept in (
+        (house.view, True),
+        (view(2, [replace(skill("violin"), body="Another way.")]), False),
+    ):
         again = House(view(0, []), house.origins).opened(canary_share=1.0)
         again.placer.restore(SessionId("talk"), 0, before.stamp, before.placements, before.draws)
         again.view, talk.house = now, again
@@ -242,10 +298,17 @@ def test_after_a_restart_a_skill_that_changed_meanwhile_is_replaced_at_the_next_
         assert (later.placements == before.placements) is kept
 
 
-def test_whether_a_skill_is_placed_depends_on_nothing_but_its_own_draw_also_where_room_is_short() -> None:
-    """Two skills of which one fits: the second is not drawn, since its place would depend on how the first came out."""
+def test_whether_a_skill_is_placed_depends_on_nothing_but_its_own_draw_also_where_room_is_short() -> (
+    None
+):
+    """Two skills of which one fits: the second is not drawn, since its place would depend on how
+    the first came out.
+    """
     long = "Step by step. " * 60
-    pair = [replace(skill("violin"), body=long), replace(skill("violin"), name=SkillName("violin-bow"), body=long)]
+    pair = [
+        replace(skill("violin"), body=long),
+        replace(skill("violin"), name=SkillName("violin-bow"), body=long),
+    ]
     house = House(view(1, pair)).opened(budget_tokens=400)
     drawn = set()
     for number in range(40):
@@ -263,16 +326,27 @@ def test_a_request_that_takes_no_block_was_not_left_to_chance() -> None:
 
 
 def test_a_team_gets_its_skills_and_nobody_else_does() -> None:
-    house = House(view(1, [skill("violin", SkillState.LIVE, Authorship.PERSON, scope="team:strings")])).opened()
-    placed = {user: Talk(house, f"talk-{user}", user).ask(f"please {TOPICS['violin']}").stamp.skills for user in ("alice", "bob")}
+    house = House(
+        view(1, [skill("violin", SkillState.LIVE, Authorship.PERSON, scope="team:strings")])
+    ).opened()
+    placed = {
+        user: Talk(house, f"talk-{user}", user).ask(f"please {TOPICS['violin']}").stamp.skills
+        for user in ("alice", "bob")
+    }
     assert placed == {"alice": ("violin",), "bob": ()}
     assert Talk(house, "nobody").ask(f"please {TOPICS['violin']}").stamp.skills == ()
 
 
 @pytest.mark.parametrize("scope", [None, "user:alice"])
-def test_what_is_remembered_of_somebody_elses_session_of_the_same_name_is_not_used(scope: str | None) -> None:
-    house = House(view(1, [skill("violin", SkillState.LIVE, Authorship.PERSON, scope=scope)])).opened()
-    assert Talk(house, "talk", "alice").ask(f"please {TOPICS['violin']}").stamp.skills == ("violin",)
+def test_what_is_remembered_of_somebody_elses_session_of_the_same_name_is_not_used(
+    scope: str | None,
+) -> None:
+    house = House(
+        view(1, [skill("violin", SkillState.LIVE, Authorship.PERSON, scope=scope)])
+    ).opened()
+    assert Talk(house, "talk", "alice").ask(f"please {TOPICS['violin']}").stamp.skills == (
+        "violin",
+    )
     house.origins = Origins()
     assert Talk(house, "talk", "bob").ask("thanks, go on").stamp.skills == ()
 
@@ -302,7 +376,11 @@ def test_a_skill_that_is_for_another_workspace_from_now_on_leaves_too() -> None:
 
 
 STATES = st.sampled_from(
-    [(SkillState.CANARY, Authorship.EVOLVER), (SkillState.LIVE, Authorship.EVOLVER), (SkillState.LIVE, Authorship.PERSON)]
+    [
+        (SkillState.CANARY, Authorship.EVOLVER),
+        (SkillState.LIVE, Authorship.EVOLVER),
+        (SkillState.LIVE, Authorship.PERSON),
+    ]
 )
 LIBRARIES = st.dictionaries(st.sampled_from(list(TOPICS)), STATES, max_size=4)
 STEPS = st.lists(
@@ -317,9 +395,19 @@ STEPS = st.lists(
 
 
 @settings(deadline=None, max_examples=60)
-@given(LIBRARIES, STEPS, st.sampled_from([0.2, 0.5, 1.0]), st.sampled_from([0.0, 0.3]), st.integers(0, 10**6))
+@given(
+    LIBRARIES,
+    STEPS,
+    st.sampled_from([0.2, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.3]),
+    st.integers(0, 10**6),
+)
 def test_within_a_segment_nothing_changes_and_draws_tell_the_truth(
-    library: dict[str, tuple[SkillState, Authorship]], steps: list[tuple[str, Any]], canary: float, holdout: float, number: int
+    library: dict[str, tuple[SkillState, Authorship]],
+    steps: list[tuple[str, Any]],
+    canary: float,
+    holdout: float,
+    number: int,
 ) -> None:
     def view_of(of: dict[str, tuple[SkillState, Authorship]], generation: int) -> LibraryView:
         return view(generation, [skill(topic, *standing) for topic, standing in of.items()])
@@ -333,20 +421,30 @@ def test_within_a_segment_nothing_changes_and_draws_tell_the_truth(
         elif what == "restart":
             house.opened(canary, holdout)
             segment = talk.history.count({"role": "assistant", "content": "very well"})
-            house.placer.restore(SessionId(talk.name), segment, last.stamp, last.placements, last.draws)
+            house.placer.restore(
+                SessionId(talk.name), segment, last.stamp, last.placements, last.draws
+            )
         elif what == "tool":
             now = talk.use_tool()
-            assert (now.stamp, now.placements, now.draws) == (last.stamp, last.placements, last.draws)
+            assert (now.stamp, now.placements, now.draws) == (
+                last.stamp,
+                last.placements,
+                last.draws,
+            )
             last = now
         else:
             talk.hear()
             last = talk.ask(f"please {TOPICS[value]}" if value in TOPICS else value)
             assert {draw.skill for draw in last.draws if draw.placed} <= set(last.stamp.skills)
-            assert not {draw.skill for draw in last.draws if not draw.placed} & set(last.stamp.skills)
+            assert not {draw.skill for draw in last.draws if not draw.placed} & set(
+                last.stamp.skills
+            )
             for draw in last.draws:
                 one = house.view.get(draw.skill)
                 assert one is not None
-                assert draw.propensity == (canary if one.state is SkillState.CANARY else 1 - holdout)
+                assert draw.propensity == (
+                    canary if one.state is SkillState.CANARY else 1 - holdout
+                )
                 assert 0 < draw.propensity < 1
                 assert one.author is Authorship.EVOLVER
 

@@ -48,9 +48,15 @@ def test_a_key_in_the_path_opens_and_is_taken_out() -> None:
 
 def test_our_key_never_travels_on_but_the_callers_own_credentials_do() -> None:
     keeper = Gatekeeper(KEY)
-    assert keeper.admit({"authorization": f"Bearer {KEY}", "x-other": "1"}, None) == {"x-other": "1"}
-    assert keeper.admit({"x-api-key": KEY, "authorization": "Bearer sk-own"}, None) == {"authorization": "Bearer sk-own"}
-    assert keeper.admit({"x-metaclaw-key": "whatever", "x-api-key": "sk-own"}, KEY) == {"x-api-key": "sk-own"}
+    assert keeper.admit({"authorization": f"Bearer {KEY}", "x-other": "1"}, None) == {
+        "x-other": "1"
+    }
+    assert keeper.admit({"x-api-key": KEY, "authorization": "Bearer sk-own"}, None) == {
+        "authorization": "Bearer sk-own"
+    }
+    assert keeper.admit({"x-metaclaw-key": "whatever", "x-api-key": "sk-own"}, KEY) == {
+        "x-api-key": "sk-own"
+    }
     assert keeper.admit({"x-api-key": KEY, "authorization": f"Bearer {KEY}"}, KEY) == {}
 
 
@@ -62,7 +68,14 @@ def test_only_the_key_itself_admits(key: str, offered: str) -> None:
 def test_wrong_keys_wait_longer_and_longer_until_a_minute_has_passed() -> None:
     now = 0.0
     wrong = WrongKeys(lambda: now)
-    assert [wrong.count("10.0.0.1") for _ in range(16)] == [0.0] * 10 + [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [wrong.count("10.0.0.1") for _ in range(16)] == [0.0] * 10 + [
+        0.1,
+        0.2,
+        0.4,
+        0.8,
+        1.0,
+        1.0,
+    ]
     assert wrong.count("10.0.0.2") == 0.0
     now = 59.0
     assert wrong.count("10.0.0.1") == 1.0

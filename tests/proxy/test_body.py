@@ -44,7 +44,10 @@ async def test_a_body_that_says_it_is_too_large_is_not_even_read() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("headers", [{}, {"content-encoding": "Identity "}, {"content-encoding": ""}, {"content-length": "x"}])
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"content-encoding": "Identity "}, {"content-encoding": ""}, {"content-length": "x"}],
+)
 async def test_a_plain_body_is_given_as_it_is(headers: dict[str, str]) -> None:
     assert await read_body(arrived(b"abc"), headers, max_bytes=3, timeout_s=1) == b"abc"
 
@@ -52,7 +55,10 @@ async def test_a_plain_body_is_given_as_it_is(headers: dict[str, str]) -> None:
 @pytest.mark.anyio
 async def test_a_packed_body_is_unpacked() -> None:
     packed = gzip.compress(b'{"a":1}')
-    assert await read_body(arrived(packed), {"content-encoding": "gzip"}, max_bytes=100, timeout_s=1) == b'{"a":1}'
+    assert (
+        await read_body(arrived(packed), {"content-encoding": "gzip"}, max_bytes=100, timeout_s=1)
+        == b'{"a":1}'
+    )
 
 
 def test_a_bomb_does_not_grow_beyond_the_limit() -> None:

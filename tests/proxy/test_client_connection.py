@@ -1,4 +1,6 @@
-"""Requests from clients: whatever way their bytes come, they are served in order, and what is no request is refused."""
+"""Requests from clients: whatever way their bytes come, they are served in order, and what is no
+request is refused.
+"""
 
 import asyncio
 from itertools import pairwise
@@ -47,7 +49,11 @@ async def test_requests_sent_ahead_are_answered_in_the_order_they_came() -> None
     with fail_after(60):
         async with serving(slow_first) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET /slow HTTP/1.1\r\nhost: h\r\n\r\n" + post(b"body") + b"GET /last HTTP/1.1\r\nhost: h\r\n\r\n")
+            writer.write(
+                b"GET /slow HTTP/1.1\r\nhost: h\r\n\r\n"
+                + post(b"body")
+                + b"GET /last HTTP/1.1\r\nhost: h\r\n\r\n"
+            )
             await asyncio.sleep(0.02)
             assert order == []
             let_go.set()
@@ -60,16 +66,24 @@ async def test_a_body_is_read_whole_however_it_comes() -> None:
     with fail_after(60):
         async with serving(echo) as (_, port):
             whole = post(b"hello world")
-            assert (await ask(port, whole[:30], whole[30:-4], whole[-4:]))[2] == b"POST /x hello world"
+            assert (await ask(port, whole[:30], whole[30:-4], whole[-4:]))[
+                2
+            ] == b"POST /x hello world"
             chunked = b"POST /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
             chunked += b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n"
             assert (await ask(port, chunked))[2] == b"POST /c hello world"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(cuts=st.lists(st.integers(1, 220), max_size=6))
 def test_any_split_of_the_bytes_gives_the_same_answers(cuts: list[int]) -> None:
-    chunked = b"POST /c HTTP/1.1\r\nhost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    chunked = (
+        b"POST /c HTTP/1.1\r\nhost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    )
     sent = post(b"first", b"a: 1", b"a: 2") + chunked + b"GET /%41?q=1 HTTP/1.1\r\nhost: h\r\n\r\n"
     places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
 
@@ -112,7 +126,9 @@ async def test_a_body_over_the_limit_is_refused_and_the_answer_can_still_be_read
         async with serving(echo) as (_, port):
             chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
             reader, writer = await connected(port)
-            writer.write(b"POST /x HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 500)
+            writer.write(
+                b"POST /x HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 500
+            )
             writer.write(b"0\r\n\r\n")
             await writer.drain()
             status, fields, body = await read_response(reader)
@@ -152,7 +168,9 @@ async def test_a_body_that_does_not_come_is_a_408() -> None:
 
     with fail_after(60):
         async with serving(impatient) as (_, port):
-            assert (await ask(port, b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nab"))[0] == 408
+            assert (await ask(port, b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nab"))[
+                0
+            ] == 408
 
 
 @pytest.mark.anyio
@@ -187,7 +205,9 @@ async def test_a_large_body_in_the_same_read_does_not_make_the_head_too_large() 
 
     with fail_after(60):
         async with serving(count) as (_, port):
-            assert (await ask(port, post(b"x" * (2 * MAX_HEAD_BYTES))))[2] == str(2 * MAX_HEAD_BYTES).encode()
+            assert (await ask(port, post(b"x" * (2 * MAX_HEAD_BYTES))))[2] == str(
+                2 * MAX_HEAD_BYTES
+            ).encode()
 
 
 @pytest.mark.anyio
@@ -210,7 +230,9 @@ async def test_an_old_client_gets_no_chunks_and_a_closed_connection() -> None:
 
     with fail_after(60):
         async with serving(stream) as (_, port):
-            status, fields, body = await ask(port, b"GET / HTTP/1.0\r\nhost: h\r\nconnection: keep-alive\r\n\r\n")
+            status, fields, body = await ask(
+                port, b"GET / HTTP/1.0\r\nhost: h\r\nconnection: keep-alive\r\n\r\n"
+            )
             assert (status, fields["connection"], body) == (200, "close", b"one two")
             assert "transfer-encoding" not in fields
 
@@ -263,7 +285,9 @@ async def test_repeated_fields_are_joined_and_names_are_lower_case() -> None:
 
     with fail_after(60):
         async with serving(tell) as (_, port):
-            await ask(port, b"GET / HTTP/1.1\r\nhost: h\r\nX-A: 1\r\nx-a: 2\r\nX-B: caf\xe9\r\n\r\n")
+            await ask(
+                port, b"GET / HTTP/1.1\r\nhost: h\r\nX-A: 1\r\nx-a: 2\r\nX-B: caf\xe9\r\n\r\n"
+            )
     assert seen == [({"host": "h", "x-a": "1, 2", "x-b": "caf\xe9"}, "127.0.0.1")]
 
 
@@ -286,8 +310,12 @@ async def test_a_header_with_a_line_break_is_never_sent() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("upgrade", [b"websocket", b"h2c"])
-async def test_another_protocol_is_not_spoken_and_the_request_is_served_as_it_is(upgrade: bytes) -> None:
-    offer = b"GET /a HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: " + upgrade + b"\r\n\r\n"
+async def test_another_protocol_is_not_spoken_and_the_request_is_served_as_it_is(
+    upgrade: bytes,
+) -> None:
+    offer = (
+        b"GET /a HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: " + upgrade + b"\r\n\r\n"
+    )
     with fail_after(60):
         async with serving(echo) as (_, port):
             reader, writer = await connected(port)
@@ -302,7 +330,11 @@ async def test_a_body_of_tiny_chunks_is_read_whole_and_what_follows_it_too() -> 
         body = await client.read(1_000_000, 5)
         client.respond(200, PLAIN, b"%d %d" % (len(body), body.count(b"x")))
 
-    one = b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n"
+    one = (
+        b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+        + b"1\r\nx\r\n" * 50_000
+        + b"0\r\n\r\n"
+    )
     with fail_after(60):
         async with serving(measure) as (_, port):
             reader, writer = await connected(port)

@@ -1,4 +1,6 @@
-"""Clients that leave, do not read or fall silent, and a listener that closes: nobody works for nobody, and no answer lies."""
+"""Clients that leave, do not read or fall silent, and a listener that closes: nobody works for
+nobody, and no answer lies.
+"""
 
 import asyncio
 import resource
@@ -57,7 +59,9 @@ async def test_leaving_is_noticed_also_behind_requests_that_were_sent_ahead() ->
     with fail_after(60):
         async with serving(second_is_endless) as (_, port):
             reader, writer = await connected(port)
-            writer.write(b"GET /first HTTP/1.1\r\nhost: h\r\n\r\nGET /second HTTP/1.1\r\nhost: h\r\n\r\n")
+            writer.write(
+                b"GET /first HTTP/1.1\r\nhost: h\r\n\r\nGET /second HTTP/1.1\r\nhost: h\r\n\r\n"
+            )
             await read_response(reader)
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
@@ -216,7 +220,9 @@ async def test_a_listener_that_closes_lets_running_answers_finish_and_takes_noth
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("hurries", [True, False])
-async def test_answers_that_take_too_long_are_stopped_when_the_listener_closes(hurries: bool) -> None:
+async def test_answers_that_take_too_long_are_stopped_when_the_listener_closes(
+    hurries: bool,
+) -> None:
     begun, stopped, hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def endless(client: Client) -> None:
@@ -305,12 +311,17 @@ async def test_a_connection_beyond_what_the_open_files_allow_is_answered_with_50
             while len(listener.connections) == 2:
                 await asyncio.sleep(0.01)
             assert (await ask(port, post(b"again")))[0] == 200
-    assert [record.message for record in caplog.records if "connections_refused" in record.message] == [
-        "connections_refused count=1 most=2 reason=the system allows few open files (ulimit -n)"
-    ]
+    assert [
+        record.message for record in caplog.records if "connections_refused" in record.message
+    ] == ["connections_refused count=1 most=2 reason=the system allows few open files (ulimit -n)"]
 
 
-@pytest.mark.parametrize(("files", "most"), [(16, 8), (64, 16), (256, 112), (65536, 32752), (resource.RLIM_INFINITY, None)])
-def test_half_of_the_open_files_are_left_to_providers(monkeypatch: pytest.MonkeyPatch, files: int, most: int | None) -> None:
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [(16, 8), (64, 16), (256, 112), (65536, 32752), (resource.RLIM_INFINITY, None)],
+)
+def test_half_of_the_open_files_are_left_to_providers(
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int | None
+) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert most_connections() == most

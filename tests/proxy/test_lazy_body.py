@@ -1,4 +1,6 @@
-"""Bodies read in part: what is read is what a whole reading gives, and every message is found where it stands."""
+"""Bodies read in part: what is read is what a whole reading gives, and every message is found where
+it stands.
+"""
 
 import json
 from typing import Any
@@ -28,7 +30,11 @@ def large(fields: dict[str, Any], **how: Any) -> bytes:
 
 def whole(wire: Wire, body: Body) -> dict[str, Any]:
     """Fields and messages together again."""
-    return dict(body) if body.listed is None else {**body, wire_format(wire).list_key: list(body.listed)}
+    return (
+        dict(body)
+        if body.listed is None
+        else {**body, wire_format(wire).list_key: list(body.listed)}
+    )
 
 
 @settings(max_examples=tries(50, nightly=750), deadline=None)
@@ -36,8 +42,17 @@ def whole(wire: Wire, body: Body) -> dict[str, Any]:
     wire=st.sampled_from(Wire),
     before=st.dictionaries(st.sampled_from(["model", "tools", "metadata"]), VALUES, max_size=2),
     items=VALUES | st.lists(VALUES, min_size=1, max_size=5),
-    after=st.dictionaries(st.sampled_from(["stream", "system", "instructions"]), VALUES, max_size=2),
-    how=st.sampled_from([{"separators": (",", ":")}, {}, {"indent": 2}, {"ensure_ascii": False, "separators": (",", ":")}]),
+    after=st.dictionaries(
+        st.sampled_from(["stream", "system", "instructions"]), VALUES, max_size=2
+    ),
+    how=st.sampled_from(
+        [
+            {"separators": (",", ":")},
+            {},
+            {"indent": 2},
+            {"ensure_ascii": False, "separators": (",", ":")},
+        ]
+    ),
 )
 def test_reading_in_part_gives_what_reading_whole_gives(
     wire: Wire, before: dict[str, Any], items: Any, after: dict[str, Any], how: dict[str, Any]
@@ -46,12 +61,22 @@ def test_reading_in_part_gives_what_reading_whole_gives(
     found = read(wire, body)
     assert whole(wire, found) == parse_object(body)
     if found.listed is not None:
-        assert [json.loads(body[begin:end]) for begin, end in found.listed.spans] == list(found.listed)
+        assert [json.loads(body[begin:end]) for begin, end in found.listed.spans] == list(
+            found.listed
+        )
         assert [body[begin:end] for begin, end in found.listed.spans] == found.listed.raws
 
 
 def test_the_messages_of_a_large_body_are_read_only_when_somebody_looks() -> None:
-    found = read(Wire.CHAT, large({"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}))
+    found = read(
+        Wire.CHAT,
+        large(
+            {
+                "model": "m",
+                "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+            }
+        ),
+    )
     assert found.listed is not None
     assert "messages" not in found
     assert len(found.listed) == 2
@@ -80,14 +105,22 @@ def test_odd_bodies_are_read_like_any_reader_reads_them(body: bytes) -> None:
 
 def test_a_lone_surrogate_in_a_message_is_a_clients_text_like_any_other() -> None:
     body = large({"messages": [{"role": "user", "content": "a"}]}).replace(b'"a"', b'"a \\ud83d b"')
-    assert whole(Wire.CHAT, read(Wire.CHAT, body))["messages"] == [{"role": "user", "content": "a \ud83d b"}]
+    assert whole(Wire.CHAT, read(Wire.CHAT, body))["messages"] == [
+        {"role": "user", "content": "a \ud83d b"}
+    ]
 
 
 @pytest.mark.parametrize(
     ("damage", "word"),
-    [(b'"\xff"', "not valid UTF-8"), (b"nope", "not valid JSON"), (b"[" * 100_000 + b"]" * 100_000, "nested too deeply")],
+    [
+        (b'"\xff"', "not valid UTF-8"),
+        (b"nope", "not valid JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
+    ],
 )
-def test_what_is_wrong_inside_a_message_is_refused_as_it_is_anywhere(damage: bytes, word: str) -> None:
+def test_what_is_wrong_inside_a_message_is_refused_as_it_is_anywhere(
+    damage: bytes, word: str
+) -> None:
     body = large({"messages": ["here"]}).replace(b'"here"', damage)
     with pytest.raises(WireError, match=word) as caught:
         read(Wire.CHAT, body)

@@ -11,7 +11,13 @@ from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, T
 from metaclaw.proxy import Metrics
 
 
-def turn(*, duration_s: float, first_byte_s: float | None = None, usage: Usage | None = None, skills: tuple[str, ...] = ()) -> Turn:
+def turn(
+    *,
+    duration_s: float,
+    first_byte_s: float | None = None,
+    usage: Usage | None = None,
+    skills: tuple[str, ...] = (),
+) -> Turn:
     return Turn(
         id=new_turn_id(),
         session=new_session_id(),
@@ -39,12 +45,18 @@ def turn(*, duration_s: float, first_byte_s: float | None = None, usage: Usage |
 
 def scraped(metrics: Metrics) -> dict[str, float]:
     lines = generate_latest(cast("CollectorRegistry", metrics)).decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
 
 
 def test_a_served_turn_is_counted_under_its_labels() -> None:
     metrics = Metrics()
-    metrics.served(turn(duration_s=0.02, first_byte_s=0.001, usage=Usage(3, 4), skills=("a", "b")), durable=True)
+    metrics.served(
+        turn(duration_s=0.02, first_byte_s=0.001, usage=Usage(3, 4), skills=("a", "b")),
+        durable=True,
+    )
     metrics.served(turn(duration_s=400.0, usage=Usage(1, 0)), durable=False)
     metrics.in_flight += 1
     found = scraped(metrics)
@@ -62,7 +74,8 @@ def test_durations_fall_into_the_first_bound_they_do_not_exceed() -> None:
         metrics.served(turn(duration_s=duration_s), durable=True)
     found = scraped(metrics)
     counts = [
-        found[f'metaclaw_turn_seconds_bucket{{le="{bound}",wire="chat"}}'] for bound in ("0.005", "0.02", "0.1", "300.0", "+Inf")
+        found[f'metaclaw_turn_seconds_bucket{{le="{bound}",wire="chat"}}']
+        for bound in ("0.005", "0.02", "0.1", "300.0", "+Inf")
     ]
     assert counts == [2, 3, 4, 4, 5]
     assert found['metaclaw_turn_seconds_count{wire="chat"}'] == 5

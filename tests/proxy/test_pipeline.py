@@ -13,7 +13,17 @@ import pytest
 from anyio import fail_after
 
 from metaclaw.app.application import Application
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    Json,
+    TextDelta,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.skill import Nearness
 from metaclaw.domain.turn import Origin, Scope, TurnEnd
 from metaclaw.errors import UpstreamError
@@ -71,8 +81,8 @@ class GatedModel:
 
 
 class Traced:
-    """The program's own pipeline, whose stages leave a trace, and clients that speak to it. Its search by meaning is one that ends
-    when `found` is set."""
+    """The program's own pipeline, whose stages leave a trace, and clients that speak to it. Its
+    search by meaning is one that ends when `found` is set."""
 
     def __init__(self, app: Application, model: GatedModel) -> None:
         self.app = app
@@ -85,7 +95,13 @@ class Traced:
     def _trace_stages(self) -> None:
         identify, place = self.pipeline.origins.identify, self.pipeline.placer.place
 
-        def identified(wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], *rest: Any, **named: Any) -> Origin:
+        def identified(
+            wire: Wire,
+            headers: Mapping[str, str],
+            body: Mapping[str, Json],
+            *rest: Any,
+            **named: Any,
+        ) -> Origin:
             self.trace.append(f"recognised {body['user']}")
             return identify(wire, headers, body, *rest, **named)
 
@@ -105,11 +121,28 @@ class Traced:
         line = Wall()
         client = Client(line, "POST", b"/v1/chat/completions", {})
         client.close_body()
-        fields: dict[str, Json] = {"model": "m", "user": name, "messages": [{"role": "user", "content": f"Hello, {name}."}]}
+        fields: dict[str, Json] = {
+            "model": "m",
+            "user": name,
+            "messages": [{"role": "user", "content": f"Hello, {name}."}],
+        }
         body = json.dumps(fields).encode()
         now = datetime.now(UTC)
-        incoming = Incoming(Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, now, time.perf_counter())
-        task = client.task = asyncio.get_running_loop().create_task(self.pipeline.answer(incoming, client))
+        incoming = Incoming(
+            Wire.CHAT,
+            "/chat/completions",
+            "",
+            {},
+            [],
+            body,
+            json.loads(body),
+            None,
+            now,
+            time.perf_counter(),
+        )
+        task = client.task = asyncio.get_running_loop().create_task(
+            self.pipeline.answer(incoming, client)
+        )
         return task, client, line
 
     def reached(self, name: str) -> list[str]:
@@ -135,7 +168,9 @@ async def _reach(traced: Traced, stage: str) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("stages", [["recognised"], ["recognised", "searched"]], ids=lambda stages: stages[-1])
+@pytest.mark.parametrize(
+    "stages", [["recognised"], ["recognised", "searched"]], ids=lambda stages: stages[-1]
+)
 async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leaves_no_turn(
     traced: Traced, stages: list[str]
 ) -> None:
@@ -152,7 +187,9 @@ async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leav
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["the client leaves", "the program stops"])
-async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(traced: Traced, *, leaves: bool) -> None:
+async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(
+    traced: Traced, *, leaves: bool
+) -> None:
     traced.found.set()
     task, client, line = traced.begin("a")
     await _reach(traced, "asked")
@@ -169,7 +206,9 @@ async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(trac
     assert traced.app.metrics.in_flight == 0
 
 
-async def test_requests_that_come_together_are_all_recognised_before_one_is_placed(traced: Traced) -> None:
+async def test_requests_that_come_together_are_all_recognised_before_one_is_placed(
+    traced: Traced,
+) -> None:
     traced.found.set()
     begun = [traced.begin(name) for name in ("b", "c", "a")]
     await _reach(traced, "asked")

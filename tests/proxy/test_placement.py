@@ -1,4 +1,6 @@
-"""Skills in a session's prompts: chosen once a task, at most three, and never at the price of a cached prefix without need."""
+"""Skills in a session's prompts: chosen once a task, at most three, and never at the price of a
+cached prefix without need.
+"""
 
 import json
 import time
@@ -54,7 +56,9 @@ class Talk:
     """A chat client with a growing history, and the provider's view of each of its requests."""
 
     view: LibraryView = field(default_factory=lambda: view(1, [skill(topic) for topic in TOPICS]))
-    history: list[dict[str, Any]] = field(default_factory=lambda: [{"role": "system", "content": "You are careful."}])
+    history: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"role": "system", "content": "You are careful."}]
+    )
     provider_saw: list[list[dict[str, Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,7 +69,16 @@ class Talk:
         headers = {"x-session-id": "talk"} | ({"x-turn-type": "side"} if side else {})
         body = json.dumps({"model": "m", "messages": self.history}).encode()
         incoming = Incoming(
-            Wire.CHAT, "/chat/completions", "", headers, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()
+            Wire.CHAT,
+            "/chat/completions",
+            "",
+            headers,
+            [],
+            body,
+            json.loads(body),
+            None,
+            datetime.now(UTC),
+            time.perf_counter(),
         )
         origin = self.origins.identify(Wire.CHAT, headers, incoming.json)
         placed = self.placer.place(incoming, origin)
@@ -90,7 +103,9 @@ def test_the_first_tasks_skill_stands_at_the_end_of_the_system_text() -> None:
     assert talk.provider_saw[0][1] == talk.history[1]
 
 
-def test_a_later_tasks_skill_stands_behind_its_own_user_message_and_nothing_before_it_changes() -> None:
+def test_a_later_tasks_skill_stands_behind_its_own_user_message_and_nothing_before_it_changes() -> (
+    None
+):
     talk = Talk()
     talk.ask(f"please {TOPICS['violin']}")
     talk.hear()
@@ -110,7 +125,9 @@ def test_the_choice_stands_while_tools_run_although_the_library_has_moved_on() -
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
         },
         {"role": "tool", "tool_call_id": "c1", "content": "done"},
     ]
@@ -123,7 +140,9 @@ def test_the_choice_stands_while_tools_run_although_the_library_has_moved_on() -
     assert after.stamp.skills == ()
 
 
-def test_when_later_tasks_need_a_fourth_skill_their_blocks_make_room_and_the_first_block_stays() -> None:
+def test_when_later_tasks_need_a_fourth_skill_their_blocks_make_room_and_the_first_block_stays() -> (
+    None
+):
     talk = Talk()
     for topic in ("kubernetes", "sourdough", "telescope", "violin"):
         talk.ask(f"please {TOPICS[topic]}")
@@ -135,21 +154,38 @@ def test_when_later_tasks_need_a_fourth_skill_their_blocks_make_room_and_the_fir
 
 
 def test_the_first_block_holds_all_rules_and_facts_one_skill_in_full_and_lists_the_others() -> None:
-    talk = Talk(view(1, [*map(skill, TOPICS), rule("uv", "Use uv instead of pip."), fact("staging", "Staging is stage-2.")]))
+    talk = Talk(
+        view(
+            1,
+            [
+                *map(skill, TOPICS),
+                rule("uv", "Use uv instead of pip."),
+                fact("staging", "Staging is stage-2."),
+            ],
+        )
+    )
     placed = talk.ask(f"please {TOPICS['violin']}")
     block = talk.provider_saw[0][0]["content"]
     assert placed.stamp.skills == ("uv", "staging", "violin")
     assert sorted(placed.listed) == sorted(set(TOPICS) - {"violin"})
     assert "\n- Use uv instead of pip.\n" in block
     assert "\n- Staging is stage-2.\n" in block
-    assert all(f"\n- {topic}: When asked to {TOPICS[topic]} — Do it step by step.\n" in block for topic in placed.listed)
+    assert all(
+        f"\n- {topic}: When asked to {TOPICS[topic]} — Do it step by step.\n" in block
+        for topic in placed.listed
+    )
 
 
 def test_rules_are_placed_whatever_is_asked_and_whoever_asks_on_the_persons_behalf() -> None:
-    talk = Talk(view(1, [rule("uv", "Use uv instead of pip.", when="When installing Python packages")]))
+    talk = Talk(
+        view(1, [rule("uv", "Use uv instead of pip.", when="When installing Python packages")])
+    )
     talk.history[0]["content"] = "You are a research subagent."
     assert talk.ask("What is the capital of France?").stamp.skills == ("uv",)
-    assert "- Use uv instead of pip. [When installing Python packages]" in talk.provider_saw[0][0]["content"]
+    assert (
+        "- Use uv instead of pip. [When installing Python packages]"
+        in talk.provider_saw[0][0]["content"]
+    )
 
 
 def test_a_new_rule_goes_behind_the_newest_user_message_at_the_next_task() -> None:
@@ -166,7 +202,9 @@ def test_a_new_rule_goes_behind_the_newest_user_message_at_the_next_task() -> No
 
 
 @pytest.mark.parametrize("left", [[], [("uv", "Use uv, and never pip.")]])
-def test_a_retracted_or_changed_rule_rewrites_the_first_block_once(left: list[tuple[str, str]]) -> None:
+def test_a_retracted_or_changed_rule_rewrites_the_first_block_once(
+    left: list[tuple[str, str]],
+) -> None:
     talk = Talk(view(1, [rule("uv", "Use uv."), rule("tabs", "Indent with tabs.")]))
     talk.ask("please begin")
     talk.hear()
@@ -201,7 +239,10 @@ def test_a_rule_that_replaced_another_is_the_only_one_placed() -> None:
 
 
 def test_the_embedded_model_gets_only_the_best_matches_and_no_list() -> None:
-    rules = [rule(f"r-{topic}", f"Be careful to {words}.", when=f"When asked to {words}") for topic, words in TOPICS.items()]
+    rules = [
+        rule(f"r-{topic}", f"Be careful to {words}.", when=f"When asked to {words}")
+        for topic, words in TOPICS.items()
+    ]
     talk = Talk(view(1, [*map(skill, TOPICS), *rules, rule("german", "Answer in German.")]))
     talk.placer = Placer(lambda: talk.view, Budgets(), is_embedded=lambda wire, model: True)
     placed = talk.ask(f"please {TOPICS['violin']}")
@@ -210,7 +251,10 @@ def test_the_embedded_model_gets_only_the_best_matches_and_no_list() -> None:
 
 
 def test_where_the_rules_do_not_fit_those_for_every_task_and_those_that_match_are_placed() -> None:
-    others = [rule(f"other-{number}", f"Mind the {number}th gap.", when=f"When on platform {number}") for number in range(60)]
+    others = [
+        rule(f"other-{number}", f"Mind the {number}th gap.", when=f"When on platform {number}")
+        for number in range(60)
+    ]
     mine = rule("strings", "Order the strings in Vienna.", when=f"When asked to {TOPICS['violin']}")
     talk = Talk(view(1, [*others, mine, rule("german", "Answer in German.")]))
     talk.placer = Placer(lambda: talk.view, Budgets(rules_tokens=200))
@@ -225,10 +269,20 @@ def test_side_turns_get_no_skills_and_leave_the_choice_alone() -> None:
     assert talk.ask("thanks, go on").stamp.skills == first.stamp.skills
 
 
-COMMITS = "You are an expert software engineer that generates concise, one-line Git commit messages based on the provided diffs."
+COMMITS = (
+    "You are an expert software engineer that generates concise, one-line Git commit messages based"
+    " on the provided diffs."
+)
 
 
-@pytest.mark.parametrize("words", ["Write commit messages in German.", "提交信息一律用英文写。", "コミットメッセージは日本語で。"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Write commit messages in German.",
+        "提交信息一律用英文写。",
+        "コミットメッセージは日本語で。",
+    ],
+)
 def test_a_side_turn_gets_the_rules_about_what_it_writes_and_no_others(words: str) -> None:
     talk = Talk(view(1, [rule("about-commits", words), rule("uv", "Use uv."), *map(skill, TOPICS)]))
     talk.history[0]["content"] = COMMITS
@@ -237,7 +291,15 @@ def test_a_side_turn_gets_the_rules_about_what_it_writes_and_no_others(words: st
 
 
 def test_a_side_turn_that_writes_a_title_gets_no_rule_about_commits() -> None:
-    talk = Talk(view(1, [rule("about-commits", "Write commit messages in German."), rule("titles", "Titles have no emoji.")]))
+    talk = Talk(
+        view(
+            1,
+            [
+                rule("about-commits", "Write commit messages in German."),
+                rule("titles", "Titles have no emoji."),
+            ],
+        )
+    )
     talk.history[0]["content"] = "Generate a short title for this conversation."
     assert talk.ask("hello").stamp.skills == ("titles",)
 
@@ -272,12 +334,17 @@ def test_prompts_only_grow_and_are_the_clients_own_without_the_blocks(words: lis
         assert len(set(placed.stamp.skills)) == len(placed.stamp.skills)
         if old <= set(placed.stamp.skills):
             assert now[: len(before)] == before
-        assert [{**message, "content": remove_blocks(message["content"]).removesuffix("\n\n")} for message in now] == talk.history
+        assert [
+            {**message, "content": remove_blocks(message["content"]).removesuffix("\n\n")}
+            for message in now
+        ] == talk.history
         old = set(placed.stamp.skills)
         talk.hear(f"answer {number}")
 
 
-def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_with_the_old_weights() -> None:
+def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_with_the_old_weights() -> (
+    None
+):
     slot = PolicySlot("embedded")
     talk = Talk()
     talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot)
@@ -301,7 +368,10 @@ def test_a_rule_that_the_weights_have_absorbed_is_no_longer_placed(when: str) ->
     assert "Never use glue." not in str(talk.provider_saw[-1])
     talk.hear()
     slot.flip(Serving(version=6))
-    assert set(talk.ask(f"now please {TOPICS['violin']}, once more").stamp.skills) == {"be-brief", "no-glue"}
+    assert set(talk.ask(f"now please {TOPICS['violin']}, once more").stamp.skills) == {
+        "be-brief",
+        "no-glue",
+    }
 
 
 def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers() -> None:
@@ -310,7 +380,12 @@ def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers(
 
     def told(*, is_policys: bool) -> tuple[SkillName, ...]:
         talk = Talk()
-        talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot, policy_answers=lambda wire, model: is_policys)
+        talk.placer = Placer(
+            lambda: talk.view,
+            Budgets(3, 4000),
+            policy=slot,
+            policy_answers=lambda wire, model: is_policys,
+        )
         return talk.ask(f"please {TOPICS['violin']}").stamp.skills
 
     assert told(is_policys=True) == ()

@@ -46,11 +46,22 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     placer = Placer(lambda: LibraryView.of(1, ()), Budgets(3, 1000), policy=slot)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
     incoming = Incoming(
-        Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()
+        Wire.CHAT,
+        "/chat/completions",
+        "",
+        {},
+        [],
+        body,
+        json.loads(body),
+        None,
+        datetime.now(UTC),
+        time.perf_counter(),
     )
     origin = Origins().identify(Wire.CHAT, {}, incoming.json)
     placed = placer.place(incoming, origin)
-    draft = TurnBuilder(new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices)
+    draft = TurnBuilder(
+        new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices
+    )
     opened = await Opener(Providers(models, policy=slot)).open(draft)
     assert isinstance(opened, GeneratedAnswer)
     said = [delta.text async for delta in opened.deltas if isinstance(delta, TextDelta)]
@@ -77,7 +88,11 @@ async def test_a_provider_that_is_not_the_policys_is_never_asked_for_a_version()
 
 
 def test_the_policys_weights_are_asked_first_for_what_nobody_else_has() -> None:
-    routes = Providers([Model("other", frozenset()), Model("embedded", frozenset())], policy=PolicySlot("embedded"))
+    routes = Providers(
+        [Model("other", frozenset()), Model("embedded", frozenset())], policy=PolicySlot("embedded")
+    )
     assert not routes.policy_answers(Wire.CHAT, "anything")
-    alone = Providers([Model("embedded", frozenset()), Model("other", frozenset())], policy=PolicySlot("embedded"))
+    alone = Providers(
+        [Model("embedded", frozenset()), Model("other", frozenset())], policy=PolicySlot("embedded")
+    )
     assert alone.policy_answers(Wire.CHAT, "anything")

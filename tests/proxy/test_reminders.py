@@ -1,4 +1,6 @@
-"""Reminders: of rules that were broken lately, where they are likely to matter, and only while they help."""
+"""Reminders: of rules that were broken lately, where they are likely to matter, and only while they
+help.
+"""
 
 import json
 import time
@@ -8,7 +10,15 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.compliance import Compliance, CountedResult, Reminded, ReminderEffect, ReminderState, RuleResult, measured_hash
+from metaclaw.domain.compliance import (
+    Compliance,
+    CountedResult,
+    Reminded,
+    ReminderEffect,
+    ReminderState,
+    RuleResult,
+    measured_hash,
+)
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.proxy.http.client import Incoming
@@ -18,7 +28,9 @@ from metaclaw.skills import remove_blocks, render_reminder
 BEGAN = date(2026, 6, 1)
 
 
-def rule(name: str, text: str = "Use uv.", check: str | None = "not: pip", **extra: object) -> Skill:
+def rule(
+    name: str, text: str = "Use uv.", check: str | None = "not: pip", **extra: object
+) -> Skill:
     extra |= {"kind": "rule", "applies": "always"} | ({} if check is None else {"check": check})
     return Skill(SkillName(name), "always", text, extra=extra)
 
@@ -47,14 +59,25 @@ class Stage:
         return [one for one in self.counts if one.day >= since]
 
     def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
-        bad = [one for one in self.counted(since=since) if one.result in (RuleResult.BROKEN, RuleResult.HELD)]
+        bad = [
+            one
+            for one in self.counted(since=since)
+            if one.result in (RuleResult.BROKEN, RuleResult.HELD)
+        ]
         return {(one.rule, one.hash): turn for turn, one in enumerate(bad)}
 
     def count(
-        self, one: Skill, result: RuleResult, days_ago: int = 0, reminded: Reminded = Reminded.NOT_DUE, times: int = 1
+        self,
+        one: Skill,
+        result: RuleResult,
+        days_ago: int = 0,
+        reminded: Reminded = Reminded.NOT_DUE,
+        times: int = 1,
     ) -> None:
         day = (self.today - timedelta(days=days_ago)).isoformat()
-        self.counts.append(CountedResult(one.name, measured_hash(one), "codex", "m", day, result, reminded, times))
+        self.counts.append(
+            CountedResult(one.name, measured_hash(one), "codex", "m", day, result, reminded, times)
+        )
 
     def due(self, **body: Any) -> tuple[list[str], list[str]]:
         self.reminders.refresh()
@@ -65,7 +88,18 @@ class Stage:
 def asked(text: str = "Go on.", wire: Wire = Wire.CHAT, **fields: Any) -> Incoming:
     body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
     sent = json.dumps(body).encode()
-    return Incoming(wire, "/v1/x", "", {}, [], sent, json.loads(sent), None, datetime.now(UTC), time.perf_counter())
+    return Incoming(
+        wire,
+        "/v1/x",
+        "",
+        {},
+        [],
+        sent,
+        json.loads(sent),
+        None,
+        datetime.now(UTC),
+        time.perf_counter(),
+    )
 
 
 def test_a_rule_is_reminded_of_for_some_days_after_it_was_broken() -> None:
@@ -164,7 +198,9 @@ def test_at_most_three_rules_are_reminded_of_the_last_broken_first() -> None:
 def test_of_rules_broken_on_one_day_the_last_three_are_reminded_of() -> None:
     rules = [rule(name) for name in ("a", "b", "c", "d")]
     today = next(
-        day for day in (BEGAN + timedelta(days=n) for n in range(400)) if not any(is_left_out(measured_hash(r), day) for r in rules)
+        day
+        for day in (BEGAN + timedelta(days=n) for n in range(400))
+        if not any(is_left_out(measured_hash(r), day) for r in rules)
     )
     stage = Stage(rules, today=today)
     for one in (*rules, rules[1]):
@@ -183,7 +219,11 @@ def arms(stage: Stage, one: Skill, placed: tuple[int, int], withheld: tuple[int,
 
 
 def test_reminders_that_do_not_help_stop_and_those_that_do_go_on() -> None:
-    for placed, withheld, goes_on in (((27, 3), (9, 21), True), ((15, 15), (15, 15), False), ((9, 21), (15, 15), False)):
+    for placed, withheld, goes_on in (
+        ((27, 3), (9, 21), True),
+        ((15, 15), (15, 15), False),
+        ((9, 21), (15, 15), False),
+    ):
         for enforce in ("remind", "hold"):
             one = rule("uv", enforce=enforce)
             stage = Stage([one], today=day_with(one))

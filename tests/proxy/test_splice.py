@@ -36,7 +36,11 @@ def sent(wire: Wire, body: str, *placements: Placement, index: int = 0) -> str:
 
 
 _WORDS = st.text(max_size=6)
-_CONTENT = _WORDS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": _WORDS}), max_size=2) | st.none()
+_CONTENT = (
+    _WORDS
+    | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": _WORDS}), max_size=2)
+    | st.none()
+)
 _MESSAGE = st.one_of(
     st.fixed_dictionaries({"role": st.sampled_from(["system", "user"]), "content": _CONTENT}),
     st.fixed_dictionaries({"content": _CONTENT, "role": st.just("user"), "name": _WORDS}),
@@ -72,17 +76,32 @@ BARE = ESCAPED[4:]
             '{"messages":[{"role":"system","content":"A"},{"role":"user","content":"u"}]}',
             '"content":"A' + ESCAPED + '"},{"role":"user"',
         ),
-        ('{"messages":[{"role":"system","content":""},{"role":"user","content":"u"}]}', '"content":"' + BARE + '"},{"role":"user"'),
-        ('{"messages":[{"role":"user","content":"u"}]}', '[{"role":"system","content":"' + BARE + '"},{"role":"user"'),
         (
-            '{"messages": [{"role": "system", "content": "A"}, {"role": "developer", "content": "B\\\\"}, {"role": "user"}]}',
+            '{"messages":[{"role":"system","content":""},{"role":"user","content":"u"}]}',
+            '"content":"' + BARE + '"},{"role":"user"',
+        ),
+        (
+            '{"messages":[{"role":"user","content":"u"}]}',
+            '[{"role":"system","content":"' + BARE + '"},{"role":"user"',
+        ),
+        (
+            (
+                '{"messages": [{"role": "system", "content": "A"}, {"role": "developer", "content":'
+                ' "B\\\\"}, {"role": "user"}]}'
+            ),
             '"B\\\\' + ESCAPED + '"}, {"role": "user"}',
         ),
         (
-            '{"messages":[{"role":"system","content":[ {"type":"text","text":"A"} ]},{"role":"system2"}]}',
+            (
+                '{"messages":[{"role":"system","content":[ {"type":"text","text":"A"}'
+                ' ]},{"role":"system2"}]}'
+            ),
             '"A"},{"type":"text","text":"' + BARE + '"} ]},{"role":"system2"}',
         ),
-        ('{"messages":[{"content":[ ],"role":"system"}]}', '[{"type":"text","text":"' + BARE + '"} ],"role":"system"}'),
+        (
+            '{"messages":[{"content":[ ],"role":"system"}]}',
+            '[{"type":"text","text":"' + BARE + '"} ],"role":"system"}',
+        ),
     ],
 )
 def test_chat_system_text_goes_to_the_last_leading_system_message(before: str, after: str) -> None:
@@ -97,7 +116,10 @@ def test_chat_system_text_goes_to_the_last_leading_system_message(before: str, a
             '{"system":[{"type":"text","text":"A","cache_control":{"type":"ephemeral"}}\n],"messages":[]}',
             '"cache_control":{"type":"ephemeral"}},{"type":"text","text":"' + BARE + '"}\n],',
         ),
-        ('{"system":[],"messages":[]}', '{"system":[{"type":"text","text":"' + BARE + '"}],"messages":[]}'),
+        (
+            '{"system":[],"messages":[]}',
+            '{"system":[{"type":"text","text":"' + BARE + '"}],"messages":[]}',
+        ),
         ('{"messages":[] }\n', '{"messages":[],"system":"' + BARE + '" }\n'),
     ],
 )
@@ -105,7 +127,9 @@ def test_messages_system_text_is_a_block_behind_the_last(before: str, after: str
     assert after in sent(Wire.MESSAGES, before, SKILL)
 
 
-ITEM = '{"type":"message","role":"developer","content":[{"type":"input_text","text":"' + BARE + '"}]}'
+ITEM = (
+    '{"type":"message","role":"developer","content":[{"type":"input_text","text":"' + BARE + '"}]}'
+)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +137,20 @@ ITEM = '{"type":"message","role":"developer","content":[{"type":"input_text","te
     [
         ('{"instructions":"A","input":"u"}', '"instructions":"A' + ESCAPED + '","input":"u"'),
         ('{"input":"u"}', '{"input":"u","instructions":"' + BARE + '"}'),
-        ('{"instructions":null,"input":"u"}', '"input":[' + ITEM + ',{"type":"message","role":"user","content":"u"}]}'),
-        ('{"instructions":null,"input":[]}', '"input":[' + ITEM + "]}"),
-        ('{"input":[{"role":"user","content":"u"}]}', '{"input":[' + ITEM + ',{"role":"user","content":"u"}]}'),
         (
-            '{"input":[{"type":"additional_tools","role":"developer"},{"role":"system","content":"A"} ,{"role":"user"}]}',
+            '{"instructions":null,"input":"u"}',
+            '"input":[' + ITEM + ',{"type":"message","role":"user","content":"u"}]}',
+        ),
+        ('{"instructions":null,"input":[]}', '"input":[' + ITEM + "]}"),
+        (
+            '{"input":[{"role":"user","content":"u"}]}',
+            '{"input":[' + ITEM + ',{"role":"user","content":"u"}]}',
+        ),
+        (
+            (
+                '{"input":[{"type":"additional_tools","role":"developer"},{"role":"system","content":"A"}'
+                ' ,{"role":"user"}]}'
+            ),
             '"content":"A"},' + ITEM + ' ,{"role":"user"}]}',
         ),
         ('{"input":[{"role":"developer","content":"A"}]}', '"content":"A"},' + ITEM + "]}"),
@@ -131,7 +164,11 @@ def test_responses_system_text_is_instructions_or_a_developer_item(before: str, 
     ("wire", "before", "after"),
     [
         (Wire.CHAT, '{"messages":[{"role":"user","content":"u"}]}', '"content":"u\\n\\nLater."}]}'),
-        (Wire.CHAT, '{"messages":[{"role":"user","content":[{"a":1}]}]}', '[{"a":1},{"type":"text","text":"Later."}]}]}'),
+        (
+            Wire.CHAT,
+            '{"messages":[{"role":"user","content":[{"a":1}]}]}',
+            '[{"a":1},{"type":"text","text":"Later."}]}]}',
+        ),
         (
             Wire.MESSAGES,
             '{"messages":[{"role":"user","content": "u" }]}',
@@ -142,8 +179,16 @@ def test_responses_system_text_is_instructions_or_a_developer_item(before: str, 
             '{"messages":[{"role":"user","content":[{"type":"text","text":"u"}]}]}',
             '"content":[{"type":"text","text":"u"},{"type":"text","text":"Later."}]}]}',
         ),
-        (Wire.RESPONSES, '{"input":[{"role":"user","content":"u"}]}', '"content":"u\\n\\nLater."}]}'),
-        (Wire.RESPONSES, '{"input":[{"role":"user","content":[{"a":1}]}]}', '{"a":1},{"type":"input_text","text":"Later."}]}]}'),
+        (
+            Wire.RESPONSES,
+            '{"input":[{"role":"user","content":"u"}]}',
+            '"content":"u\\n\\nLater."}]}',
+        ),
+        (
+            Wire.RESPONSES,
+            '{"input":[{"role":"user","content":[{"a":1}]}]}',
+            '{"a":1},{"type":"input_text","text":"Later."}]}]}',
+        ),
         (Wire.RESPONSES, '{"input":"u"}', '{"input":"u\\n\\nLater."}'),
     ],
 )
@@ -158,7 +203,9 @@ def test_a_string_made_a_list_can_be_extended_too() -> None:
 
 def test_placements_of_one_place_follow_each_other() -> None:
     second = Placement(b"", (), "Second.")
-    result = json.loads(sent(Wire.CHAT, '{"messages":[{"role":"user","content":"u"}]}', SKILL, second))
+    result = json.loads(
+        sent(Wire.CHAT, '{"messages":[{"role":"user","content":"u"}]}', SKILL, second)
+    )
     assert result["messages"][0]["content"] == SKILL.text + "\n\nSecond."
 
 
@@ -176,8 +223,14 @@ def test_nothing_to_place_is_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     ("wire", "body"),
     [
-        (Wire.CHAT, '{"messages":[{"role":"system","content":"A"}],"messages":[{"role":"system","content":"A"}]}'),
-        (Wire.CHAT, '{"messages":[{"role":"system","content":"A"}],"m\\u0065ssages":[{"role":"system","content":"B"}]}'),
+        (
+            Wire.CHAT,
+            '{"messages":[{"role":"system","content":"A"}],"messages":[{"role":"system","content":"A"}]}',
+        ),
+        (
+            Wire.CHAT,
+            '{"messages":[{"role":"system","content":"A"}],"m\\u0065ssages":[{"role":"system","content":"B"}]}',
+        ),
         (Wire.CHAT, '{"messages":[{"role":"system","content":"A","content":"B"}]}'),
         (Wire.CHAT, '{"messages":[{"role":"system","content":"A","content":"A"}]}'),
         (Wire.CHAT, '{"messages":[{"role":"system","content":"A","cont\\u0065nt":"B"}]}'),
@@ -193,7 +246,9 @@ def test_nothing_to_place_is_nothing_to_do() -> None:
         (Wire.RESPONSES, '{"instructions":"A","instructions":"B","input":3}'),
     ],
 )
-def test_where_it_cannot_be_done_beyond_doubt_nothing_is_done_and_said_why(wire: Wire, body: str) -> None:
+def test_where_it_cannot_be_done_beyond_doubt_nothing_is_done_and_said_why(
+    wire: Wire, body: str
+) -> None:
     spliced = splice(wire, body, SKILL)
     assert spliced.refused
     assert (spliced.splices, spliced.placed) == ((), ())
@@ -209,14 +264,24 @@ def test_where_it_cannot_be_done_beyond_doubt_nothing_is_done_and_said_why(wire:
         (Wire.RESPONSES, '{"input":[{"type":"item_reference","id":"x"}]}', 0),
     ],
 )
-def test_a_message_that_cannot_be_extended_refuses_everything(wire: Wire, body: str, index: int) -> None:
+def test_a_message_that_cannot_be_extended_refuses_everything(
+    wire: Wire, body: str, index: int
+) -> None:
     spliced = splice(wire, body, SKILL, LATER, index=index)
     assert spliced.refused
     assert spliced.splices == ()
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"  ", b"[]", b"nonsense", b'\xef\xbb\xbf{"messages":[{"role":"user","content":"u"}]}', b'{"messages":[{"role']
+    "body",
+    [
+        b"",
+        b"  ",
+        b"[]",
+        b"nonsense",
+        b'\xef\xbb\xbf{"messages":[{"role":"user","content":"u"}]}',
+        b'{"messages":[{"role',
+    ],
 )
 def test_bytes_that_do_not_hold_what_was_decoded_are_refused(body: bytes) -> None:
     parsed: dict[str, Json] = {"messages": [{"role": "user", "content": "u"}]}
@@ -225,7 +290,9 @@ def test_bytes_that_do_not_hold_what_was_decoded_are_refused(body: bytes) -> Non
 
 
 def test_a_text_that_is_no_unicode_is_refused() -> None:
-    spliced = splice(Wire.CHAT, '{"messages":[{"role":"user","content":"u"}]}', Placement(b"", (), "\ud800"))
+    spliced = splice(
+        Wire.CHAT, '{"messages":[{"role":"user","content":"u"}]}', Placement(b"", (), "\ud800")
+    )
     assert spliced.refused
 
 
@@ -242,7 +309,11 @@ def test_the_spans_of_fields_hold_their_values() -> None:
 
 
 def captured(folder: Path) -> Iterator[tuple[str, Wire, dict[str, Json]]]:
-    wires = {"/chat/completions": Wire.CHAT, "/responses": Wire.RESPONSES, "/messages": Wire.MESSAGES}
+    wires = {
+        "/chat/completions": Wire.CHAT,
+        "/responses": Wire.RESPONSES,
+        "/messages": Wire.MESSAGES,
+    }
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
         route = record["path"].split("?")[0].removeprefix("/v1")
@@ -251,7 +322,9 @@ def captured(folder: Path) -> Iterator[tuple[str, Wire, dict[str, Json]]]:
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_every_captured_request_takes_a_skill_and_keeps_its_bytes(shared: Path, separators: tuple[str, str]) -> None:
+def test_every_captured_request_takes_a_skill_and_keeps_its_bytes(
+    shared: Path, separators: tuple[str, str]
+) -> None:
     seen = 0
     for name, wire, body in captured(shared / "captures"):
         raw = json.dumps(body, separators=separators, ensure_ascii=False).encode()
@@ -268,7 +341,11 @@ def test_every_captured_request_takes_a_skill_and_keeps_its_bytes(shared: Path, 
     assert seen > 30
 
 
-@pytest.mark.parametrize("written", ["caf\\u00e9", "a \\/ b", "\\u0061", "é", 'a \\"content\\":\\"b\\"'])
+@pytest.mark.parametrize(
+    "written", ["caf\\u00e9", "a \\/ b", "\\u0061", "é", 'a \\"content\\":\\"b\\"']
+)
 def test_a_text_may_be_written_in_any_way_that_json_allows(written: str) -> None:
-    body = '{"messages":[{"role":"user","content":"a"},{"role":"user","content":"' + written + '"}]}'
+    body = (
+        '{"messages":[{"role":"user","content":"a"},{"role":"user","content":"' + written + '"}]}'
+    )
     assert sent(Wire.CHAT, body, LATER, index=1).endswith(written + '\\n\\nLater."}]}')

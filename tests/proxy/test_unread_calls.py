@@ -16,7 +16,9 @@ pytestmark = pytest.mark.anyio
 def rule(where: str, *, holds_on_error: bool) -> HeldRule:
     check = PatternCheck("git push .*--force", must_match=False, where=Where(Place.CALLS, where))
     screen = screen_of(check.pattern)
-    return HeldRule(SkillName("no-force-push"), "Never force-push.", check, True, holds_on_error, False, screen)
+    return HeldRule(
+        SkillName("no-force-push"), "Never force-push.", check, True, holds_on_error, False, screen
+    )
 
 
 def held_call(command: str) -> HeldCall:
@@ -24,7 +26,9 @@ def held_call(command: str) -> HeldCall:
 
 
 @pytest.mark.parametrize("where", ["shell", "edit", "shell|edit"])
-@pytest.mark.parametrize("command", ["base64 -d a.txt | sh", "$CMD push", 'eval "$(cat cmd.txt)"', "git status 'x"])
+@pytest.mark.parametrize(
+    "command", ["base64 -d a.txt | sh", "$CMD push", 'eval "$(cat cmd.txt)"', "git status 'x"]
+)
 async def test_a_call_that_cannot_be_read_is_held_only_on_request(where: str, command: str) -> None:
     strict = await CallJudge().judge([rule(where, holds_on_error=True)], [held_call(command)])
     assert [(one.rule.name, one.is_checked) for one in strict.held] == [("no-force-push", False)]
@@ -33,7 +37,9 @@ async def test_a_call_that_cannot_be_read_is_held_only_on_request(where: str, co
     assert lenient.held == ()
 
 
-@pytest.mark.parametrize("command", ["git push", 'eval "$(ssh-agent -s)"', "ls && pytest -q", "$PYTHON -m pytest"])
+@pytest.mark.parametrize(
+    "command", ["git push", 'eval "$(ssh-agent -s)"', "ls && pytest -q", "$PYTHON -m pytest"]
+)
 async def test_a_call_that_can_be_read_is_not_held(command: str) -> None:
     ruling = await CallJudge().judge([rule("shell", holds_on_error=True)], [held_call(command)])
     assert ruling == ((), ())

@@ -21,7 +21,9 @@ def is_empty(history: History) -> bool:
 
 
 def chance_to_last(history: History, idle_s: float, more_s: float) -> float:
-    """The probability that a spell of `idle_s` lasts `more_s` longer; Lindy's rule counts as one spell."""
+    """The probability that a spell of `idle_s` lasts `more_s` longer; Lindy's rule counts as one
+    spell.
+    """
     idle_s = max(idle_s, 1.0)
     here, there = history.evidence(idle_s), history.evidence(idle_s + more_s)
     return (there + idle_s / (idle_s + more_s)) / (here + 1.0)
@@ -88,7 +90,9 @@ class Objector:
 
 
 class Stage:
-    """Windows with a keyboard, traffic, sleep hours, a calendar and a neighbour, all in the test's hands."""
+    """Windows with a keyboard, traffic, sleep hours, a calendar and a neighbour, all in the test's
+    hands.
+    """
 
     def __init__(
         self,
@@ -107,7 +111,9 @@ class Stage:
         self.changes: list[bool] = []
         self.traffic = Traffic(clock=self.clock.monotonic)
         self.calendar, self.neighbour = Saying(), Objector()
-        self.habits = Habits(idle_s=idle_minutes * 60, least_s=least_minutes * 60, clock=self.clock, history=history)
+        self.habits = Habits(
+            idle_s=idle_minutes * 60, least_s=least_minutes * 60, clock=self.clock, history=history
+        )
         ranges = [sleep_range(text) for text in sleep]
         self.windows = ScheduledWindows(
             habits=self.habits,
@@ -119,7 +125,9 @@ class Stage:
             sleep=SleepHours(ranges, lambda: VIENNA) if ranges else None,
             calendars=[self.calendar],
             machine_load=self.neighbour,
-            rules=WindowRules(timedelta(minutes=least_minutes), timedelta(minutes=cooldown_minutes)),
+            rules=WindowRules(
+                timedelta(minutes=least_minutes), timedelta(minutes=cooldown_minutes)
+            ),
             clock=self.clock,
             announce=lambda kind, facts: self.events.append((kind, facts)),
         )
@@ -138,7 +146,9 @@ class Stage:
         return self.windows.window is not None
 
     def go(self, **span: float) -> bool:
-        """Let time pass as the program's own loop does, looking whenever it asks to; whether a window is open afterwards."""
+        """Let time pass as the program's own loop does, looking whenever it asks to; whether a
+        window is open afterwards.
+        """
         left = timedelta(**span).total_seconds()
         while left > 0:
             step = min(left, self.windows.look())

@@ -9,14 +9,22 @@ import pytest
 
 from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule import ManualWindows, ScheduledWindows, Traffic, build_windows, read_calendars
+from metaclaw.schedule import (
+    ManualWindows,
+    ScheduledWindows,
+    Traffic,
+    build_windows,
+    read_calendars,
+)
 from metaclaw.schedule.assembly import calendar_query, input_sources, try_inputs
 from metaclaw.schedule.input import InputReport, SignalError
 from metaclaw.schedule.screen import EitherInput
 from tests.schedule.stage import NOON, HandClock
 
 
-def made(config: Config, home: Path, events: list[str] | None = None) -> ScheduledWindows | ManualWindows:
+def made(
+    config: Config, home: Path, events: list[str] | None = None
+) -> ScheduledWindows | ManualWindows:
     def announce(kind: str, facts: Mapping[str, object]) -> None:
         if events is not None:
             events.append(kind)
@@ -41,12 +49,19 @@ def test_rl_ignores_windows(home: Path) -> None:
     windows = made(configured(home, '[policy]\nmode = "rl"\n'), home)
     assert isinstance(windows, ManualWindows)
     assert windows.window is not None
-    assert windows.facts() == {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []}
+    assert windows.facts() == {
+        "open": True,
+        "reason": "mode rl trains whenever a batch is full",
+        "signals": [],
+    }
 
 
 @pytest.mark.anyio
 async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
-    text = '[policy]\n[schedule]\nsleep = ["00:00-24:00"]\nmax_load = 0\nmax_temperature_c = 0\non_battery = true\n'
+    text = (
+        '[policy]\n[schedule]\nsleep = ["00:00-24:00"]\nmax_load = 0\nmax_temperature_c ='
+        " 0\non_battery = true\n"
+    )
     events: list[str] = []
     windows = made(configured(home, text), home, events)
     assert isinstance(windows, ScheduledWindows)
@@ -63,14 +78,29 @@ async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
 async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_main_turn_shuts_it(
     home: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
+    pytest.importorskip(
+        "icalendar",
+        reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'",
+    )
     from tests.schedule.test_ics import calendar
 
     feed = tmp_path / "me.ics"
-    feed.write_text(calendar("DTSTART:20260304T110000Z\r\nDTEND:20260304T140000Z\r\nSUMMARY:Workshop"))
-    text = f'[policy]\n[schedule]\nsleep = []\nmax_load = 0\ncalendars = [{{ kind = "ics", url = "{feed}" }}]\n'
+    feed.write_text(
+        calendar("DTSTART:20260304T110000Z\r\nDTEND:20260304T140000Z\r\nSUMMARY:Workshop")
+    )
+    text = (
+        '[policy]\n[schedule]\nsleep = []\nmax_load = 0\ncalendars = [{ kind = "ics", url ='
+        f' "{feed}" }}]\n'
+    )
     config, traffic = configured(home, text), Traffic()
-    windows = build_windows(config, traffic, home=home, announce=lambda kind, facts: None, clock=HandClock(NOON), sources=[])
+    windows = build_windows(
+        config,
+        traffic,
+        home=home,
+        announce=lambda kind, facts: None,
+        clock=HandClock(NOON),
+        sources=[],
+    )
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(windows.run)
@@ -81,18 +111,27 @@ async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_ma
             group.cancel_scope.cancel()
 
 
-def test_secrets_of_calendars_are_read_when_they_are_needed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_calendars_are_read_when_they_are_needed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (
-        '[[schedule.calendars]]\nkind = "caldav"\nurl = "https://example.org/ada/"\nuser = "ada"\npassword = "env:DAV_PASSWORD"\n'
+        '[[schedule.calendars]]\nkind = "caldav"\nurl = "https://example.org/ada/"\nuser ='
+        ' "ada"\npassword = "env:DAV_PASSWORD"\n'
     )
     schedule = configured(home, text).schedule
     monkeypatch.setenv("DAV_PASSWORD", "lovelace")
     question = calendar_query(schedule.calendars[0], schedule, home / "tokens", NOON)
-    assert (question.kind, question.password, question.needs_titles) == ("caldav", "lovelace", False)
+    assert (question.kind, question.password, question.needs_titles) == (
+        "caldav",
+        "lovelace",
+        False,
+    )
     assert question.begins < NOON < question.ends
 
 
-def test_this_machine_has_ways_to_notice_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_has_ways_to_notice_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def names(**variables: str) -> list[str]:
         for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
             monkeypatch.delenv(name, raising=False)
@@ -108,7 +147,10 @@ def test_this_machine_has_ways_to_notice_input(tmp_path: Path, monkeypatch: pyte
         monkeypatch.chdir(tmp_path)  # a socket's path must be short
         compositor.bind("wayland-0")
         assert names(**here) == [*everywhere, "input (GNOME)"]
-        assert names(DISPLAY=":7", **here) == [*everywhere, "input (X11)"]  # what lies there is another's, or left behind
+        assert names(DISPLAY=":7", **here) == [
+            *everywhere,
+            "input (X11)",
+        ]  # what lies there is another's, or left behind
 
 
 def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
@@ -131,20 +173,34 @@ def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
     )
     works = InputSource("input (X11)")
     tried = try_inputs([works, missing, EitherInput(missing, works), EitherInput(missing, gone)])
-    assert tried[:3] == [("input (X11)", None), ("input (GNOME)", "no GNOME"), ("input (X11)", None)]
+    assert tried[:3] == [
+        ("input (X11)", None),
+        ("input (GNOME)", "no GNOME"),
+        ("input (X11)", None),
+    ]
     assert tried[3] == ("input (Wayland)", "no GNOME; no swayidle")
 
 
-def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
+def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(
+        "icalendar",
+        reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'",
+    )
     from tests.schedule.test_ics import MEETING, calendar
 
     good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"
     good.write_text(calendar(MEETING))
     bad.write_text("<html>sign in</html>")
-    tables = "".join(f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad))
-    google = '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret = "env:NOT_THERE"\n'
-    (first, second, third) = read_calendars(configured(home, tables + google), home)
+    tables = "".join(
+        f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad)
+    )
+    google = (
+        '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret ='
+        ' "env:NOT_THERE"\n'
+    )
+    first, second, third = read_calendars(configured(home, tables + google), home)
     assert first == ("calendar 1 (ics)", None)
     assert second[1] is not None
     assert "not an iCalendar file" in second[1]

@@ -39,7 +39,14 @@ class Feed:
 
 
 def signal(feed: Feed) -> Calendar:
-    return Calendar("calendar 1 (ics)", feed, rules=RULES, every=timedelta(minutes=15), now=lambda: feed.now, hear=feed.hear)
+    return Calendar(
+        "calendar 1 (ics)",
+        feed,
+        rules=RULES,
+        every=timedelta(minutes=15),
+        now=lambda: feed.now,
+        hear=feed.hear,
+    )
 
 
 @pytest.mark.anyio
@@ -77,18 +84,28 @@ async def test_meetings_without_a_pause_are_one_and_the_next_is_known() -> None:
     before = Feed(CalendarEvent(NOON + HOUR, NOON + 2 * HOUR, "b"))
     calendar = signal(before)
     await calendar.look()
-    assert (calendar.read(NOON).presence, calendar.read(NOON).until) == (Presence.UNKNOWN, NOON + HOUR)
+    assert (calendar.read(NOON).presence, calendar.read(NOON).until) == (
+        Presence.UNKNOWN,
+        NOON + HOUR,
+    )
 
 
 @pytest.mark.anyio
 async def test_presence_wins_over_a_meeting_at_the_same_time() -> None:
-    calendar = signal(Feed(CalendarEvent(NOON, NOON + HOUR, "Review"), CalendarEvent(NOON, NOON + HOUR, "pairing with agent")))
+    calendar = signal(
+        Feed(
+            CalendarEvent(NOON, NOON + HOUR, "Review"),
+            CalendarEvent(NOON, NOON + HOUR, "pairing with agent"),
+        )
+    )
     await calendar.look()
     assert calendar.read(NOON).presence is Presence.PRESENT
 
 
 @pytest.mark.anyio
-async def test_trouble_makes_it_unknown_is_logged_once_and_passes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_trouble_makes_it_unknown_is_logged_once_and_passes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     feed = Feed(CalendarEvent(NOON, NOON + HOUR, "Review"))
     calendar = signal(feed)
     await calendar.look()
@@ -100,7 +117,11 @@ async def test_trouble_makes_it_unknown_is_logged_once_and_passes(caplog: pytest
         "calendar_unreadable calendar=calendar 1 (ics) reason=example.org cannot be reached"
     ]
     reading = calendar.read(NOON)
-    assert (reading.presence, reading.why, reading.is_trouble) == (Presence.UNKNOWN, feed.trouble, True)
+    assert (reading.presence, reading.why, reading.is_trouble) == (
+        Presence.UNKNOWN,
+        feed.trouble,
+        True,
+    )
     feed.trouble = None
     await calendar.look()
     assert calendar.read(NOON).presence is Presence.AWAY
@@ -127,7 +148,9 @@ async def test_after_trouble_it_is_read_again_sooner() -> None:
         if len(pauses) == 2:
             raise TimeoutError
 
-    calendar = Calendar("c", feed, rules=(), every=timedelta(minutes=15), now=lambda: NOON, sleep=sleep)
+    calendar = Calendar(
+        "c", feed, rules=(), every=timedelta(minutes=15), now=lambda: NOON, sleep=sleep
+    )
     with pytest.raises(TimeoutError):
         await calendar.follow()
     assert pauses == [60.0, 900.0]

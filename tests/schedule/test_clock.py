@@ -13,7 +13,9 @@ _ZONES = Path("/usr/share/zoneinfo")
 SUMMER = datetime(2026, 7, 1, 12)
 
 
-def test_the_zone_follows_the_system_s_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zone_follows_the_system_s_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not _ZONES.is_dir():
         pytest.skip(f"no zones at {_ZONES}: apt-get install tzdata")
     monkeypatch.delenv("TZ", raising=False)
@@ -27,7 +29,9 @@ def test_the_zone_follows_the_system_s_setting(tmp_path: Path, monkeypatch: pyte
     assert zone().utcoffset(SUMMER) == timedelta(hours=-4)
 
 
-def test_a_variable_goes_before_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_goes_before_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     zone = LocalZone(tmp_path / "none")
     monkeypatch.setenv("TZ", ":Asia/Tokyo")
     assert zone().utcoffset(SUMMER) == timedelta(hours=9)

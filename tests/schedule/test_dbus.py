@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-dbus = pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'")
+dbus = pytest.importorskip(
+    "dbus_fast", reason="D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'"
+)
 
 from dbus_fast import Message, MessageType, Variant  # noqa: E402
 from dbus_fast.aio import MessageBus  # noqa: E402
@@ -33,7 +35,9 @@ def address(tmp_path: Path) -> Iterator[str]:
     settings = tmp_path / "bus.conf"
     settings.write_text(_SETTINGS.format(path=tmp_path / "bus"))
     daemon = subprocess.Popen(
-        ["dbus-daemon", f"--config-file={settings}", "--nofork", "--print-address=1"], stdout=subprocess.PIPE, text=True
+        ["dbus-daemon", f"--config-file={settings}", "--nofork", "--print-address=1"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert daemon.stdout is not None
     try:
@@ -54,7 +58,9 @@ class StandIn:
         self.asked: list[str] = []
         bus.add_message_handler(self._answer)
 
-    async def say(self, path: str, interface: str, member: str, signature: str, body: list[object]) -> None:
+    async def say(
+        self, path: str, interface: str, member: str, signature: str, body: list[object]
+    ) -> None:
         await self._bus.send(Message.new_signal(path, interface, member, signature, body))
 
     def _answer(self, message: Message) -> Message | None:
@@ -92,7 +98,9 @@ async def logind(address: str, *, is_idle: bool, is_locked: bool = False) -> Asy
 async def changed(stand_in: StandIn, **values: bool) -> None:
     stand_in.values |= {name: Variant("b", value) for name, value in values.items()}
     body: list[object] = ["org.freedesktop.login1.Session", {}, list(values)]
-    await stand_in.say(SESSION, "org.freedesktop.DBus.Properties", "PropertiesChanged", "sa{sv}as", body)
+    await stand_in.say(
+        SESSION, "org.freedesktop.DBus.Properties", "PropertiesChanged", "sa{sv}as", body
+    )
 
 
 @pytest.mark.anyio
@@ -135,8 +143,12 @@ async def test_gnome_tells_of_the_first_input(address: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("answer", "is_metered"), [(1, True), (3, True), (2, False), (4, False), (0, False)])
-async def test_network_manager_says_whether_the_network_is_metered(address: str, answer: int, is_metered: bool) -> None:
+@pytest.mark.parametrize(
+    ("answer", "is_metered"), [(1, True), (3, True), (2, False), (4, False), (0, False)]
+)
+async def test_network_manager_says_whether_the_network_is_metered(
+    address: str, answer: int, is_metered: bool
+) -> None:
     async with standing_in(address, "org.freedesktop.NetworkManager") as stand_in:
         stand_in.values["Metered"] = Variant("u", answer)
         assert await Metered(address)() is is_metered
@@ -145,6 +157,10 @@ async def test_network_manager_says_whether_the_network_is_metered(address: str,
 @pytest.mark.anyio
 async def test_without_a_bus_or_a_service_it_is_unknown(address: str, tmp_path: Path) -> None:
     assert await Metered(address)() is None
-    for source in (GnomeInput(address), LogindInput(address), LogindInput(f"unix:path={tmp_path}/none")):
+    for source in (
+        GnomeInput(address),
+        LogindInput(address),
+        LogindInput(f"unix:path={tmp_path}/none"),
+    ):
         with pytest.raises(SignalError):
             await source.follow(Heard())

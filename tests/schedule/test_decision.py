@@ -4,7 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from metaclaw.schedule.presence import Moment, NamedReading, Presence, Reading, WindowRules, decide, in_words
+from metaclaw.schedule.presence import (
+    Moment,
+    NamedReading,
+    Presence,
+    Reading,
+    WindowRules,
+    decide,
+    in_words,
+)
 from tests.schedule.stage import NOON
 
 RULES = WindowRules(timedelta(minutes=2), timedelta(minutes=1))
@@ -25,7 +33,15 @@ SHORT, LONG = timedelta(seconds=119), timedelta(minutes=2)
         ([PRESENT], (), False, None, None, False, "input: a key"),
         ([AWAY], ("on battery",), False, None, None, False, "on battery"),
         ([AWAY], ("on battery",), True, None, None, False, "on battery"),
-        ([AWAY], (), False, None, SHORT, False, "a window now would be over in 119 s, and 2 min are the least"),
+        (
+            [AWAY],
+            (),
+            False,
+            None,
+            SHORT,
+            False,
+            "a window now would be over in 119 s, and 2 min are the least",
+        ),
         ([AWAY], (), True, None, SHORT, True, "sleep: asleep"),
         ([AWAY], (), False, 59, LONG, False, "cooling down for 1 s"),
         ([AWAY], (), False, 60, LONG, True, "sleep: asleep"),
@@ -49,5 +65,10 @@ def test_the_table(
 
 
 def test_spans_are_said_as_people_say_them() -> None:
-    spans = (timedelta(seconds=-3), timedelta(seconds=119), timedelta(minutes=2), timedelta(hours=3, minutes=4))
+    spans = (
+        timedelta(seconds=-3),
+        timedelta(seconds=119),
+        timedelta(minutes=2),
+        timedelta(hours=3, minutes=4),
+    )
     assert [in_words(span) for span in spans] == ["0 s", "119 s", "2 min", "3 h 4 min"]

@@ -11,7 +11,14 @@ BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 
 def feed(url: str, user: str | None = None) -> CalendarQuery:
     return CalendarQuery(
-        kind="ics", url=url, user=user, password="p", begins=BEGINS, ends=BEGINS + timedelta(days=9), zone="UTC", timeout_s=2
+        kind="ics",
+        url=url,
+        user=user,
+        password="p",
+        begins=BEGINS,
+        ends=BEGINS + timedelta(days=9),
+        zone="UTC",
+        timeout_s=2,
     )
 
 

@@ -35,7 +35,9 @@ def test_what_is_added_later_is_seen_as_if_it_had_been_there() -> None:
     early.evidence(60)
     early.add(30 * MINUTE_S, NOON)
     late = history(10 * MINUTE_S, 30 * MINUTE_S)
-    assert [early.evidence(one) for one in (5, 700, 1700, 1e9)] == [late.evidence(one) for one in (5, 700, 1700, 1e9)]
+    assert [early.evidence(one) for one in (5, 700, 1700, 1e9)] == [
+        late.evidence(one) for one in (5, 700, 1700, 1e9)
+    ]
     assert (early.evidence(5), early.evidence(1e9)) == (2, 0)
 
 
@@ -69,15 +71,29 @@ SPELLS = st.lists(st.floats(5, 200_000), max_size=60)
 
 
 @settings(deadline=None)
-@given(spells=SPELLS, idle_s=st.floats(0, 100_000), more_s=st.floats(0, 100_000), further_s=st.floats(0, 100_000))
-def test_a_longer_stay_is_never_likelier(spells: list[float], idle_s: float, more_s: float, further_s: float) -> None:
+@given(
+    spells=SPELLS,
+    idle_s=st.floats(0, 100_000),
+    more_s=st.floats(0, 100_000),
+    further_s=st.floats(0, 100_000),
+)
+def test_a_longer_stay_is_never_likelier(
+    spells: list[float], idle_s: float, more_s: float, further_s: float
+) -> None:
     known = history(*spells)
-    assert 0 <= chance_to_last(known, idle_s, more_s + further_s) <= chance_to_last(known, idle_s, more_s) + 1e-12 <= 1 + 1e-9
+    assert (
+        0
+        <= chance_to_last(known, idle_s, more_s + further_s)
+        <= chance_to_last(known, idle_s, more_s) + 1e-12
+        <= 1 + 1e-9
+    )
 
 
 @settings(deadline=None)
 @given(spells=SPELLS, idle_s=st.floats(0, 50_000), chance=st.sampled_from([0.6, 0.9]))
-def test_room_is_where_the_chance_falls_below(spells: list[float], idle_s: float, chance: float) -> None:
+def test_room_is_where_the_chance_falls_below(
+    spells: list[float], idle_s: float, chance: float
+) -> None:
     known = history(*spells)
     room_s = known.room_s(idle_s, chance)
     assert room_s >= 0

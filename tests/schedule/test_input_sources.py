@@ -63,7 +63,9 @@ async def following(source: InputSource) -> AsyncIterator[Heard]:
 
 
 def press(display: str) -> None:
-    subprocess.run(["xdotool", "key", "a"], env={**os.environ, "DISPLAY": display}, check=True, timeout=10)
+    subprocess.run(
+        ["xdotool", "key", "a"], env={**os.environ, "DISPLAY": display}, check=True, timeout=10
+    )
 
 
 @pytest.mark.anyio
@@ -71,7 +73,9 @@ async def test_under_x11_a_key_is_heard_within_a_second_by_event(display: str) -
     async with following(x11_input({"DISPLAY": display})) as heard:
         await heard.next()
         quiet_s = heard.idles[0]
-        await anyio.sleep(0.4)  # the server itself must have been idle for a moment: a real clock cannot be turned
+        await anyio.sleep(
+            0.4
+        )  # the server itself must have been idle for a moment: a real clock cannot be turned
         pressed = time.monotonic()
         await anyio.to_thread.run_sync(press, display)
         while heard.idles[-1] >= quiet_s:
@@ -146,7 +150,13 @@ async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
         if len(pauses) == 12:
             raise TimeoutError
 
-    signal = Inactivity(Broken(), clock=HandClock(), patience=lambda: Patience(300, 1800), hear=lambda ago_s: None, sleep=sleep)
+    signal = Inactivity(
+        Broken(),
+        clock=HandClock(),
+        patience=lambda: Patience(300, 1800),
+        hear=lambda ago_s: None,
+        sleep=sleep,
+    )
     with pytest.raises(TimeoutError):
         await signal.follow()
     assert pauses[:3] == [2.0, 4.0, 8.0]

@@ -20,9 +20,27 @@ def put(folder: Path, **files: str) -> None:
     [
         ({}, None),
         ({"BAT0": {"type": "Battery", "status": "Discharging"}}, True),
-        ({"BAT0": {"type": "Battery", "status": "Charging"}, "AC": {"type": "Mains", "online": "1"}}, False),
-        ({"BAT0": {"type": "Battery", "status": "Discharging"}, "AC": {"type": "Mains", "online": "0"}}, True),
-        ({"BAT0": {"type": "Battery", "status": "Discharging"}, "AC": {"type": "USB", "online": "1"}}, False),
+        (
+            {
+                "BAT0": {"type": "Battery", "status": "Charging"},
+                "AC": {"type": "Mains", "online": "1"},
+            },
+            False,
+        ),
+        (
+            {
+                "BAT0": {"type": "Battery", "status": "Discharging"},
+                "AC": {"type": "Mains", "online": "0"},
+            },
+            True,
+        ),
+        (
+            {
+                "BAT0": {"type": "Battery", "status": "Discharging"},
+                "AC": {"type": "USB", "online": "1"},
+            },
+            False,
+        ),
         ({"mouse": {"type": "Battery", "status": "Discharging", "scope": "Device"}}, None),
     ],
 )
@@ -43,7 +61,10 @@ def test_the_hottest_sensor_counts_and_broken_ones_do_not(tmp_path: Path) -> Non
 
 
 def process(folder: Path, number: int, parent: int, ticks: int) -> None:
-    put(folder / str(number), stat=f"{number} (a) b) S {parent} " + " ".join(["0"] * 9) + f" {ticks} 0 0")
+    put(
+        folder / str(number),
+        stat=f"{number} (a) b) S {parent} " + " ".join(["0"] * 9) + f" {ticks} 0 0",
+    )
 
 
 def test_load_is_what_others_use_without_ourselves_and_our_children(tmp_path: Path) -> None:
@@ -73,7 +94,11 @@ async def test_each_objection_can_be_switched_off_and_only_changes_are_told(tmp_
 
     def built(limits: ScheduleConfig, *, trains_here: bool = True) -> MachineLoad:
         return MachineLoad(
-            limits, trains_here=trains_here, hear=lambda: heard.append(1), system=tmp_path, processes=tmp_path / "none"
+            limits,
+            trains_here=trains_here,
+            hear=lambda: heard.append(1),
+            system=tmp_path,
+            processes=tmp_path / "none",
         )
 
     strict = built(ScheduleConfig())
@@ -91,7 +116,8 @@ async def test_each_objection_can_be_switched_off_and_only_changes_are_told(tmp_
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("answer", "allowed", "objections"), [(True, False, 1), (True, True, 0), (False, False, 0), (None, False, 0)]
+    ("answer", "allowed", "objections"),
+    [(True, False, 1), (True, True, 0), (False, False, 0), (None, False, 0)],
 )
 async def test_a_metered_network_matters_to_a_service_only(
     tmp_path: Path, answer: bool | None, allowed: bool, objections: int
@@ -100,7 +126,9 @@ async def test_a_metered_network_matters_to_a_service_only(
         return answer
 
     limits = ScheduleConfig(on_metered=allowed)
-    neighbours = MachineLoad(limits, trains_here=False, is_metered=is_metered, system=tmp_path, processes=tmp_path)
+    neighbours = MachineLoad(
+        limits, trains_here=False, is_metered=is_metered, system=tmp_path, processes=tmp_path
+    )
     await neighbours.look()
     assert len(neighbours.objections) == objections
     here = MachineLoad(ScheduleConfig(), is_metered=is_metered, system=tmp_path, processes=tmp_path)

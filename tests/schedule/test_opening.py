@@ -76,7 +76,9 @@ def test_typing_at_one_in_the_morning_vetoes_the_hours_of_sleep() -> None:
 def test_a_busy_calendar_opens_it_and_a_meeting_that_means_present_vetoes() -> None:
     stage = Stage()
     stage.keyboard.input()
-    stage.calendar.reading = Reading(Presence.AWAY, "busy: review", stage.clock.now() + timedelta(hours=1))
+    stage.calendar.reading = Reading(
+        Presence.AWAY, "busy: review", stage.clock.now() + timedelta(hours=1)
+    )
     assert not stage.go(minutes=4.9)
     assert stage.go(minutes=0.2)
     stage.calendar.reading = Reading(Presence.PRESENT, "pairing means present")
@@ -85,7 +87,9 @@ def test_a_busy_calendar_opens_it_and_a_meeting_that_means_present_vetoes() -> N
 
 def test_a_meeting_that_is_nearly_over_opens_nothing() -> None:
     stage = Stage()
-    stage.calendar.reading = Reading(Presence.AWAY, "busy", stage.clock.now() + timedelta(seconds=40))
+    stage.calendar.reading = Reading(
+        Presence.AWAY, "busy", stage.clock.now() + timedelta(seconds=40)
+    )
     assert not stage.go(seconds=1)
     assert "would be over in" in stage.windows.shut_because
 
@@ -103,7 +107,9 @@ def test_silence_of_traffic_counts_only_where_no_keyboard_is_heard() -> None:
 
 
 @pytest.mark.parametrize("has_keyboard", [True, False])
-def test_on_a_desktop_whose_input_is_not_heard_silent_terminals_and_traffic_do_not_mean_away(has_keyboard: bool) -> None:
+def test_on_a_desktop_whose_input_is_not_heard_silent_terminals_and_traffic_do_not_mean_away(
+    has_keyboard: bool,
+) -> None:
     stage = Stage(has_keyboard=has_keyboard, has_screen=True)
     if has_keyboard:
         stage.keyboard.idle(10.0)
@@ -170,7 +176,9 @@ def test_a_neighbour_shuts_it_and_it_opens_again() -> None:
 
 
 @pytest.mark.parametrize("jump", [{"hours": 8}, {"hours": -3}, {"seconds": 6}])
-def test_a_sleep_of_the_machine_or_a_set_clock_shuts_it_and_counts_anew(jump: dict[str, float]) -> None:
+def test_a_sleep_of_the_machine_or_a_set_clock_shuts_it_and_counts_anew(
+    jump: dict[str, float],
+) -> None:
     stage = Stage(idle_minutes=5)
     stage.keyboard.idle(3600)
     assert stage.go(seconds=1)

@@ -25,13 +25,19 @@ class OverError(Exception):
 
 @dataclass(slots=True)
 class World:
-    """Virtual time with a person in it, who touches the keyboard now and then. Time passes only while a source waits."""
+    """Virtual time with a person in it, who touches the keyboard now and then. Time passes only
+    while a source waits.
+    """
 
     touches: Sequence[float]
     answer_s: float
     ends: float
     within_s: float = WITHIN_S
-    stage: Stage = field(default_factory=lambda: Stage(sleep=["00:00-24:00"], idle_minutes=IDLE_S / 60, cooldown_minutes=0))
+    stage: Stage = field(
+        default_factory=lambda: Stage(
+            sleep=["00:00-24:00"], idle_minutes=IDLE_S / 60, cooldown_minutes=0
+        )
+    )
     began: float = 0.0
     opened: int = 0
     late: list[float] = field(default_factory=list)
@@ -73,7 +79,9 @@ class World:
 def lived(world: World) -> None:
     """Let the world pass from its beginning to its end."""
     with pytest.raises(OverError):
-        asyncio.run(poll_input(world.asked, world.stage.keyboard, sleep=world.pass_, clock=lambda: world.at))
+        asyncio.run(
+            poll_input(world.asked, world.stage.keyboard, sleep=world.pass_, clock=lambda: world.at)
+        )
 
 
 GAPS = st.lists(st.one_of(st.floats(0.05, 3.0), st.floats(25.0, 45.0)), min_size=1, max_size=5)
@@ -82,7 +90,9 @@ GAPS = st.lists(st.one_of(st.floats(0.05, 3.0), st.floats(25.0, 45.0)), min_size
 @settings(max_examples=25, deadline=None)
 @given(gaps=GAPS, answer_s=st.floats(0.0, ANSWER_WITHIN_S))
 @example(gaps=[45.0, 29.0, 31.0], answer_s=ANSWER_WITHIN_S)
-def test_whenever_somebody_comes_back_no_window_is_open_a_second_later(gaps: list[float], answer_s: float) -> None:
+def test_whenever_somebody_comes_back_no_window_is_open_a_second_later(
+    gaps: list[float], answer_s: float
+) -> None:
     touches = [sum(gaps[: place + 1]) for place in range(len(gaps))]
     world = World(touches, answer_s, ends=touches[-1] + 60.0)
     lived(world)
@@ -97,7 +107,9 @@ def test_the_second_is_kept_by_design() -> None:
 def test_nobody_is_asked_often_while_the_answer_does_not_matter() -> None:
     stage = Stage(idle_minutes=30)
     stage.keyboard.idle(0.0)
-    assert stage.keyboard.ask_again_s() == 5.0  # somebody is typing: for five minutes no window can open
+    assert (
+        stage.keyboard.ask_again_s() == 5.0
+    )  # somebody is typing: for five minutes no window can open
     stage.go(seconds=297)
     assert 1.0 < stage.keyboard.ask_again_s() < 2.5
     stage.go(seconds=3)
@@ -122,8 +134,8 @@ async def once(seconds: float) -> None:
 
 @pytest.mark.anyio
 async def test_macos_tells_nanoseconds() -> None:
-    """The recording has the shape and magnitude of two public ones of `ioreg -r -c IOHIDSystem -d 1` (macOS 26, the screen locked
-    for 54 minutes); other properties are left out."""
+    """The recording has the shape and magnitude of two public ones of `ioreg -r -c IOHIDSystem -d
+    1` (macOS 26, the screen locked for 54 minutes); other properties are left out."""
     commands: list[Sequence[str]] = []
 
     async def run(command: Sequence[str]) -> bytes:

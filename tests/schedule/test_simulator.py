@@ -1,4 +1,6 @@
-"""The simulator: its books balance, and ours never shares the machine with somebody who is there."""
+"""The simulator: its books balance, and ours never shares the machine with somebody who is
+there.
+"""
 
 import itertools
 import random
@@ -46,8 +48,15 @@ def test_work_that_is_cut_is_lost_or_stands_still() -> None:
 
 
 @settings(deadline=None)
-@given(begin=st.floats(0, 1e6), carried_s=st.floats(0, 4.9), lasts_s=st.floats(0, 500), most=st.none() | st.integers(0, 50))
-def test_many_pieces_at_once_are_those_made_one_by_one(begin: float, carried_s: float, lasts_s: float, most: int | None) -> None:
+@given(
+    begin=st.floats(0, 1e6),
+    carried_s=st.floats(0, 4.9),
+    lasts_s=st.floats(0, 500),
+    most=st.none() | st.integers(0, 50),
+)
+def test_many_pieces_at_once_are_those_made_one_by_one(
+    begin: float, carried_s: float, lasts_s: float, most: int | None
+) -> None:
     together, apart = (Work(True, cursor=begin, carried_s=carried_s) for _ in range(2))
     together.until(begin + lasts_s, most)
     for _ in range(101 if most is None else most):
@@ -57,7 +66,9 @@ def test_many_pieces_at_once_are_those_made_one_by_one(begin: float, carried_s: 
 
 
 @pytest.mark.parametrize("make", TRACES)
-def test_hands_never_rest_long_enough_for_the_fixed_rule(make: Callable[[int, random.Random], Trace]) -> None:
+def test_hands_never_rest_long_enough_for_the_fixed_rule(
+    make: Callable[[int, random.Random], Trace],
+) -> None:
     trace = make(2, random.Random(3))
     moments = [0.0, *(when for when, _ in touches(trace, random.Random(3))), trace.days * DAY_S]
     rests = [(begin, end) for begin, end in itertools.pairwise(moments) if end - begin > 1800]

@@ -33,7 +33,10 @@ def test_a_day_belongs_to_the_weekday_on_which_its_night_begins() -> None:
     friday_night = "2026-03-07 03:00"
     assert at(friday_night, "fri 23:00-07:00").presence is Presence.AWAY
     assert at(friday_night, "sat 23:00-07:00").presence is Presence.UNKNOWN
-    assert at("2026-03-07 09:00", "mon-fri 23:00-07:00", "sat,sun 00:00-10:00").presence is Presence.AWAY
+    assert (
+        at("2026-03-07 09:00", "mon-fri 23:00-07:00", "sat,sun 00:00-10:00").presence
+        is Presence.AWAY
+    )
 
 
 def test_awake_says_nothing_and_when_sleep_comes() -> None:
@@ -81,6 +84,8 @@ def test_hours_follow_the_zone_the_machine_is_in() -> None:
 
 
 def test_while_some_hours_cannot_be_it_is_unknown_when_the_person_sleeps() -> None:
-    reading = SleepHours([sleep_range("00:00-24:00")], lambda: VIENNA, '"25:00-07:00" has 25:00').read(datetime.now(UTC))
+    reading = SleepHours(
+        [sleep_range("00:00-24:00")], lambda: VIENNA, '"25:00-07:00" has 25:00'
+    ).read(datetime.now(UTC))
     assert (reading.presence, reading.is_trouble) == (Presence.UNKNOWN, True)
     assert "25:00" in reading.why

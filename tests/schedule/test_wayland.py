@@ -37,7 +37,9 @@ async def test_without_swayidle_it_is_named(tmp_path: Path) -> None:
 
 
 async def test_input_that_does_not_end_is_heard_again_and_again() -> None:
-    async with following(PrintedInput("toy", ["sh", "-c", "echo 0; read _"], look_every_s=0.02)) as heard:
+    async with following(
+        PrintedInput("toy", ["sh", "-c", "echo 0; read _"], look_every_s=0.02)
+    ) as heard:
         while len(heard.idles) < 3:
             await heard.next()
         assert set(heard.idles) == {0.0}
@@ -50,24 +52,39 @@ async def test_a_program_that_prints_no_numbers_is_no_source() -> None:
 
 @pytest.fixture
 def sway(tmp_path: Path) -> Iterator[tuple[Path, Press]]:
-    """A real compositor without a screen (wlroots), which has KDE's protocol; it runs for nobody but root under another name."""
+    """A real compositor without a screen (wlroots), which has KDE's protocol; it runs for nobody
+    but root under another name.
+    """
     for tool in ("sway", "swayidle", "wtype"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed: apt-get install sway swayidle wtype")
-    runtime = Path("/tmp", f"metaclaw-sway-{os.getpid()}")  # a socket's path must be short, and another user's folder open to them
+    runtime = Path(
+        "/tmp", f"metaclaw-sway-{os.getpid()}"
+    )  # a socket's path must be short, and another user's folder open to them
     runtime.mkdir(mode=0o700)
     user = 65534 if os.getuid() == 0 else None
     if user is not None:
         os.chown(runtime, user, user)
-    settings = {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}
+    settings = {
+        "WLR_BACKENDS": "headless",
+        "WLR_LIBINPUT_NO_DEVICES": "1",
+        "WLR_RENDERER": "pixman",
+    }
     surroundings = {**os.environ, **settings, "XDG_RUNTIME_DIR": str(runtime), "HOME": str(runtime)}
     surroundings.pop("WAYLAND_DISPLAY", None)
     command = ["sway", "--config", "/dev/null"]
-    process = subprocess.Popen(command, env=surroundings, stderr=subprocess.DEVNULL, user=user, group=user, cwd="/")
+    process = subprocess.Popen(
+        command, env=surroundings, stderr=subprocess.DEVNULL, user=user, group=user, cwd="/"
+    )
     path = runtime / "wayland-1"
 
     def press() -> None:
-        subprocess.run(["wtype", "x"], env={**surroundings, "WAYLAND_DISPLAY": str(path)}, check=True, timeout=10)
+        subprocess.run(
+            ["wtype", "x"],
+            env={**surroundings, "WAYLAND_DISPLAY": str(path)},
+            check=True,
+            timeout=10,
+        )
 
     try:
         _until(path.is_socket, process)
@@ -80,7 +97,9 @@ def sway(tmp_path: Path) -> Iterator[tuple[Path, Press]]:
 
 @pytest.fixture
 def kwin(tmp_path: Path, display: str) -> Iterator[tuple[Path, Press]]:
-    """KDE's compositor in a window of a real X server, whose keys and mouse it hears; it has ext-idle-notify."""
+    """KDE's compositor in a window of a real X server, whose keys and mouse it hears; it has
+    ext-idle-notify.
+    """
     program = shutil.which("kwin_wayland")
     if program is None or shutil.which("swayidle") is None:
         pytest.skip("kwin_wayland or swayidle is not installed: scripts/test-tools kde")
@@ -90,8 +109,25 @@ def kwin(tmp_path: Path, display: str) -> Iterator[tuple[Path, Press]]:
     Path(ours).chmod(0o700)
     path, folder = Path("/tmp", f"metaclaw-kwin-{os.getpid()}"), tmp_path / "home"
     folder.mkdir(mode=0o700)
-    surroundings = {**os.environ, "DISPLAY": display, "KWIN_COMPOSE": "Q", "XDG_RUNTIME_DIR": str(folder), "HOME": str(folder)}
-    command = [str(ours), "--x11-display", display, "--width", "320", "--height", "240", "--no-lockscreen", "--socket", str(path)]
+    surroundings = {
+        **os.environ,
+        "DISPLAY": display,
+        "KWIN_COMPOSE": "Q",
+        "XDG_RUNTIME_DIR": str(folder),
+        "HOME": str(folder),
+    }
+    command = [
+        str(ours),
+        "--x11-display",
+        display,
+        "--width",
+        "320",
+        "--height",
+        "240",
+        "--no-lockscreen",
+        "--socket",
+        str(path),
+    ]
     process = subprocess.Popen(command, env=surroundings, stderr=subprocess.DEVNULL)
 
     def do(*what: str) -> None:
@@ -118,7 +154,9 @@ def _until(is_there: Callable[[], bool], process: "subprocess.Popen[bytes]") -> 
 
 
 @pytest.mark.parametrize("compositor", ["sway", "kwin"])
-async def test_a_real_key_under_a_real_compositor_is_heard_by_event(compositor: str, request: pytest.FixtureRequest) -> None:
+async def test_a_real_key_under_a_real_compositor_is_heard_by_event(
+    compositor: str, request: pytest.FixtureRequest
+) -> None:
     path, press = request.getfixturevalue(compositor)
     async with following(swayidle_input({"WAYLAND_DISPLAY": str(path)})) as heard:
         while 1.0 not in heard.idles:
@@ -165,7 +203,9 @@ async def test_a_real_key_under_wayland_shuts_a_running_window_within_a_second(
             group.cancel_scope.cancel()
 
 
-async def test_a_compositor_that_goes_ends_the_source_and_not_the_program(sway: tuple[Path, Press]) -> None:
+async def test_a_compositor_that_goes_ends_the_source_and_not_the_program(
+    sway: tuple[Path, Press],
+) -> None:
     heard, (path, _) = Heard(), sway
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:

@@ -1,4 +1,6 @@
-"""A generation store in memory for tests of the library. It can fail, and stop the program at any call."""
+"""A generation store in memory for tests of the library. It can fail, and stop the program at any
+call.
+"""
 
 from collections.abc import Sequence
 
@@ -41,7 +43,13 @@ class Generations:
         self._refuse_if_broken()
         if after not in (None, len(self.kept) - 1):
             raise OvertakenError("somebody was faster")
-        self.kept.append(SkillGeneration(len(self.kept), library_hash(skills), tuple(sorted(skills, key=lambda one: one.name))))
+        self.kept.append(
+            SkillGeneration(
+                len(self.kept),
+                library_hash(skills),
+                tuple(sorted(skills, key=lambda one: one.name)),
+            )
+        )
         self.reasons.append(reason)
         if self.stops_after_publishing:
             raise Stopped
@@ -50,9 +58,13 @@ class Generations:
     def since(self, number: int) -> ChangesSince:
         self._refuse_if_broken()
         known = self.kept[min(number, len(self.kept) - 1)]
-        before, now = ({one.name: one for one in generation.skills} for generation in (known, self.kept[-1]))
+        before, now = (
+            {one.name: one for one in generation.skills} for generation in (known, self.kept[-1])
+        )
         put = tuple(skill for name, skill in now.items() if before.get(name) != skill)
-        return ChangesSince(self.kept[-1].number, self.kept[-1].hash, put, tuple(before.keys() - now.keys()))
+        return ChangesSince(
+            self.kept[-1].number, self.kept[-1].hash, put, tuple(before.keys() - now.keys())
+        )
 
     def unwritten(self) -> frozenset[SkillName]:
         self._refuse_if_broken()

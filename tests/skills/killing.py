@@ -1,10 +1,10 @@
-"""Run as a program: change the library with a real store, once for each moment at which the process can be killed, and see what is
-left.
+"""Run as a program: change the library with a real store, once for each moment at which the process
+can be killed, and see what is left.
 
-Every operation on the skills folder and every call of the store is such a moment. A forked child does the work and kills itself at
-the n-th moment; then a new library is loaded and store, view and files are compared. `publish` publishes; `join` writes out what
-the store has into an empty folder, and another home publishes before the next start. Prints how many moments there were.
-"""
+Every operation on the skills folder and every call of the store is such a moment. A forked child
+does the work and kills itself at the n-th moment; then a new library is loaded and store, view and
+files are compared. `publish` publishes; `join` writes out what the store has into an empty folder,
+and another home publishes before the next start. Prints how many moments there were."""
 
 import os
 import shutil
@@ -20,7 +20,11 @@ from metaclaw.skills import SkillLibrary, read_skill
 from metaclaw.store import Database, SqlGenerations, open_database
 
 LEARNED = Skill(
-    SkillName("descale"), "When descaling the boiler", "Use citric acid.", state=SkillState.CANARY, author=Authorship.EVOLVER
+    SkillName("descale"),
+    "When descaling the boiler",
+    "Use citric acid.",
+    state=SkillState.CANARY,
+    author=Authorship.EVOLVER,
 )
 PURGE = replace(LEARNED, name=SkillName("purge"), trigger="When purging the steam wand")
 GRIND = replace(LEARNED, name=SkillName("grind"), trigger="When grinding")
@@ -29,7 +33,9 @@ REVISED = replace(LEARNED, body="Use less citric acid.")
 NEW = replace(LEARNED, name=SkillName("backflush"), trigger="When backflushing")
 PROMOTED = replace(GRIND, state=SkillState.LIVE)
 AFTER = {skill.name: skill for skill in (REVISED, NEW, PROMOTED)}
-EVENTS = frozenset(("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.listdir", "os.scandir"))
+EVENTS = frozenset(
+    ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.listdir", "os.scandir")
+)
 
 
 class Death:
@@ -68,7 +74,9 @@ class Mortal(SqlGenerations):
         reverted_to: int | None = None,
     ) -> SkillGeneration:
         self._death.pass_by()
-        published = super().publish(skills, reason, after=after, learned=learned, reverted_to=reverted_to)
+        published = super().publish(
+            skills, reason, after=after, learned=learned, reverted_to=reverted_to
+        )
         self._death.pass_by()
         return published
 
@@ -80,7 +88,9 @@ def url_of(home: Path) -> str:
 def prepare(home: Path) -> None:
     database = open_database(url_of(home))
     try:
-        SkillLibrary(home / "skills", SqlGenerations(database)).publish(list(BEFORE.values()), (), "learned")
+        SkillLibrary(home / "skills", SqlGenerations(database)).publish(
+            list(BEFORE.values()), (), "learned"
+        )
     finally:
         database.close()
     (home / "skills" / "purge" / "notes.txt").write_text("a person's")
@@ -98,14 +108,22 @@ def check_joined(home: Path, moment: int) -> None:
     database = open_database(url_of(home))
     try:
         generations = SqlGenerations(database)
-        SkillLibrary(home / "skills", generations).publish([REVISED, NEW, PROMOTED], [PURGE.name], "revised elsewhere")
+        SkillLibrary(home / "skills", generations).publish(
+            [REVISED, NEW, PROMOTED], [PURGE.name], "revised elsewhere"
+        )
         view = SkillLibrary(home / "joining", generations).sync()
         latest = generations.latest()
     finally:
         database.close()
-    files = {path.parent.name: read_skill(path) for path in (home / "joining").glob("[!.]*/SKILL.md")}
-    assert (latest.number, view.generation, view.skipped) == (2, 2, ()), f"moment {moment}: {latest}"
-    assert {skill.name: skill for skill in view.skills} == files == AFTER, f"moment {moment}: files say {files}"
+    files = {
+        path.parent.name: read_skill(path) for path in (home / "joining").glob("[!.]*/SKILL.md")
+    }
+    assert (latest.number, view.generation, view.skipped) == (2, 2, ()), (
+        f"moment {moment}: {latest}"
+    )
+    assert {skill.name: skill for skill in view.skills} == files == AFTER, (
+        f"moment {moment}: files say {files}"
+    )
 
 
 def work(home: Path, moment: int) -> None:
@@ -127,13 +145,21 @@ def check(home: Path, moment: int) -> None:
         found, latest = {skill.name: skill for skill in view.skills}, generations.latest()
     finally:
         database.close()
-    files = {path.parent.name: read_skill(path) for path in (home / "skills").glob("[!.]*/SKILL.md")}
-    assert (view.generation, found) in ((1, BEFORE), (2, AFTER)), f"moment {moment}: generation {view.generation} is {found}"
-    assert {skill.name: skill for skill in latest.skills} == found, f"moment {moment}: the store has another set"
+    files = {
+        path.parent.name: read_skill(path) for path in (home / "skills").glob("[!.]*/SKILL.md")
+    }
+    assert (view.generation, found) in ((1, BEFORE), (2, AFTER)), (
+        f"moment {moment}: generation {view.generation} is {found}"
+    )
+    assert {skill.name: skill for skill in latest.skills} == found, (
+        f"moment {moment}: the store has another set"
+    )
     assert files == found, f"moment {moment}: files say {files}"
     assert view.skipped == (), f"moment {moment}: skipped {view.skipped}"
     notes = list((home / "skills").rglob("notes.txt"))
-    assert [path.read_text() for path in notes] == ["a person's"], f"moment {moment}: a person's file is lost"
+    assert [path.read_text() for path in notes] == ["a person's"], (
+        f"moment {moment}: a person's file is lost"
+    )
 
 
 def main(what: str, place: Path) -> None:
@@ -150,7 +176,9 @@ def main(what: str, place: Path) -> None:
             do(home, moment)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0, f"moment {moment}: exit status {os.WEXITSTATUS(status)}"
+            assert os.WEXITSTATUS(status) == 0, (
+                f"moment {moment}: exit status {os.WEXITSTATUS(status)}"
+            )
             look(home, moment)
             break
         look(home, moment)

@@ -37,11 +37,15 @@ def make_step(
     )
 
 
-def make_verdict(step: Step, detector: str = "tool_error", quote: str = "it broke", comment: str = "") -> Verdict:
+def make_verdict(
+    step: Step, detector: str = "tool_error", quote: str = "it broke", comment: str = ""
+) -> Verdict:
     """A failure that a detector saw, or that the person said where there is a comment."""
     source = Source.USER if comment else Source.DETECTOR
     signals = (Signal(detector, 2.0, quote),)
-    return Verdict(step.turn, Outcome.FAIL, source, 0.95, signals, fault=Fault.AGENT, comment=comment)
+    return Verdict(
+        step.turn, Outcome.FAIL, source, 0.95, signals, fault=Fault.AGENT, comment=comment
+    )
 
 
 def make_failure(
@@ -87,4 +91,9 @@ class ScriptedModel:
     def prompt(self) -> str:
         """Everything the last question said."""
         request, _ = self.asked[-1]
-        return "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+        return "\n".join(
+            part.text
+            for message in request.messages
+            for part in message.parts
+            if isinstance(part, Text)
+        )

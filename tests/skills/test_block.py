@@ -18,7 +18,11 @@ from metaclaw.skills import (
 )
 from metaclaw.skills.block import gist
 
-ONE = Skill(SkillName("iso-times"), "When writing times into files", "Use the offset.\n\n- never a bare date")
+ONE = Skill(
+    SkillName("iso-times"),
+    "When writing times into files",
+    "Use the offset.\n\n- never a bare date",
+)
 TWO = Skill(SkillName("refunds"), "When a customer wants money back", "Say by when.")
 LONG = Skill(SkillName("long-one"), "When it is long", "word " * 2000)
 
@@ -35,7 +39,9 @@ def test_a_block_names_each_skill_says_what_they_are_and_holds_them_whole() -> N
 
 def test_a_block_does_not_look_like_a_clients_own_sections() -> None:
     text = render_block((ONE, TWO), 1000).text
-    assert not re.search(r"skills_instructions|system-reminder|available_skills|SKILL\.md|^#", text, re.MULTILINE)
+    assert not re.search(
+        r"skills_instructions|system-reminder|available_skills|SKILL\.md|^#", text, re.MULTILINE
+    )
 
 
 def test_the_same_skills_give_the_same_bytes() -> None:
@@ -73,15 +79,28 @@ def test_rules_facts_listed_and_full_skills_stand_in_sections_of_their_own() -> 
 
 
 def test_a_rule_of_an_older_home_shows_only_the_quoted_words() -> None:
-    body = "The person's own words, to be followed as they stand:\n\n> Use tabs.\n> Never spaces.\n\n1. Follow them.\n"
-    old = Skill(SkillName("tabs"), "When the task has to do with tabs, or with spaces", body, author=Authorship.INSTRUCTION)
+    body = (
+        "The person's own words, to be followed as they stand:\n\n> Use tabs.\n> Never"
+        " spaces.\n\n1. Follow them.\n"
+    )
+    old = Skill(
+        SkillName("tabs"),
+        "When the task has to do with tabs, or with spaces",
+        body,
+        author=Authorship.INSTRUCTION,
+    )
     lines = render_block((old,), 1000).text.splitlines()
     assert "- Use tabs. Never spaces." in lines
     assert not any("Follow them" in line or "has to do with" in line for line in lines)
 
 
 def test_where_not_all_lines_fit_the_list_is_short_and_then_cut() -> None:
-    many = [Skill(SkillName(f"s-{number:02}"), f"When number {number} is up", "Say so, and say it well.") for number in range(30)]
+    many = [
+        Skill(
+            SkillName(f"s-{number:02}"), f"When number {number} is up", "Say so, and say it well."
+        )
+        for number in range(30)
+    ]
     whole, short, cut = (render_block((), budget, listed=many) for budget in (1000, 400, 160))
     assert "- s-07: When number 7 is up — Say so, and say it well." in whole.text
     assert "- s-07: When number 7 is up\n" in short.text
@@ -140,7 +159,9 @@ def test_what_merely_looks_like_a_block_stays() -> None:
 
 def test_a_skill_that_holds_a_block_does_not_confuse_removal() -> None:
     inner = render_block((ONE,), 1000).text
-    outer = render_block((Skill(SkillName("nested"), "When nested", f"before{inner}after</house_rules>"),), 5000).text
+    outer = render_block(
+        (Skill(SkillName("nested"), "When nested", f"before{inner}after</house_rules>"),), 5000
+    ).text
     assert remove_blocks(f"x{outer}y") == "xy"
 
 
@@ -194,4 +215,7 @@ def test_a_mere_mention_is_not_presence(text: str) -> None:
 
 def test_a_rule_whose_trigger_only_repeats_it_is_written_once() -> None:
     words = "From now on, always answer in one sentence."
-    assert rule_line(Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})) == f"- {words}"
+    assert (
+        rule_line(Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"}))
+        == f"- {words}"
+    )

@@ -23,7 +23,10 @@ from tests.skills.made_failures import ScriptedModel, make_failure
 _SKILL: dict[str, object] = {
     "name": "Round Prices!",
     "trigger": "When a price list is converted to another currency",
-    "body": "Prices need two decimals.\n\n1. Convert each price.\n2. Round it.\n\nAnti-pattern: printing raw floats.",
+    "body": (
+        "Prices need two decimals.\n\n1. Convert each price.\n2. Round it.\n\nAnti-pattern:"
+        " printing raw floats."
+    ),
     "category": "format",
 }
 
@@ -38,7 +41,9 @@ def _render(step: Step) -> str:
 
 def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> FailureGroup:
     said = "No, round prices to two decimals instead."
-    (kind,) = group_failures([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
+    (kind,) = group_failures(
+        [make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)]
+    )
     return kind
 
 
@@ -46,7 +51,9 @@ def _answer(*skills: dict[str, object]) -> str:
     return json.dumps({"skills": list(skills)})
 
 
-def _evolver(*answers: str, most: int = 3, taken: frozenset[str] = frozenset()) -> tuple[Evolver, ScriptedModel]:
+def _evolver(
+    *answers: str, most: int = 3, taken: frozenset[str] = frozenset()
+) -> tuple[Evolver, ScriptedModel]:
     model = ScriptedModel(list(answers))
     return Evolver(model, _render, most, redact=_redact, is_taken=taken.__contains__), model
 
@@ -62,8 +69,13 @@ def _note_faults(evolver: Evolver) -> list[str]:
     return faults
 
 
-def _existing(name: str = "price-lists", scope: str | None = "owner", author: Authorship = Authorship.EVOLVER) -> Skill:
-    body = "Mind the columns.\n\n1. Read all rows.\n2. Keep their order.\n\nAnti-pattern: dropping rows."
+def _existing(
+    name: str = "price-lists", scope: str | None = "owner", author: Authorship = Authorship.EVOLVER
+) -> Skill:
+    body = (
+        "Mind the columns.\n\n1. Read all rows.\n2. Keep their order.\n\nAnti-pattern: dropping"
+        " rows."
+    )
     return Skill(SkillName(name), "When a price list is edited", body, scope=scope, author=author)
 
 
@@ -78,7 +90,12 @@ async def test_a_good_answer_becomes_a_draft_with_its_support() -> None:
     assert proposal.skill.state is SkillState.DRAFT
     assert proposal.skill.author is Authorship.EVOLVER
     assert proposal.skill.scope == "user:ada"
-    assert (proposal.change, proposal.support, proposal.kind, proposal.written_by) == (Change.NEW, ("t_1",), kind.name, "scripted")
+    assert (proposal.change, proposal.support, proposal.kind, proposal.written_by) == (
+        Change.NEW,
+        ("t_1",),
+        kind.name,
+        "scripted",
+    )
     assert not proposal.is_instruction
     assert [purpose for _, purpose in model.asked] == [Purpose.EVOLVE]
 
@@ -86,7 +103,10 @@ async def test_a_good_answer_becomes_a_draft_with_its_support() -> None:
 @pytest.mark.anyio
 async def test_the_question_has_the_schema_and_everything_to_learn_from() -> None:
     kind = _kind(comment="Two decimals, always two.")
-    failure = replace(kind.failures[0], verdict=replace(kind.failures[0].verdict, votes=Votes(0, 2, 1, "judge", ("raw floats",))))
+    failure = replace(
+        kind.failures[0],
+        verdict=replace(kind.failures[0].verdict, votes=Votes(0, 2, 1, "judge", ("raw floats",))),
+    )
     turned_away = _candidate(kind, "it breaks the totals")
     evolver, model = _evolver(_answer())
 
@@ -114,7 +134,9 @@ async def test_the_question_has_the_schema_and_everything_to_learn_from() -> Non
 def _candidate(kind: FailureGroup, reason: str, scope: str = "owner") -> Candidate:
     skill = replace(_existing("earlier-try", scope), state=SkillState.DRAFT)
     proposal = Proposal(skill, Change.NEW, (), (TurnId("t_0"),), kind.name, "scripted")
-    return Candidate(CandidateId("c_1"), proposal, Standing.REJECTED, reason, 3, datetime(2026, 1, 1, tzinfo=UTC))
+    return Candidate(
+        CandidateId("c_1"), proposal, Standing.REJECTED, reason, 3, datetime(2026, 1, 1, tzinfo=UTC)
+    )
 
 
 @pytest.mark.anyio
@@ -131,8 +153,14 @@ async def test_no_secret_goes_along_with_the_question() -> None:
 @pytest.mark.anyio
 async def test_other_peoples_skills_and_tries_are_not_shown() -> None:
     kind = _kind(scope=Scope(user="ada", workspace="shop"))
-    near = [_existing(f"of-{number}", scope) for number, scope in enumerate(("user:bob", "owner", "workspace:lab"))]
-    seen = [_existing(f"seen-{number}", scope) for number, scope in enumerate((None, "user:ada", "workspace:shop", "team:all"))]
+    near = [
+        _existing(f"of-{number}", scope)
+        for number, scope in enumerate(("user:bob", "owner", "workspace:lab"))
+    ]
+    seen = [
+        _existing(f"seen-{number}", scope)
+        for number, scope in enumerate((None, "user:ada", "workspace:shop", "team:all"))
+    ]
     evolver, model = _evolver(_answer())
 
     await evolver.propose(kind, [*near, *seen], [_candidate(kind, "bob's reason", "user:bob")])
@@ -145,10 +173,14 @@ async def test_other_peoples_skills_and_tries_are_not_shown() -> None:
 @pytest.mark.anyio
 async def test_long_evidence_loses_its_middle_and_every_turn_has_its_share() -> None:
     long = "begin " + "x" * 200_000 + " end"
-    failures = [make_failure(f"Convert the price list {number}", turn=f"t_{number}") for number in range(3)]
+    failures = [
+        make_failure(f"Convert the price list {number}", turn=f"t_{number}") for number in range(3)
+    ]
     (kind,) = group_failures(failures)
     model = ScriptedModel([_answer()])
-    evolver = Evolver(model, lambda step: long if step.turn != "t_1" else "short one", 3, redact=_redact)
+    evolver = Evolver(
+        model, lambda step: long if step.turn != "t_1" else "short one", 3, redact=_redact
+    )
 
     await evolver.propose(kind, (), ())
 
@@ -183,7 +215,11 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
 
     (proposal,) = await evolver.propose(_kind(), [near], ())
 
-    assert (proposal.change, proposal.replaces, proposal.skill.name) == (Change.EDIT, (near.name,), near.name)
+    assert (proposal.change, proposal.replaces, proposal.skill.name) == (
+        Change.EDIT,
+        (near.name,),
+        near.name,
+    )
     assert proposal.skill.extra == {"check": "not: float"}
 
 
@@ -195,8 +231,16 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
         (_existing(author=Authorship.PERSON), {"replaces": "price-lists"}, "only its owner"),
         (_existing(scope=None), {"replaces": "price-lists"}, "only its owner"),
         (replace(_existing(), pinned=True), {"replaces": "price-lists"}, "only its owner"),
-        (_existing(), {"replaces": "price-lists", "body": "\n".join(f"line {n}" for n in range(12))}, "an edit changes 1 to 8"),
-        (_existing(), {"replaces": "price-lists", "body": _existing().body, "trigger": _existing().trigger}, "changes 0 lines"),
+        (
+            _existing(),
+            {"replaces": "price-lists", "body": "\n".join(f"line {n}" for n in range(12))},
+            "an edit changes 1 to 8",
+        ),
+        (
+            _existing(),
+            {"replaces": "price-lists", "body": _existing().body, "trigger": _existing().trigger},
+            "changes 0 lines",
+        ),
         (_existing(), {"name": ""}, "missing"),
         (_existing(), {"body": "   "}, "missing"),
         (_existing(), {"trigger": None}, "missing"),
@@ -207,7 +251,9 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
     ],
 )
 @pytest.mark.anyio
-async def test_what_does_not_hold_is_refused_with_its_fault(near: Skill, change: dict[str, object], fault: str) -> None:
+async def test_what_does_not_hold_is_refused_with_its_fault(
+    near: Skill, change: dict[str, object], fault: str
+) -> None:
     evolver, _ = _evolver(_answer(_SKILL | change))
 
     faults = _note_faults(evolver)
@@ -219,17 +265,24 @@ async def test_what_does_not_hold_is_refused_with_its_fault(near: Skill, change:
 
 @pytest.mark.anyio
 async def test_no_more_than_so_many_skills_come_of_one_answer() -> None:
-    evolver, _ = _evolver(_answer(*(_SKILL | {"name": f"skill {number}"} for number in range(5))), most=2)
+    evolver, _ = _evolver(
+        _answer(*(_SKILL | {"name": f"skill {number}"} for number in range(5))), most=2
+    )
 
     faults = _note_faults(evolver)
 
-    assert [proposal.skill.name for proposal in await evolver.propose(_kind(), (), ())] == ["skill-0", "skill-1"]
+    assert [proposal.skill.name for proposal in await evolver.propose(_kind(), (), ())] == [
+        "skill-0",
+        "skill-1",
+    ]
     assert len(faults) == 3
 
 
 @pytest.mark.anyio
 async def test_a_name_that_is_taken_gets_a_number() -> None:
-    evolver, _ = _evolver(_answer(_SKILL, _SKILL, _SKILL | {"name": "价格"}), taken=frozenset(["round-prices"]))
+    evolver, _ = _evolver(
+        _answer(_SKILL, _SKILL, _SKILL | {"name": "价格"}), taken=frozenset(["round-prices"])
+    )
 
     names = [proposal.skill.name for proposal in await evolver.propose(_kind(), (), ())]
 
@@ -239,9 +292,17 @@ async def test_a_name_that_is_taken_gets_a_number() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("session", ["a", "1", "s", "dates", "release-2024"])
 async def test_a_session_whose_id_is_an_ordinary_word_can_be_learned_from(session: str) -> None:
-    failure = make_failure("Round the prices", "No, round the prices of release-2024 to 2 decimals: a rule about dates.")
+    failure = make_failure(
+        "Round the prices",
+        "No, round the prices of release-2024 to 2 decimals: a rule about dates.",
+    )
     failure = replace(failure, step=replace(failure.step, session=SessionId(session)))
-    evolver, _ = _evolver(_answer(_SKILL | {"body": f"{_SKILL['body']}" + "\n- For release-2024, a rule about dates: 1 digit."}))
+    evolver, _ = _evolver(
+        _answer(
+            _SKILL
+            | {"body": f"{_SKILL['body']}" + "\n- For release-2024, a rule about dates: 1 digit."}
+        )
+    )
 
     assert len(await evolver.propose(replace(_kind(), failures=(failure,)), (), ())) == 1
 
@@ -273,15 +334,23 @@ async def test_what_is_refused_is_reported_with_its_text_and_without_secrets() -
 
 
 @pytest.mark.anyio
-async def test_a_check_comes_along_and_a_broken_one_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    good, broken = _SKILL | {"name": "a", "check": r"pattern: \d+\.\d\d\b"}, _SKILL | {"name": "b", "check": "pattern: ("}
+async def test_a_check_comes_along_and_a_broken_one_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good, broken = (
+        _SKILL | {"name": "a", "check": r"pattern: \d+\.\d\d\b"},
+        _SKILL | {"name": "b", "check": "pattern: ("},
+    )
     evolver, _ = _evolver(_answer(good, broken))
 
     caplog.set_level("DEBUG")
 
     proposals = await evolver.propose(_kind(), (), ())
 
-    assert [proposal.skill.extra for proposal in proposals] == [{"check": r"pattern: \d+\.\d\d\b"}, {}]
+    assert [proposal.skill.extra for proposal in proposals] == [
+        {"check": r"pattern: \d+\.\d\d\b"},
+        {},
+    ]
     assert "evolver_check_left_out skill=b" in caplog.text
 
 
@@ -295,7 +364,17 @@ async def test_a_program_that_a_model_wrote_waits_for_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "I cannot help.", "{", "[]", '{"skills": "none"}', "null", '{"proposals": []}', "<think>{}</think>"]
+    "answer",
+    [
+        "",
+        "I cannot help.",
+        "{",
+        "[]",
+        '{"skills": "none"}',
+        "null",
+        '{"proposals": []}',
+        "<think>{}</think>",
+    ],
 )
 @pytest.mark.anyio
 async def test_an_answer_that_makes_no_sense_is_no_proposal_and_says_why(answer: str) -> None:
@@ -335,14 +414,26 @@ async def test_a_model_that_is_down_is_the_callers_to_try_again() -> None:
         json.dumps([_SKILL]),
         json.dumps(_SKILL),
         json.dumps({"skills": _SKILL}),
-        json.dumps({"skills": [{"name": "Round Prices!", "description": _SKILL["trigger"], "content": _SKILL["body"]}]}),
+        json.dumps(
+            {
+                "skills": [
+                    {
+                        "name": "Round Prices!",
+                        "description": _SKILL["trigger"],
+                        "content": _SKILL["body"],
+                    }
+                ]
+            }
+        ),
     ],
 )
 def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
     read = read_skills(answer)
 
     assert not isinstance(read, str)
-    assert [(one.name, one.trigger, one.body) for one in read] == [(_SKILL["name"], _SKILL["trigger"], _SKILL["body"])]
+    assert [(one.name, one.trigger, one.body) for one in read] == [
+        (_SKILL["name"], _SKILL["trigger"], _SKILL["body"])
+    ]
 
 
 @given(st.text(max_size=300))
@@ -362,7 +453,10 @@ def test_a_failure_knows_what_the_person_complained_of() -> None:
     [
         ('{"lesson": "write dates properly"}', "no JSON object with a list of skills"),
         ('{"skills": ["write dates properly"]}', "no JSON object with a list of skills"),
-        ('{"skills": [{"name": "dates"}]}', "no skill in the answer has a name, a trigger and a body"),
+        (
+            '{"skills": [{"name": "dates"}]}',
+            "no skill in the answer has a name, a trigger and a body",
+        ),
         (_answer(), None),
         (_answer(_SKILL, {"name": "dates"}), None),
     ],
@@ -371,7 +465,11 @@ def test_a_failure_knows_what_the_person_complained_of() -> None:
 async def test_an_answer_that_cannot_be_used_is_told(answer: str, fault: str | None) -> None:
     told: list[tuple[str, str | None]] = []
     evolver = Evolver(
-        ScriptedModel([answer]), _render, 3, redact=_redact, answered=lambda model, reason: told.append((model, reason))
+        ScriptedModel([answer]),
+        _render,
+        3,
+        redact=_redact,
+        answered=lambda model, reason: told.append((model, reason)),
     )
     await evolver.propose(_kind(), (), ())
     ((model, reason),) = told

@@ -30,7 +30,9 @@ def _turns(failures: list[Failure]) -> list[set[str]]:
 def test_the_same_error_in_like_tasks_is_one_kind() -> None:
     failures = [
         make_failure("Deploy the web server to staging", turn="t_1", quote="ValueError: no port"),
-        make_failure("Deploy the api server to staging please", turn="t_2", quote="ValueError: no host"),
+        make_failure(
+            "Deploy the api server to staging please", turn="t_2", quote="ValueError: no host"
+        ),
         make_failure("Write a haiku about rain", turn="t_3", quote="ValueError: no rhyme"),
     ]
 
@@ -52,11 +54,24 @@ def test_near_tasks_with_different_causes_stay_apart() -> None:
 
 def test_corrections_are_told_apart_by_what_they_say() -> None:
     failures = [
-        make_failure("Write the invoice for May", "No, dates must be ISO 8601.", turn="t_1", detector="correction.wrong"),
         make_failure(
-            "Write the invoice for June", "Wrong, write dates as ISO 8601 instead.", turn="t_2", detector="correction.wrong"
+            "Write the invoice for May",
+            "No, dates must be ISO 8601.",
+            turn="t_1",
+            detector="correction.wrong",
         ),
-        make_failure("Write the invoice for July", "No, amounts must be in euros.", turn="t_3", detector="correction.wrong"),
+        make_failure(
+            "Write the invoice for June",
+            "Wrong, write dates as ISO 8601 instead.",
+            turn="t_2",
+            detector="correction.wrong",
+        ),
+        make_failure(
+            "Write the invoice for July",
+            "No, amounts must be in euros.",
+            turn="t_3",
+            detector="correction.wrong",
+        ),
     ]
 
     assert _turns(failures) == [{"t_1", "t_2"}, {"t_3"}]
@@ -78,7 +93,9 @@ def test_people_are_kept_apart_and_generations_are_not() -> None:
 
 
 def test_passes_unknowns_and_the_environments_faults_are_in_no_kind() -> None:
-    assert group_failures(not_taught_by(make_failure("Deploy it", "No, use port 80 instead."))) == []
+    assert (
+        group_failures(not_taught_by(make_failure("Deploy it", "No, use port 80 instead."))) == []
+    )
 
 
 def test_a_turn_counts_once() -> None:
@@ -89,7 +106,10 @@ def test_a_turn_counts_once() -> None:
 
 def test_what_the_environment_did_does_not_name_the_cause() -> None:
     step = make_step("Deploy the web server")
-    signals = (Signal("network", 5.0, "ConnectionError: refused", Fault.ENVIRONMENT), Signal("repeated_call", 1.0, "twice"))
+    signals = (
+        Signal("network", 5.0, "ConnectionError: refused", Fault.ENVIRONMENT),
+        Signal("repeated_call", 1.0, "twice"),
+    )
 
     (kind,) = group_failures([Failure(step, replace(make_verdict(step), signals=signals))])
     assert kind.cause == "repeated-call"
@@ -108,12 +128,18 @@ def test_the_order_of_failures_does_not_matter(shuffle: random.Random, tasks: li
 def test_every_failure_is_in_exactly_one_kind(tasks: list[str]) -> None:
     failures = [make_failure(task, turn=f"t_{number:02}") for number, task in enumerate(tasks)]
 
-    assert sorted(turn for kind in group_failures(failures) for turn in kind.turns) == [failure.step.turn for failure in failures]
-    assert all(kind.name == kind.name.strip("-").lower() and kind.name for kind in group_failures(failures))
+    assert sorted(turn for kind in group_failures(failures) for turn in kind.turns) == [
+        failure.step.turn for failure in failures
+    ]
+    assert all(
+        kind.name == kind.name.strip("-").lower() and kind.name for kind in group_failures(failures)
+    )
 
 
 def test_enough_failures_make_a_kind_ripe() -> None:
-    failures = [make_failure("Deploy the web server to staging", turn=f"t_{number}") for number in range(3)]
+    failures = [
+        make_failure("Deploy the web server to staging", turn=f"t_{number}") for number in range(3)
+    ]
     (kind,) = group_failures(failures)
 
     assert is_learnable(kind, 3)
@@ -154,8 +180,16 @@ def test_a_kind_is_told_in_words() -> None:
     task = "Deploy the web server to staging"
     again, failed, corrected = (
         group_failures([make_failure(task, detector="redo.same")])[0],
-        group_failures([make_failure(task, detector="tool_error.reported", quote="ValueError: no port")])[0],
-        group_failures([make_failure(task, "No, use blue-green deployment instead.", detector="correction.plain")])[0],
+        group_failures(
+            [make_failure(task, detector="tool_error.reported", quote="ValueError: no port")]
+        )[0],
+        group_failures(
+            [
+                make_failure(
+                    task, "No, use blue-green deployment instead.", detector="correction.plain"
+                )
+            ]
+        )[0],
     )
     assert (again.name, again.in_words) == (
         "redo-same-deploy-server-staging",

@@ -15,7 +15,9 @@ TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"
 
 
-def skill(name: str, scope: str | None, trigger: str = "When descaling the boiler", **extra: object) -> Skill:
+def skill(
+    name: str, scope: str | None, trigger: str = "When descaling the boiler", **extra: object
+) -> Skill:
     return Skill(SkillName(name), trigger, f"As {name} does it.", scope=scope, extra=extra)
 
 
@@ -36,7 +38,10 @@ def found(view: LibraryView, scope: Scope | None, limit: int = 3) -> list[str]:
         (Scope(user="alice"), {"alice", "user:alice", "team:backend"}),
         (Scope(user="dave", workspace="lab"), {"dave", "user:dave", "lab", "workspace:lab"}),
         (Scope(user="owner"), {"user:owner"}),
-        (Scope(user="team:backend", workspace="user:alice"), {"user:team:backend", "workspace:user:alice"}),
+        (
+            Scope(user="team:backend", workspace="user:alice"),
+            {"user:team:backend", "workspace:user:alice"},
+        ),
         (Scope(user=""), {"owner"}),
     ],
 )
@@ -69,8 +74,13 @@ def test_a_lesson_is_for_the_one_who_spoke(scope: Scope, lesson: str) -> None:
 
 
 def test_only_a_scope_that_names_nobody_is_at_fault() -> None:
-    assert [fault_of(text) is None for text in ("owner", "alice", "user:alice", "slack:U1", "team:a b")] == [True] * 5
-    assert [fault_of(text) for text in ("user:", "team: ")] == ["names no user: write `user:…`", "names no team: write `team:…`"]
+    assert [
+        fault_of(text) is None for text in ("owner", "alice", "user:alice", "slack:U1", "team:a b")
+    ] == [True] * 5
+    assert [fault_of(text) for text in ("user:", "team: ")] == [
+        "names no user: write `user:…`",
+        "names no team: write `team:…`",
+    ]
 
 
 def test_of_skills_that_say_the_same_the_most_specific_is_placed() -> None:
@@ -91,7 +101,12 @@ def test_of_skills_that_say_the_same_the_most_specific_is_placed() -> None:
 
 def test_skills_that_say_something_else_stand_beside_it() -> None:
     other = skill("wand", None, "When purging the steam wand of the lever machine's boiler")
-    assert sorted(found(view(skill("everyones", None), skill("alices", "user:alice"), other), Scope(user="alice"))) == [
+    assert sorted(
+        found(
+            view(skill("everyones", None), skill("alices", "user:alice"), other),
+            Scope(user="alice"),
+        )
+    ) == [
         "alices",
         "wand",
     ]
@@ -99,19 +114,29 @@ def test_skills_that_say_something_else_stand_beside_it() -> None:
 
 def test_two_people_with_contradictory_rules_each_keep_their_own() -> None:
     library = view(skill("alices", "user:alice"), skill("bobs", "user:bob"))
-    assert (found(library, Scope(user="alice")), found(library, Scope(user="bob"))) == (["alices"], ["bobs"])
+    assert (found(library, Scope(user="alice")), found(library, Scope(user="bob"))) == (
+        ["alices"],
+        ["bobs"],
+    )
     assert found(library, Scope(user="carol")) == []
 
 
 def test_one_that_stands_in_leaves_room_for_the_next() -> None:
     same = [skill(f"everyones-{number}", None) for number in range(3)]
     other = skill("wand", None, "When purging the steam wand of the lever machine's boiler")
-    assert sorted(found(view(*same, other, skill("alices", "user:alice")), Scope(user="alice"), 2)) == ["alices", "wand"]
+    assert sorted(
+        found(view(*same, other, skill("alices", "user:alice")), Scope(user="alice"), 2)
+    ) == ["alices", "wand"]
 
 
 @pytest.mark.parametrize("named", ["everyones", ["everyones"], ["nothing", "everyones"]])
 def test_an_explicit_override_needs_no_likeness(named: object) -> None:
-    mine = skill("alices", "user:alice", "When the boiler of my lever machine tastes of chalk", overrides=named)
+    mine = skill(
+        "alices",
+        "user:alice",
+        "When the boiler of my lever machine tastes of chalk",
+        overrides=named,
+    )
     assert most_specific([skill("everyones", None), mine], applying(Scope(user="alice"))) == (mine,)
 
 
@@ -138,14 +163,32 @@ def test_overrides_that_are_no_names_are_none() -> None:
     assert overrides_of(skill("a", None)) == ()
 
 
-IDS = st.sampled_from(["alice", "bob", "carol", "lab", "owner", "user:alice", "team:backend", "workspace:lab", "backend", "", "ü"])
+IDS = st.sampled_from(
+    [
+        "alice",
+        "bob",
+        "carol",
+        "lab",
+        "owner",
+        "user:alice",
+        "team:backend",
+        "workspace:lab",
+        "backend",
+        "",
+        "ü",
+    ]
+)
 SPEAKERS = st.builds(Scope, st.none() | IDS, st.none() | IDS)
 PRIVATE = st.builds(scope_of_lesson, SPEAKERS) | IDS.filter(bool).map(lambda name: f"team:{name}")
 
 
 @given(st.lists(PRIVATE, min_size=1, max_size=6), SPEAKERS, SPEAKERS)
-def test_nobodys_private_skill_is_ever_found_for_another(scopes: list[str], speaker: Scope, other: Scope) -> None:
-    """A skill for a user is found for that user alone, the owner's for those without a name, a team's for its members."""
+def test_nobodys_private_skill_is_ever_found_for_another(
+    scopes: list[str], speaker: Scope, other: Scope
+) -> None:
+    """A skill for a user is found for that user alone, the owner's for those without a name, a
+    team's for its members.
+    """
     library = view(*(skill(f"s-{number}", scope) for number, scope in enumerate(scopes)))
     for name in found(library, speaker, 6):
         one = library.get(name)
@@ -169,17 +212,28 @@ def test_nobodys_private_skill_is_ever_found_for_another(scopes: list[str], spea
             assert not other.user
 
 
-@given(st.lists(st.sampled_from([None, "owner", "user:alice", "workspace:lab", "team:backend"]), max_size=6), SPEAKERS)
-def test_whoever_speaks_hears_the_same_thing_only_once_and_from_the_nearest(scopes: list[str | None], speaker: Scope) -> None:
+@given(
+    st.lists(
+        st.sampled_from([None, "owner", "user:alice", "workspace:lab", "team:backend"]), max_size=6
+    ),
+    SPEAKERS,
+)
+def test_whoever_speaks_hears_the_same_thing_only_once_and_from_the_nearest(
+    scopes: list[str | None], speaker: Scope
+) -> None:
     skills = [skill(f"s-{number}", scope) for number, scope in enumerate(scopes)]
     rank = applying(speaker, TEAMS)
     mine = [one for one in skills if applies(one.scope, speaker, TEAMS)]
     kept = most_specific(mine, rank)
     ranks = [0 if one.scope is None else rank[one.scope] for one in mine]
-    assert [one.scope for one in kept] == [one.scope for one, worth in zip(mine, ranks, strict=True) if worth == max(ranks)]
+    assert [one.scope for one in kept] == [
+        one.scope for one, worth in zip(mine, ranks, strict=True) if worth == max(ranks)
+    ]
 
 
-def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_from_others() -> None:
+def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_from_others() -> (
+    None
+):
     rule = Skill(
         SkillName("german"),
         "Whatever the task is: answer in German",
@@ -188,12 +242,18 @@ def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_
         extra={"applies": "always"},
     )
     other = Skill(
-        SkillName("deploys"), "When deploying the web shop to production", "Ask before you deploy the web shop to production."
+        SkillName("deploys"),
+        "When deploying the web shop to production",
+        "Ask before you deploy the web shop to production.",
     )
     library = view(rule, other)
     ada, bob = Scope(user="ada"), Scope(user="bob")
-    assert [skill.name for skill in library.retrieve("what is the capital of France", 3, ada)] == ["german"]
-    assert [skill.name for skill in library.retrieve("deploy the web shop to production", 1, ada)] == ["german", "deploys"]
+    assert [skill.name for skill in library.retrieve("what is the capital of France", 3, ada)] == [
+        "german"
+    ]
+    assert [
+        skill.name for skill in library.retrieve("deploy the web shop to production", 1, ada)
+    ] == ["german", "deploys"]
     assert library.retrieve("what is the capital of France", 3, bob) == ()
 
 
@@ -220,10 +280,16 @@ def test_a_rule_of_another_workspace_does_not_speak_in_place_of_anything() -> No
 
 def test_of_the_rules_for_every_task_the_nearest_are_placed_and_no_more_than_a_few() -> None:
     words = ["English", "French", "German", "Dutch", "Danish", "Greek", "Latin"]
-    everyones = [skill(f"e-{word.lower()}", None, f"Whatever the task: cite {word} books", applies="always") for word in words]
+    everyones = [
+        skill(f"e-{word.lower()}", None, f"Whatever the task: cite {word} books", applies="always")
+        for word in words
+    ]
     mine = skill("z-mine", "user:alice", "Whatever the task: be brief", applies="always")
     library = view(*everyones, mine)
-    assert found(library, Scope(user="alice")) == ["z-mine", *(one.name for one in sorted(everyones, key=lambda one: one.name)[:4])]
+    assert found(library, Scope(user="alice")) == [
+        "z-mine",
+        *(one.name for one in sorted(everyones, key=lambda one: one.name)[:4]),
+    ]
     assert len(found(library, Scope(user="bob"))) == MOST_STANDING
     assert found(library, Scope(user="bob"), 0) == []
 

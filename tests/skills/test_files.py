@@ -28,7 +28,10 @@ from metaclaw.skills.files import (
     write_skill,
 )
 
-GOOD = "---\nname: flaky-tests\ndescription: When a test fails only sometimes\n---\n\nRun it fifty times.\n"
+GOOD = (
+    "---\nname: flaky-tests\ndescription: When a test fails only sometimes\n---\n\nRun it fifty"
+    " times.\n"
+)
 
 
 def put(folder: Path, content: bytes, name: str = "flaky-tests") -> Path:
@@ -45,18 +48,29 @@ def names_in(folder: Path) -> list[str]:
 
 def test_a_plain_file_is_read(tmp_path: Path) -> None:
     path = put(tmp_path, GOOD.encode())
-    assert read_skill(path) == Skill(SkillName("flaky-tests"), "When a test fails only sometimes", "Run it fifty times.")
+    assert read_skill(path) == Skill(
+        SkillName("flaky-tests"), "When a test fails only sometimes", "Run it fifty times."
+    )
     assert read_skill(path.parent) == read_skill(path)
 
 
 def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
     text = (
-        "---\nname: flaky-tests\ndescription: >\n  When a test\n  fails\ncategory: testing\nscope: user:alice\ncheck: pytest -q\n"
-        "license: MIT\nmetadata: {version: 2, born: 2026-11-15}\n---\nBody\n"
+        "---\nname: flaky-tests\ndescription: >\n  When a test\n  fails\ncategory: testing\nscope:"
+        " user:alice\ncheck: pytest -q\nlicense: MIT\nmetadata: {version: 2, born:"
+        " 2026-11-15}\n---\nBody\n"
     )
     skill = parse_skill(text, "here")
-    assert (skill.trigger, skill.category, skill.scope) == ("When a test fails", "testing", "user:alice")
-    assert skill.extra == {"check": "pytest -q", "license": "MIT", "metadata": {"version": 2, "born": date(2026, 11, 15)}}
+    assert (skill.trigger, skill.category, skill.scope) == (
+        "When a test fails",
+        "testing",
+        "user:alice",
+    )
+    assert skill.extra == {
+        "check": "pytest -q",
+        "license": "MIT",
+        "metadata": {"version": 2, "born": date(2026, 11, 15)},
+    }
 
 
 @pytest.mark.parametrize(
@@ -64,12 +78,19 @@ def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
     [
         ("", SkillState.LIVE, Authorship.PERSON, False),
         ("state: canary\nauthor: evolver\n", SkillState.CANARY, Authorship.EVOLVER, False),
-        ("state: live\nauthor: instruction\npinned: true\n", SkillState.LIVE, Authorship.INSTRUCTION, True),
+        (
+            "state: live\nauthor: instruction\npinned: true\n",
+            SkillState.LIVE,
+            Authorship.INSTRUCTION,
+            True,
+        ),
         ("pinned: false\nauthor: person\n", SkillState.LIVE, Authorship.PERSON, False),
         ("author: Jane Doe\n", SkillState.LIVE, Authorship.PERSON, False),
     ],
 )
-def test_state_author_and_pinning_are_read_and_written(lines: str, state: SkillState, author: Authorship, pinned: bool) -> None:
+def test_state_author_and_pinning_are_read_and_written(
+    lines: str, state: SkillState, author: Authorship, pinned: bool
+) -> None:
     skill = parse_skill(GOOD.replace("---\n\n", f"{lines}---\n\n"), "here")
     assert (skill.state, skill.author, skill.pinned) == (state, author, pinned)
     assert parse_skill(render_skill(skill), "here") == skill
@@ -91,14 +112,23 @@ def test_an_authors_name_is_kept_and_is_a_persons() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [("\n", "\r\n"), ("\n", "\r"), ("---\nname", "\ufeff---\nname"), ("---\n", "---  \n"), ("Run", "\n\n\nRun")]
+    "change",
+    [
+        ("\n", "\r\n"),
+        ("\n", "\r"),
+        ("---\nname", "\ufeff---\nname"),
+        ("---\n", "---  \n"),
+        ("Run", "\n\n\nRun"),
+    ],
 )
 def test_line_ends_byte_order_marks_and_blank_lines_do_not_matter(change: tuple[str, str]) -> None:
     assert parse_skill(GOOD.replace(*change), "here") == parse_skill(GOOD, "here")
 
 
 def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
-    assert parse_skill(GOOD + "\n---\n\nmore\n", "here").body == "Run it fifty times.\n\n---\n\nmore"
+    assert (
+        parse_skill(GOOD + "\n---\n\nmore\n", "here").body == "Run it fifty times.\n\n---\n\nmore"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,20 +147,41 @@ def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
         ("---\nname: a\ndescription: x\n---\n \n", "empty body"),
         ("---\nname: a\ndescription: x\n---\n" + "b" * (MAX_BODY_CHARS + 1), "at most 16000"),
         ("---\nname: a\ndescription: " + "x" * 5000 + "\n---\nbody", "in at most 4096"),
-        ("---\nname: a\ndescription: [use: when: x\n---\nbody", "put text with `: ` or ` #` in quotes"),
+        (
+            "---\nname: a\ndescription: [use: when: x\n---\nbody",
+            "put text with `: ` or ` #` in quotes",
+        ),
         ("---\nname: a\nname: b\ndescription: x\n---\nbody", "line 3: `name` is there twice"),
-        ("---\nname: a\ndescription: x\nlist: [a, {b: c}]\nlist: d\n---\nbody", "`list` is there twice"),
+        (
+            "---\nname: a\ndescription: x\nlist: [a, {b: c}]\nlist: d\n---\nbody",
+            "`list` is there twice",
+        ),
         ("---\n- a\n- b\n---\nbody", "not a mapping"),
         ("---\n1: a\n---\nbody", "not a mapping from words"),
         ("---\nname: a\ndescription: 'x\n---\nbody", "unexpected end of stream"),
         ("---\nwhen: 2001-99-99\n---\nbody", "not YAML"),
-        ("---\nname: a\ndescription: x\nstate: retired\n---\nbody", "`state` is 'retired': write `live` or `canary`"),
+        (
+            "---\nname: a\ndescription: x\nstate: retired\n---\nbody",
+            "`state` is 'retired': write `live` or `canary`",
+        ),
         ("---\nname: a\ndescription: x\nstate: on\n---\nbody", "`state` is True"),
-        ("---\nname: a\ndescription: x\npinned: maybe\n---\nbody", "`pinned` is 'maybe': write `true` or `false`"),
-        ("---\nname: a\ndescription: x\npinned: true\nstate: canary\n---\nbody", "only a live skill can be pinned"),
+        (
+            "---\nname: a\ndescription: x\npinned: maybe\n---\nbody",
+            "`pinned` is 'maybe': write `true` or `false`",
+        ),
+        (
+            "---\nname: a\ndescription: x\npinned: true\nstate: canary\n---\nbody",
+            "only a live skill can be pinned",
+        ),
         ("---\nname: a\ndescription: x\nscope: 'user:'\n---\nbody", "`scope` names no user"),
-        ("---\nname: a\ndescription: x\noverrides: {a: b}\n---\nbody", "`overrides` is not a skill's name"),
-        ("---\nname: a\ndescription: x\noverrides: [b, 7]\n---\nbody", "`overrides` is not a skill's name"),
+        (
+            "---\nname: a\ndescription: x\noverrides: {a: b}\n---\nbody",
+            "`overrides` is not a skill's name",
+        ),
+        (
+            "---\nname: a\ndescription: x\noverrides: [b, 7]\n---\nbody",
+            "`overrides` is not a skill's name",
+        ),
         ('---\nname: a\ndescription: "\\ud83d"\n---\nbody', "escape"),
         ("---\nname: a\ndescription: \x07bell\n---\nbody", "not YAML"),
     ],
@@ -150,7 +201,10 @@ def test_a_fault_is_named_with_its_remedy(text: str, word: str) -> None:
         ("x: &a [1]\ny: *a", "an anchor or alias"),
         ("a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: [*c,*c]", "an anchor or alias"),
         ("x: " + "[" * 5000, "nested more than"),
-        ("x:\n" + "".join(" " * depth + "- \n" for depth in range(1, 40)) + " " * 40 + "y", "nested more than"),
+        (
+            "x:\n" + "".join(" " * depth + "- \n" for depth in range(1, 40)) + " " * 40 + "y",
+            "nested more than",
+        ),
         ("x: " + "y" * 20_000, "keep it below"),
         ("? [a]\n: b", "line"),
     ],
@@ -215,7 +269,9 @@ def test_files_and_folders_are_their_owners_alone_and_no_scraps_are_left(tmp_pat
     path = write_skill(tmp_path / "skills", parse_skill(GOOD, "here"))
     assert path.read_text() == GOOD
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
+    assert [
+        stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)
+    ] == [0o700, 0o700]
     write_skill(tmp_path / "skills", Skill(SkillName("flaky-tests"), "When: it # fails", "Look."))
     assert read_skill(path).trigger == "When: it # fails"
     assert names_in(path.parent) == ["SKILL.md"]
@@ -269,12 +325,22 @@ def test_removing_a_link_leaves_its_target(tmp_path: Path) -> None:
 
 def test_rendering_keeps_the_order_and_quotes_what_needs_it() -> None:
     skill = Skill(SkillName("a"), "yes", "How", "x: y", None, {"check": "true", "tags": ["p", "q"]})
-    assert render_skill(skill) == "---\nname: a\ndescription: 'yes'\ncategory: 'x: y'\ncheck: 'true'\ntags:\n- p\n- q\n---\n\nHow\n"
+    assert (
+        render_skill(skill)
+        == "---\nname: a\ndescription: 'yes'\ncategory: 'x: y'\ncheck: 'true'\ntags:\n- p\n-"
+        " q\n---\n\nHow\n"
+    )
 
 
 def test_a_number_sign_behind_a_space_ends_the_value_as_it_does_in_yaml() -> None:
-    assert parse_skill(GOOD.replace("only sometimes", "once #twice"), "here").trigger == "When a test fails once"
-    assert parse_skill(GOOD.replace("only sometimes", "in C#"), "here").trigger == "When a test fails in C#"
+    assert (
+        parse_skill(GOOD.replace("only sometimes", "once #twice"), "here").trigger
+        == "When a test fails once"
+    )
+    assert (
+        parse_skill(GOOD.replace("only sometimes", "in C#"), "here").trigger
+        == "When a test fails in C#"
+    )
 
 
 def test_withdrawing_what_is_not_there_is_no_fault(tmp_path: Path) -> None:
@@ -297,19 +363,35 @@ def test_what_was_set_aside_twice_is_kept_twice(tmp_path: Path) -> None:
 
 
 def test_a_file_says_whether_it_is_a_rule_a_fact_or_a_skill() -> None:
-    text = "---\nname: {0}\ndescription: d\nkind: {0}\nexpires: 2027-01-31\nexamples: [deploy it]\n---\n\nWords.\n"
+    text = (
+        "---\nname: {0}\ndescription: d\nkind: {0}\nexpires: 2027-01-31\nexamples: [deploy"
+        " it]\n---\n\nWords.\n"
+    )
     for kind in SkillKind:
         skill = parse_skill(text.format(kind), "here")
-        assert (skill.kind, skill.expires, skill.examples) == (kind, date(2027, 1, 31), ("deploy it",))
+        assert (skill.kind, skill.expires, skill.examples) == (
+            kind,
+            date(2027, 1, 31),
+            ("deploy it",),
+        )
         assert parse_skill(render_skill(skill), "again") == skill
 
 
 def test_what_was_written_down_from_words_before_kinds_existed_is_a_rule() -> None:
-    assert parse_skill("---\nname: a\ndescription: d\nauthor: instruction\n---\n\nWords.\n", "here").kind is SkillKind.RULE
-    assert parse_skill("---\nname: a\ndescription: d\n---\n\nWords.\n", "here").kind is SkillKind.SKILL
+    assert (
+        parse_skill(
+            "---\nname: a\ndescription: d\nauthor: instruction\n---\n\nWords.\n", "here"
+        ).kind
+        is SkillKind.RULE
+    )
+    assert (
+        parse_skill("---\nname: a\ndescription: d\n---\n\nWords.\n", "here").kind is SkillKind.SKILL
+    )
 
 
-@pytest.mark.parametrize("line", ["kind: law", "examples: one", "examples: [1]", "expires: tomorrow"])
+@pytest.mark.parametrize(
+    "line", ["kind: law", "examples: one", "examples: [1]", "expires: tomorrow"]
+)
 def test_a_kind_an_example_or_a_date_that_cannot_be_is_refused_with_the_remedy(line: str) -> None:
     with pytest.raises(SkillError, match="write"):
         parse_skill(f"---\nname: a\ndescription: d\n{line}\n---\n\nWords.\n", "here")
@@ -357,14 +439,20 @@ ODD = [
     "~",
     "=",
 ]
-WORDS = st.lists(st.sampled_from(ODD) | st.text("ab :#'\"-,[]{}&*!|>?@`%~=\\", max_size=6), min_size=1, max_size=4).map(" ".join)
+WORDS = st.lists(
+    st.sampled_from(ODD) | st.text("ab :#'\"-,[]{}&*!|>?@`%~=\\", max_size=6),
+    min_size=1,
+    max_size=4,
+).map(" ".join)
 KEYS = st.sampled_from(["name", "scope", "on", "y", "null", "a-b"])
 
 
 @given(st.dictionaries(KEYS, WORDS, min_size=1, max_size=3))
 def test_plain_lines_are_written_as_yaml_writes_them(fields: dict[str, str]) -> None:
     written = render_front_matter(dict(fields))
-    assert written == yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
+    assert written == yaml.safe_dump(
+        fields, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )
     assert parse_front_matter(written, "here") == fields
 
 
@@ -378,15 +466,21 @@ def test_what_is_read_the_quick_way_is_what_yaml_reads(key: str, value: str) -> 
 
 @given(
     WORDS.map(lambda text: " ".join(text.split())).filter(bool),
-    st.sampled_from([None, "owner", "user:alice #1", "team:back end", "workspace:a: b", "12", "yes"]),
-    st.sampled_from([(SkillState.CANARY, False), (SkillState.LIVE, False), (SkillState.LIVE, True)]),
+    st.sampled_from(
+        [None, "owner", "user:alice #1", "team:back end", "workspace:a: b", "12", "yes"]
+    ),
+    st.sampled_from(
+        [(SkillState.CANARY, False), (SkillState.LIVE, False), (SkillState.LIVE, True)]
+    ),
     st.sampled_from(Authorship),
 )
 def test_every_typed_field_survives_its_file(
     trigger: str, scope: str | None, standing: tuple[SkillState, bool], author: Authorship
 ) -> None:
     state, pinned = standing
-    skill = Skill(SkillName("a"), trigger, "Do.", scope=scope, state=state, author=author, pinned=pinned)
+    skill = Skill(
+        SkillName("a"), trigger, "Do.", scope=scope, state=state, author=author, pinned=pinned
+    )
     assert parse_skill(render_skill(skill), "here") == skill
 
 
@@ -406,7 +500,11 @@ def test_every_typed_field_survives_its_file(
 )
 def test_words_that_yaml_takes_for_more_are_read_as_words(words: str) -> None:
     text = f"name: rain\ndescription: {words}\nmetadata:\n  tags: [a, b]\n"
-    assert parse_front_matter(text, "here") == {"name": "rain", "description": words, "metadata": {"tags": ["a", "b"]}}
+    assert parse_front_matter(text, "here") == {
+        "name": "rain",
+        "description": words,
+        "metadata": {"tags": ["a", "b"]},
+    }
 
 
 @given(WORDS, WORDS)

@@ -1,4 +1,6 @@
-"""The library: what becomes a generation, what readers see meanwhile, and what happens to broken files and stores."""
+"""The library: what becomes a generation, what readers see meanwhile, and what happens to broken
+files and stores.
+"""
 
 import os
 import threading
@@ -66,33 +68,51 @@ def spoil(folder: Path, name: str) -> Path:
     return path
 
 
-def test_before_loading_the_view_is_the_empty_generation(library: SkillLibrary, folder: Path) -> None:
+def test_before_loading_the_view_is_the_empty_generation(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, ESPRESSO)
-    assert (library.view.generation, library.view.count, library.view.hash) == (0, 0, library_hash(()))
+    assert (library.view.generation, library.view.count, library.view.hash) == (
+        0,
+        0,
+        library_hash(()),
+    )
 
 
-def test_a_missing_folder_is_an_empty_library_and_makes_no_generation(library: SkillLibrary, generations: Generations) -> None:
+def test_a_missing_folder_is_an_empty_library_and_makes_no_generation(
+    library: SkillLibrary, generations: Generations
+) -> None:
     assert (library.sync().generation, trouble(library), len(generations.kept)) == (0, None, 1)
 
 
-def test_files_found_at_the_first_start_are_published(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_files_found_at_the_first_start_are_published(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     write_skill(folder, ESPRESSO)
     write_skill(folder, ORCHIDS)
     view = library.sync()
-    assert (view.generation, names(view), view.hash) == (1, ["espresso", "orchids"], library_hash((ESPRESSO, ORCHIDS)))
+    assert (view.generation, names(view), view.hash) == (
+        1,
+        ["espresso", "orchids"],
+        library_hash((ESPRESSO, ORCHIDS)),
+    )
     assert generations.reasons[-1] == "files changed while stopped"
     assert view.get("espresso") == ESPRESSO
     assert view.get("tea") is None
 
 
-def test_a_restart_with_the_same_files_keeps_the_number(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_a_restart_with_the_same_files_keeps_the_number(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     write_skill(folder, ESPRESSO)
     library.sync()
     again = SkillLibrary(folder, generations).sync()
     assert (again.generation, len(generations.kept)) == (1, 2)
 
 
-def test_a_restart_after_a_change_makes_a_generation(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_a_restart_after_a_change_makes_a_generation(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     write_skill(folder, ESPRESSO)
     library.sync()
     remove_skill(folder, "espresso")
@@ -111,10 +131,16 @@ def test_adding_changing_and_removing_each_make_a_generation_that_says_why(
     write_skill(folder, ORCHIDS)
     remove_skill(folder, "espresso")
     assert names(library.sync()) == ["orchids"]
-    assert generations.reasons[1:] == ["files: added espresso", "files: changed espresso", "files: added orchids; removed espresso"]
+    assert generations.reasons[1:] == [
+        "files: added espresso",
+        "files: changed espresso",
+        "files: added orchids; removed espresso",
+    ]
 
 
-def test_nothing_new_makes_no_generation_and_keeps_the_view(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_nothing_new_makes_no_generation_and_keeps_the_view(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     path = write_skill(folder, ESPRESSO)
     view = library.sync()
     assert library.sync() is view
@@ -124,10 +150,14 @@ def test_nothing_new_makes_no_generation_and_keeps_the_view(library: SkillLibrar
     assert len(generations.kept) == 2
 
 
-def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(library: SkillLibrary, folder: Path) -> None:
+def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, ESPRESSO)
     before = library.sync()
-    write_skill(folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, extra={"license": "MIT"}))
+    write_skill(
+        folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, extra={"license": "MIT"})
+    )
     after = library.sync()
     assert (after.generation, after.hash) == (before.generation, before.hash)
     assert after.skills[0].extra == {"license": "MIT"}
@@ -145,7 +175,9 @@ def test_a_reader_keeps_what_it_took(library: SkillLibrary, folder: Path) -> Non
     assert library.view.retrieve("brew espresso on the lever machine", 3) == ()
 
 
-def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(library: SkillLibrary, folder: Path) -> None:
+def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, ESPRESSO)
     path = spoil(folder, "broken")
     (folder / "empty").mkdir()
@@ -164,7 +196,9 @@ def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(library: Skill
     assert "move this to loose/SKILL.md" in view.skipped[2].reason
 
 
-def test_a_folder_whose_name_is_not_text_is_shown_as_text(library: SkillLibrary, folder: Path) -> None:
+def test_a_folder_whose_name_is_not_text_is_shown_as_text(
+    library: SkillLibrary, folder: Path
+) -> None:
     folder.mkdir()
     os.mkdir(os.fsencode(folder) + b"/\xff\xfe")  # noqa: PTH102 - such a name exists as bytes only
     (skipped,) = library.sync().skipped
@@ -185,7 +219,9 @@ def test_a_skill_that_becomes_unreadable_is_withdrawn_and_comes_back_when_mended
     assert (view.generation, names(view), view.skipped) == (3, ["espresso"], ())
 
 
-def test_a_new_broken_file_changes_what_is_shown_but_makes_no_generation(library: SkillLibrary, folder: Path) -> None:
+def test_a_new_broken_file_changes_what_is_shown_but_makes_no_generation(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, ESPRESSO)
     library.sync()
     spoil(folder, "broken")
@@ -228,7 +264,9 @@ def test_a_broken_store_leaves_the_old_view_in_force_and_is_tried_again(
     generations.broken = True
     write_skill(folder, ORCHIDS)
     assert library.sync() is before
-    assert trouble(library) == "the skills folder and the store cannot be brought in line: disk full"
+    assert (
+        trouble(library) == "the skills folder and the store cannot be brought in line: disk full"
+    )
     assert library.sync() is before
     generations.broken = False
     after = library.sync()
@@ -257,10 +295,16 @@ def test_an_edit_that_is_undone_before_it_could_be_stored_makes_no_generation(
     library.sync()
     remove_skill(folder, "orchids")
     generations.broken = False
-    assert (library.sync().generation, trouble(library), names(library.view)) == (1, None, ["espresso"])
+    assert (library.sync().generation, trouble(library), names(library.view)) == (
+        1,
+        None,
+        ["espresso"],
+    )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user other than root, who may read everything")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="needs a user other than root, who may read everything"
+)
 def test_a_folder_that_cannot_be_listed_keeps_the_view(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
     before = library.sync()
@@ -271,7 +315,9 @@ def test_a_folder_that_cannot_be_listed_keeps_the_view(library: SkillLibrary, fo
         folder.chmod(0o700)
 
 
-def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(library: SkillLibrary, folder: Path) -> None:
+def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, ESPRESSO)
     before = library.sync()
     folder.rename(folder.with_name("elsewhere"))
@@ -289,7 +335,11 @@ def test_a_folder_that_is_emptied_empties_the_view(library: SkillLibrary, folder
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_folder_that_is_lost_is_written_out_again(
-    library: SkillLibrary, folder: Path, generations: Generations, is_running: bool, caplog: pytest.LogCaptureFixture
+    library: SkillLibrary,
+    folder: Path,
+    generations: Generations,
+    is_running: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
     write_skill(folder, ESPRESSO)
@@ -305,8 +355,18 @@ def test_a_folder_that_is_lost_is_written_out_again(
 
 
 def test_retrieval_keeps_to_limit_and_scope(folder: Path, library: SkillLibrary) -> None:
-    write_skill(folder, Skill(SkillName("alices"), "When Alice brews on the lever machine", "Tamp.", scope="user:alice"))
-    write_skill(folder, Skill(SkillName("labs"), "When the lab's lever machine brews", "Tamp.", scope="lab"))
+    write_skill(
+        folder,
+        Skill(
+            SkillName("alices"),
+            "When Alice brews on the lever machine",
+            "Tamp.",
+            scope="user:alice",
+        ),
+    )
+    write_skill(
+        folder, Skill(SkillName("labs"), "When the lab's lever machine brews", "Tamp.", scope="lab")
+    )
     write_skill(folder, ESPRESSO)
     view = library.sync()
     query = "brew espresso on the lever machine"
@@ -343,7 +403,9 @@ async def test_watching_notices_hand_edits(folder: Path, generations: Generation
     assert generations.kept[2].skills[0].body == "Pull."
 
 
-def test_a_slice_at_a_time_sees_every_change_in_one_round(folder: Path, generations: Generations, clock: Clock) -> None:
+def test_a_slice_at_a_time_sees_every_change_in_one_round(
+    folder: Path, generations: Generations, clock: Clock
+) -> None:
     library = SkillLibrary(folder, generations, clock)
     for number in range(10):
         write_skill(folder, Skill(SkillName(f"skill-{number}"), "When", "How"))
@@ -357,8 +419,12 @@ def test_a_slice_at_a_time_sees_every_change_in_one_round(folder: Path, generati
     assert library._sync(1).get("orchids") == ORCHIDS
 
 
-def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generations: Generations, clock: Clock) -> None:
-    """Each generation has one pair of skills that share a rare word; a reader that ever finds half a pair saw half a change."""
+def test_readers_of_any_thread_see_whole_generations_only(
+    folder: Path, generations: Generations, clock: Clock
+) -> None:
+    """Each generation has one pair of skills that share a rare word; a reader that ever finds half
+    a pair saw half a change.
+    """
     library = SkillLibrary(folder, generations, clock)
     library.sync()
     stop = threading.Event()
@@ -368,7 +434,9 @@ def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generati
         while not stop.is_set():
             view = library.view
             found = {skill.body for skill in view.retrieve("quetzal feathers museum", 3)}
-            if len(found) > 1 or (view.count and len(view.retrieve("quetzal feathers museum", 3)) != 2):
+            if len(found) > 1 or (
+                view.count and len(view.retrieve("quetzal feathers museum", 3)) != 2
+            ):
                 torn.append(f"{view.generation}: {found}")
 
     reader = threading.Thread(target=read)
@@ -376,7 +444,14 @@ def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generati
     try:
         for number in range(40):
             for name in ("quetzal-one", "quetzal-two"):
-                write_skill(folder, Skill(SkillName(name), "When showing quetzal feathers in the museum", f"Version {number}"))
+                write_skill(
+                    folder,
+                    Skill(
+                        SkillName(name),
+                        "When showing quetzal feathers in the museum",
+                        f"Version {number}",
+                    ),
+                )
             library.sync()
     finally:
         stop.set()
@@ -385,14 +460,26 @@ def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generati
     assert library.view.generation == 40
 
 
-def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_in_force(folder: Path, tmp_path: Path) -> None:
+def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_in_force(
+    folder: Path, tmp_path: Path
+) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     write_skill(folder, ESPRESSO)
     database = open_database(url)
     try:
         library = SkillLibrary(folder, SqlGenerations(database))
         assert library.sync().generation == 1
-        write_skill(folder, Skill(ORCHIDS.name, ORCHIDS.trigger, ORCHIDS.body, "plants", "user:alice", {"tags": ["green"]}))
+        write_skill(
+            folder,
+            Skill(
+                ORCHIDS.name,
+                ORCHIDS.trigger,
+                ORCHIDS.body,
+                "plants",
+                "user:alice",
+                {"tags": ["green"]},
+            ),
+        )
         view = library.sync()
     finally:
         database.close()
@@ -461,7 +548,10 @@ def test_a_folder_that_vanishes_file_by_file_retires_nothing_and_is_written_out_
     clock.stopped_at += 0.2
     view = library.sync()
     assert (view.generation, view.count, len(generations.kept)) == (2, 6, 3)
-    assert {path.parent.name for path in folder.glob("*/SKILL.md")} == {"late", *(rule.name for rule in rules)}
+    assert {path.parent.name for path in folder.glob("*/SKILL.md")} == {
+        "late",
+        *(rule.name for rule in rules),
+    }
     clock.stopped_at += 10
     assert library.sync() == view
 
@@ -482,7 +572,11 @@ def test_a_folder_that_loses_its_record_first_is_written_out_when_it_is_quiet(
     assert not (folder / RECORD_FILE).exists()
     clock.stopped_at += 0.4
     view = library.sync()
-    assert (view.generation, names(view), (folder / "espresso" / "SKILL.md").exists()) == (1, ["espresso", "orchids"], True)
+    assert (view.generation, names(view), (folder / "espresso" / "SKILL.md").exists()) == (
+        1,
+        ["espresso", "orchids"],
+        True,
+    )
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])
@@ -506,7 +600,9 @@ def test_a_single_removal_counts_after_the_quiet_time_and_an_addition_at_once(
     assert "espresso" not in (folder / RECORD_FILE).read_text()
 
 
-def test_what_the_program_itself_withdraws_holds_up_no_file(library: SkillLibrary, folder: Path, clock: Clock) -> None:
+def test_what_the_program_itself_withdraws_holds_up_no_file(
+    library: SkillLibrary, folder: Path, clock: Clock
+) -> None:
     library.publish([ESPRESSO, ORCHIDS], (), "learned")
     library.sync()
     clock.stopped_at = time.time()

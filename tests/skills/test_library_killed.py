@@ -1,4 +1,6 @@
-"""A library whose process is killed while it publishes, or while it writes out what the store has."""
+"""A library whose process is killed while it publishes, or while it writes out what the store
+has.
+"""
 
 import subprocess
 import sys
@@ -16,6 +18,8 @@ def test_killed_at_any_moment_of_a_publication_or_of_joining_the_next_start_find
 ) -> None:
     (tmp_path / "base").mkdir()
     command = [sys.executable, "-m", "tests.skills.killing", what, str(tmp_path)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20, "too few moments to have tried them all"

@@ -1,4 +1,6 @@
-"""Publishing, retiring and reverting: atomic changes, files that follow, and skills that only a person may change."""
+"""Publishing, retiring and reverting: atomic changes, files that follow, and skills that only a
+person may change.
+"""
 
 import time
 from collections.abc import Sequence
@@ -16,9 +18,15 @@ from metaclaw.skills import LibraryView, SkillLibrary, read_skill, remove_skill,
 from tests.skills.generations import Generations, Stopped
 
 LEARNED = Skill(
-    SkillName("descale"), "When descaling the boiler", "Use citric acid.", state=SkillState.CANARY, author=Authorship.EVOLVER
+    SkillName("descale"),
+    "When descaling the boiler",
+    "Use citric acid.",
+    state=SkillState.CANARY,
+    author=Authorship.EVOLVER,
 )
-OTHER = replace(LEARNED, name=SkillName("purge"), trigger="When purging the steam wand", body="Open the valve.")
+OTHER = replace(
+    LEARNED, name=SkillName("purge"), trigger="When purging the steam wand", body="Open the valve."
+)
 MINE = Skill(SkillName("espresso"), "When brewing espresso on the lever machine", "Tamp.")
 
 
@@ -62,10 +70,15 @@ def test_a_published_skill_is_in_force_in_the_store_and_in_its_file(
     view = library.publish([LEARNED], (), "learned from failures")
     assert (view.generation, view is library.view, by_name(view)) == (1, True, {"descale": LEARNED})
     assert files(folder) == {"descale": LEARNED}
-    assert (generations.kept[-1].skills, generations.reasons[-1]) == ((LEARNED,), "learned from failures")
+    assert (generations.kept[-1].skills, generations.reasons[-1]) == (
+        (LEARNED,),
+        "learned from failures",
+    )
 
 
-def test_its_own_writing_is_nobodys_edit(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_its_own_writing_is_nobodys_edit(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     library.publish([LEARNED, OTHER], (), "learned")
     view = library.publish([replace(LEARNED, state=SkillState.LIVE)], [OTHER.name], "promoted")
     assert library.sync() is view
@@ -76,12 +89,18 @@ def test_its_own_writing_is_nobodys_edit(library: SkillLibrary, folder: Path, ge
 def test_text_that_a_file_cannot_say_as_it_is_is_published_as_the_file_says_it(
     library: SkillLibrary, generations: Generations
 ) -> None:
-    view = library.publish([replace(LEARNED, trigger="When  descaling\nthe boiler", body="\nUse citric acid.\n\n")], (), "learned")
+    view = library.publish(
+        [replace(LEARNED, trigger="When  descaling\nthe boiler", body="\nUse citric acid.\n\n")],
+        (),
+        "learned",
+    )
     assert view.get("descale") == LEARNED
     assert library.sync() is view
 
 
-def test_one_publication_puts_and_retires_together(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_one_publication_puts_and_retires_together(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     library.publish([LEARNED, OTHER], (), "learned")
     merged = replace(LEARNED, name=SkillName("care"), trigger="When caring for boiler and wand")
     view = library.publish([merged], [LEARNED.name, OTHER.name], "merged")
@@ -91,14 +110,18 @@ def test_one_publication_puts_and_retires_together(library: SkillLibrary, folder
     assert retired.skills == (LEARNED, OTHER)
 
 
-def test_a_change_of_state_alone_is_a_generation_and_the_texts_hash_stays(library: SkillLibrary, folder: Path) -> None:
+def test_a_change_of_state_alone_is_a_generation_and_the_texts_hash_stays(
+    library: SkillLibrary, folder: Path
+) -> None:
     before = library.publish([LEARNED], (), "learned")
     after = library.publish([replace(LEARNED, state=SkillState.LIVE)], (), "promoted")
     assert (after.generation, after.hash) == (before.generation + 1, before.hash)
     assert files(folder)["descale"].state is SkillState.LIVE
 
 
-def test_publishing_what_is_in_force_already_changes_nothing(library: SkillLibrary, generations: Generations) -> None:
+def test_publishing_what_is_in_force_already_changes_nothing(
+    library: SkillLibrary, generations: Generations
+) -> None:
     view = library.publish([LEARNED], (), "learned")
     assert library.publish([LEARNED], (), "again") is view
     assert library.publish((), (), "nothing") is view
@@ -120,7 +143,9 @@ def test_a_learned_skill_that_a_person_changes_is_theirs_from_then_on(
     library.publish([LEARNED], (), "learned")
     edit(folder, "descale", "citric", "acetic")
     theirs = library.sync().get("descale")
-    assert theirs == replace(LEARNED, body="Use acetic acid.", author=Authorship.PERSON, state=SkillState.LIVE)
+    assert theirs == replace(
+        LEARNED, body="Use acetic acid.", author=Authorship.PERSON, state=SkillState.LIVE
+    )
     assert "author: evolver" in (folder / "descale" / "SKILL.md").read_text()
     again = SkillLibrary(folder, generations, ahead)
     assert again.sync().get("descale") == theirs
@@ -149,7 +174,13 @@ def test_a_learned_skill_changed_while_the_program_was_stopped_is_theirs_too(
     ],
 )
 def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
-    library: SkillLibrary, folder: Path, generations: Generations, line: str, author: Authorship, state: SkillState, pinned: bool
+    library: SkillLibrary,
+    folder: Path,
+    generations: Generations,
+    line: str,
+    author: Authorship,
+    state: SkillState,
+    pinned: bool,
 ) -> None:
     library.publish([LEARNED], (), "learned")
     edit(folder, "descale", "state: canary", line)
@@ -161,7 +192,14 @@ def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
 
 
 @pytest.mark.parametrize(
-    "line", ["workspace: shop", "applies: always", "overrides: purge", "check: 'pattern: acid'", "scope: owner"]
+    "line",
+    [
+        "workspace: shop",
+        "applies: always",
+        "overrides: purge",
+        "check: 'pattern: acid'",
+        "scope: owner",
+    ],
 )
 def test_a_learned_skill_is_theirs_also_where_a_person_changes_for_whom_and_where_it_applies(
     library: SkillLibrary, folder: Path, generations: Generations, line: str
@@ -171,7 +209,11 @@ def test_a_learned_skill_is_theirs_also_where_a_person_changes_for_whom_and_wher
     after = library.sync()
     theirs = after.get("descale")
     assert theirs is not None
-    assert (theirs.author, theirs.state, after.generation) == (Authorship.PERSON, SkillState.LIVE, before.generation + 1)
+    assert (theirs.author, theirs.state, after.generation) == (
+        Authorship.PERSON,
+        SkillState.LIVE,
+        before.generation + 1,
+    )
     assert SkillLibrary(folder, generations, ahead).sync().generation == after.generation
 
 
@@ -191,8 +233,12 @@ def test_an_edit_of_a_text_that_is_undone_before_it_could_be_stored_makes_no_gen
 STATED = replace(MINE, extra={"kind": "rule", "source": "t_1"}, author=Authorship.INSTRUCTION)
 
 
-@pytest.mark.parametrize("untouchable", [MINE, replace(LEARNED, state=SkillState.LIVE, pinned=True), STATED])
-def test_the_program_by_itself_touches_nothing_of_a_persons(library: SkillLibrary, folder: Path, untouchable: Skill) -> None:
+@pytest.mark.parametrize(
+    "untouchable", [MINE, replace(LEARNED, state=SkillState.LIVE, pinned=True), STATED]
+)
+def test_the_program_by_itself_touches_nothing_of_a_persons(
+    library: SkillLibrary, folder: Path, untouchable: Skill
+) -> None:
     write_skill(folder, untouchable)
     before = library.sync()
     changed = replace(LEARNED, name=untouchable.name)
@@ -200,12 +246,16 @@ def test_the_program_by_itself_touches_nothing_of_a_persons(library: SkillLibrar
         with pytest.raises(SkillError, match=r"only (?:a person|they) may change or retire it"):
             library.publish(put, retire, "by itself")
         with pytest.raises(SkillError, match=r"only (?:a person|they) may change or retire it"):
-            library.publish(put, retire, "by itself", expected={untouchable.name: untouchable.content_hash})
+            library.publish(
+                put, retire, "by itself", expected={untouchable.name: untouchable.content_hash}
+            )
     assert library.view is before
     assert library.retire(untouchable.name).count == 0
 
 
-def test_a_skill_that_changed_since_the_caller_looked_is_not_overwritten(library: SkillLibrary, folder: Path) -> None:
+def test_a_skill_that_changed_since_the_caller_looked_is_not_overwritten(
+    library: SkillLibrary, folder: Path
+) -> None:
     view = library.publish([LEARNED], (), "learned")
     better = replace(LEARNED, body="Use less citric acid.")
     seen = {LEARNED.name: LEARNED.content_hash, OTHER.name: None}
@@ -215,16 +265,24 @@ def test_a_skill_that_changed_since_the_caller_looked_is_not_overwritten(library
     with pytest.raises(SkillError, match="read it again"):
         library.publish((), [LEARNED.name], "too late", expected=seen)
     with pytest.raises(SkillError, match="read it again"):
-        library.publish([replace(LEARNED, name=MINE.name)], (), "gone", expected={MINE.name: MINE.content_hash})
+        library.publish(
+            [replace(LEARNED, name=MINE.name)], (), "gone", expected={MINE.name: MINE.content_hash}
+        )
     edit(folder, "descale", "less", "more")
     with pytest.raises(SkillError):
-        library.publish([better], (), "over a person's", expected={LEARNED.name: better.content_hash})
+        library.publish(
+            [better], (), "over a person's", expected={LEARNED.name: better.content_hash}
+        )
     assert view.get("descale") == LEARNED
     assert files(folder)["descale"].body == "Use more citric acid."
 
 
-def test_an_edit_made_between_looking_and_writing_survives(library: SkillLibrary, folder: Path, generations: Generations) -> None:
-    """The store lets go of the edit at the very last moment: after the library has looked, before it writes."""
+def test_an_edit_made_between_looking_and_writing_survives(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
+    """The store lets go of the edit at the very last moment: after the library has looked, before
+    it writes.
+    """
     library.publish([LEARNED], (), "learned")
 
     class Interrupting(Generations):
@@ -238,7 +296,9 @@ def test_an_edit_made_between_looking_and_writing_survives(library: SkillLibrary
             reverted_to: int | None = None,
         ) -> SkillGeneration:
             edit(folder, "descale", "citric", "acetic")
-            return super().publish(skills, reason, after=after, learned=learned, reverted_to=reverted_to)
+            return super().publish(
+                skills, reason, after=after, learned=learned, reverted_to=reverted_to
+            )
 
     late = Interrupting()
     late.kept, late.reasons = generations.kept, generations.reasons
@@ -252,7 +312,9 @@ def test_an_edit_made_between_looking_and_writing_survives(library: SkillLibrary
 
 
 @pytest.mark.parametrize("state", [SkillState.DRAFT, SkillState.SHADOW, SkillState.RETIRED])
-def test_only_canary_and_live_skills_are_published(library: SkillLibrary, state: SkillState) -> None:
+def test_only_canary_and_live_skills_are_published(
+    library: SkillLibrary, state: SkillState
+) -> None:
     with pytest.raises(SkillError, match="write `live` or `canary`"):
         library.publish([replace(LEARNED, state=state)], (), "too soon")
 
@@ -279,7 +341,9 @@ def test_a_name_whose_file_cannot_be_read_is_not_taken(library: SkillLibrary, fo
     assert (folder / "descale" / "SKILL.md").read_text() == "half of it"
 
 
-def test_a_file_that_somebody_is_writing_now_is_left_alone(folder: Path, generations: Generations) -> None:
+def test_a_file_that_somebody_is_writing_now_is_left_alone(
+    folder: Path, generations: Generations
+) -> None:
     library = SkillLibrary(folder, generations)
     library.publish([LEARNED], (), "learned")
     (folder / "descale" / "SKILL.md").write_text("half of it")
@@ -288,7 +352,9 @@ def test_a_file_that_somebody_is_writing_now_is_left_alone(folder: Path, generat
     assert library.view.get("descale") == LEARNED
 
 
-def test_a_store_that_fails_leaves_everything_as_it_was(library: SkillLibrary, folder: Path, generations: Generations) -> None:
+def test_a_store_that_fails_leaves_everything_as_it_was(
+    library: SkillLibrary, folder: Path, generations: Generations
+) -> None:
     before = library.publish([LEARNED], (), "learned")
     generations.broken = True
     with pytest.raises(StoreError):
@@ -318,7 +384,9 @@ def test_a_file_that_cannot_be_written_is_told_and_written_later(
     assert (library.trouble, files(folder)["purge"]) == (None, OTHER)
 
 
-def test_what_lies_beside_a_skill_is_set_aside_with_it_and_comes_back(library: SkillLibrary, folder: Path) -> None:
+def test_what_lies_beside_a_skill_is_set_aside_with_it_and_comes_back(
+    library: SkillLibrary, folder: Path
+) -> None:
     library.publish([LEARNED], (), "learned")
     (folder / "descale" / "doses.csv").write_text("1;2")
     view = library.retire(LEARNED.name)
@@ -345,7 +413,11 @@ def test_reverting_makes_the_old_skills_a_new_generation_and_back_again(
     )
     assert generations.reasons[-1] == f"reverted to generation {first.generation}"
     forth = library.revert(second.generation)
-    assert (forth.hash, by_name(forth), files(folder)) == (second.hash, by_name(second), by_name(second))
+    assert (forth.hash, by_name(forth), files(folder)) == (
+        second.hash,
+        by_name(second),
+        by_name(second),
+    )
     again = library.revert(second.generation)
     assert (again.generation, again.hash) == (forth.generation + 1, forth.hash), (
         "what was learned before it is dropped all the same"
@@ -361,7 +433,9 @@ def test_reverting_to_nothing_and_to_what_never_was(library: SkillLibrary, folde
     assert library.revert(1).get("descale") == LEARNED
 
 
-def test_reverting_does_not_destroy_a_file_it_cannot_read(library: SkillLibrary, folder: Path) -> None:
+def test_reverting_does_not_destroy_a_file_it_cannot_read(
+    library: SkillLibrary, folder: Path
+) -> None:
     library.publish([LEARNED], (), "learned")
     (folder / "descale" / "SKILL.md").write_text("half of it")
     library.sync()
@@ -374,11 +448,18 @@ def test_reverting_does_not_destroy_a_file_it_cannot_read(library: SkillLibrary,
 def test_reverting_a_thousand_skills_writes_only_what_differs_and_takes_less_than_a_second(
     library: SkillLibrary, folder: Path
 ) -> None:
-    many = [replace(LEARNED, name=SkillName(f"skill-{number}"), body=f"Step {number}.") for number in range(1000)]
+    many = [
+        replace(LEARNED, name=SkillName(f"skill-{number}"), body=f"Step {number}.")
+        for number in range(1000)
+    ]
     first = library.publish(many, (), "learned")
     library.sync()  # so many files follow with the next look
     untouched = (folder / "skill-500" / "SKILL.md").stat()
-    library.publish([replace(one, body="Other.") for one in many[:20]], [one.name for one in many[20:40]], "changed")
+    library.publish(
+        [replace(one, body="Other.") for one in many[:20]],
+        [one.name for one in many[20:40]],
+        "changed",
+    )
     began = time.process_time()
     back = library.revert(first.generation)
     assert time.process_time() - began < 1.0
@@ -390,7 +471,10 @@ def test_reverting_a_thousand_skills_writes_only_what_differs_and_takes_less_tha
 def test_a_thousand_other_skills_are_in_force_within_a_second_there_and_back_and_files_follow(
     library: SkillLibrary, folder: Path
 ) -> None:
-    old, new = ([replace(LEARNED, name=SkillName(f"{what}-{at}"), body=f"Step {at}.") for at in range(1000)] for what in ("a", "b"))
+    old, new = (
+        [replace(LEARNED, name=SkillName(f"{what}-{at}"), body=f"Step {at}.") for at in range(1000)]
+        for what in ("a", "b")
+    )
     first = library.publish(old, (), "learned")
     second = library.publish(new, [one.name for one in old], "learned others")
     library.sync()
@@ -411,7 +495,9 @@ def test_a_thousand_other_skills_are_in_force_within_a_second_there_and_back_and
     assert mine.body == "Step 7, as a person wants it."
 
 
-def test_stopped_between_store_and_files_the_next_start_finishes(folder: Path, generations: Generations) -> None:
+def test_stopped_between_store_and_files_the_next_start_finishes(
+    folder: Path, generations: Generations
+) -> None:
     library = SkillLibrary(folder, generations, ahead)
     library.publish([LEARNED, OTHER], (), "learned")
     generations.stops_after_publishing = True
@@ -472,7 +558,11 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(STEPS)
 def test_whatever_happens_store_view_and_files_say_the_same_and_a_persons_text_is_never_lost(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]]
@@ -505,17 +595,26 @@ def test_whatever_happens_store_view_and_files_say_the_same_and_a_persons_text_i
             theirs.pop(name, None)
         elif what == "revert":
             target = library.revert(number % len(generations.kept))
-            theirs = {one.name: one.body for one in target.skills if one.author is Authorship.PERSON}
+            theirs = {
+                one.name: one.body for one in target.skills if one.author is Authorship.PERSON
+            }
         elif what == "restart":
             library = SkillLibrary(folder, generations, ahead)
         view = library.sync()
         latest = generations.latest()
-        assert (view.generation, by_name(view)) == (latest.number, {one.name: one for one in latest.skills})
+        assert (view.generation, by_name(view)) == (
+            latest.number,
+            {one.name: one for one in latest.skills},
+        )
         assert files(folder) == by_name(view)
-        assert {one.name: one.body for one in view.skills if one.author is Authorship.PERSON} == theirs
+        assert {
+            one.name: one.body for one in view.skills if one.author is Authorship.PERSON
+        } == theirs
 
 
-def test_a_linked_skill_is_withdrawn_by_removing_the_link(library: SkillLibrary, folder: Path) -> None:
+def test_a_linked_skill_is_withdrawn_by_removing_the_link(
+    library: SkillLibrary, folder: Path
+) -> None:
     write_skill(folder, LEARNED)
     (folder / "descale").rename(folder / ".kept")
     (folder / "descale").symlink_to(folder / ".kept")

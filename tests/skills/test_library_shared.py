@@ -1,4 +1,6 @@
-"""Several homes on one store: each folder is a view of the store, and only what its own home wrote can be removed in it."""
+"""Several homes on one store: each folder is a view of the store, and only what its own home wrote
+can be removed in it.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +48,9 @@ def bodies(skills: dict[str, Skill]) -> dict[str, str]:
     return {name: skill.body for name, skill in skills.items()}
 
 
-def test_a_home_that_joins_writes_out_what_the_store_has(home: Home, generations: Generations) -> None:
+def test_a_home_that_joins_writes_out_what_the_store_has(
+    home: Home, generations: Generations
+) -> None:
     first, second = home("a"), home("b")
     first.publish([LEARNED, OTHER], (), "learned")
     second.folder.mkdir()
@@ -55,7 +59,9 @@ def test_a_home_that_joins_writes_out_what_the_store_has(home: Home, generations
     assert len(generations.kept) == 2
 
 
-def test_each_home_takes_over_what_the_other_publishes(home: Home, generations: Generations) -> None:
+def test_each_home_takes_over_what_the_other_publishes(
+    home: Home, generations: Generations
+) -> None:
     first, second = home("a"), home("b")
     in_line(first, second)
     first.publish([LEARNED, OTHER], (), "learned")
@@ -66,7 +72,9 @@ def test_each_home_takes_over_what_the_other_publishes(home: Home, generations: 
     assert first.view.generation == second.view.generation == generations.latest().number == 3
 
 
-def test_a_file_removed_while_stopped_is_retired_for_all_but_only_by_the_home_that_had_it(home: Home) -> None:
+def test_a_file_removed_while_stopped_is_retired_for_all_but_only_by_the_home_that_had_it(
+    home: Home,
+) -> None:
     first, second = home("a"), home("b")
     first.publish([LEARNED, OTHER], (), "learned")
     in_line(first, second)
@@ -97,7 +105,9 @@ def test_an_edit_while_stopped_counts_also_where_another_home_changed_the_skill(
     }
 
 
-def test_two_changes_at_the_same_time_are_both_in_force(home: Home, generations: Generations) -> None:
+def test_two_changes_at_the_same_time_are_both_in_force(
+    home: Home, generations: Generations
+) -> None:
     first, second = home("a"), home("b")
     in_line(first, second)
     write_skill(first.folder, MINE)  # neither has heard of the other's change yet
@@ -122,12 +132,17 @@ def test_a_home_with_skills_of_its_own_adds_and_changes_but_removes_nothing(home
     first, second = home("a"), home("b")
     first.publish([LEARNED, OTHER], (), "learned")
     write_skill(second.folder, MINE)
-    write_skill(second.folder, replace(LEARNED, body="Use vinegar.", author=Authorship.PERSON, state=SkillState.LIVE))
+    write_skill(
+        second.folder,
+        replace(LEARNED, body="Use vinegar.", author=Authorship.PERSON, state=SkillState.LIVE),
+    )
     wanted = {"descale": "Use vinegar.", "espresso": "Tamp.", "purge": "Open the valve."}
     assert bodies(in_line(second, first)) == wanted
 
 
-def test_an_unreadable_file_that_this_home_did_not_write_retires_nothing(home: Home, generations: Generations) -> None:
+def test_an_unreadable_file_that_this_home_did_not_write_retires_nothing(
+    home: Home, generations: Generations
+) -> None:
     first, second = home("a"), home("b")
     first.publish([LEARNED], (), "learned")
     broken = second.folder / "descale" / "SKILL.md"
@@ -135,7 +150,11 @@ def test_an_unreadable_file_that_this_home_did_not_write_retires_nothing(home: H
     broken.write_text("half of it")
     for library in (second, home("b")):
         view = library.sync()
-        assert (by_name(view), len(view.skipped), broken.read_text()) == ({"descale": LEARNED}, 1, "half of it")
+        assert (by_name(view), len(view.skipped), broken.read_text()) == (
+            {"descale": LEARNED},
+            1,
+            "half of it",
+        )
     broken.unlink()
     broken.parent.rmdir()
     library.sync()
@@ -164,18 +183,29 @@ def test_a_store_that_was_replaced_by_an_older_one_gets_the_files_and_loses_none
     assert bodies(in_line(library if is_running else home("a"))) == wanted
 
 
-def test_what_another_home_has_forgotten_leaves_the_folder(home: Home, generations: Generations) -> None:
+def test_what_another_home_has_forgotten_leaves_the_folder(
+    home: Home, generations: Generations
+) -> None:
     first, second = home("a"), home("b")
     first.publish([LEARNED, OTHER], (), "learned")
     in_line(first, second)
     first.publish((), [OTHER.name], "forgot a session")
-    for at in (0, 1):  # forgetting leaves no trace of it in earlier generations, so that nobody is told that it is gone
+    for at in (
+        0,
+        1,
+        # forgetting leaves no trace of it in earlier generations, so that nobody is told that it is
+        # gone
+    ):
         known = generations.kept[at]
-        generations.kept[at] = SkillGeneration(at, known.hash, tuple(one for one in known.skills if one.name != OTHER.name))
+        generations.kept[at] = SkillGeneration(
+            at, known.hash, tuple(one for one in known.skills if one.name != OTHER.name)
+        )
     assert in_line(second, first, home("b")) == {"descale": LEARNED}
 
 
-def test_files_that_an_earlier_version_did_not_write_are_written(home: Home, generations: Generations) -> None:
+def test_files_that_an_earlier_version_did_not_write_are_written(
+    home: Home, generations: Generations
+) -> None:
     library = home("a")
     library.publish([LEARNED, OTHER], (), "learned")
     home("b").publish([REVISED], [OTHER.name], "revised")
@@ -185,7 +215,9 @@ def test_files_that_an_earlier_version_did_not_write_are_written(home: Home, gen
     assert len(generations.kept) == 3
 
 
-def test_a_folder_that_cannot_be_written_is_read_all_the_same(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_read_all_the_same(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
     library = home("a")
     write_skill(library.folder, MINE)
     (library.folder / RECORD_FILE).mkdir()
@@ -201,14 +233,20 @@ BROKEN = "no front matter"
 
 
 def made(texts: dict[SkillName, str | None]) -> list[Skill]:
-    return [replace(LEARNED, name=name, body=body) for name, body in texts.items() if body is not None]
+    return [
+        replace(LEARNED, name=name, body=body) for name, body in texts.items() if body is not None
+    ]
 
 
 def each(values: st.SearchStrategy[str | None]) -> st.SearchStrategy[dict[SkillName, str | None]]:
     return st.fixed_dictionaries(dict.fromkeys(NAMES, values))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     earlier=each(A_TEXT_OR_NONE),
     latest=each(A_TEXT_OR_NONE),
@@ -254,7 +292,10 @@ def test_nothing_is_retired_that_this_home_did_not_write_and_no_edit_is_lost(
             assert is_of_this_store
             assert (written[name] is not None, base[name], begun[name]) == (True, text, None)
         if found[name] == "A person's.":
-            assert (after[name].body, read_skill(folder / name).body) == ("A person's.", "A person's.")
+            assert (after[name].body, read_skill(folder / name).body) == (
+                "A person's.",
+                "A person's.",
+            )
         elif found[name] == BROKEN:
             assert (folder / name / "SKILL.md").read_text() == BROKEN
         elif name in after:
@@ -270,7 +311,10 @@ def test_a_record_belongs_to_the_real_store_across_processes(tmp_path: Path) -> 
     for start in range(3):
         databases = [open_database(url), open_database(url)]
         try:
-            first, second = (SkillLibrary(tmp_path / name, SqlGenerations(one)) for name, one in zip("ab", databases, strict=True))
+            first, second = (
+                SkillLibrary(tmp_path / name, SqlGenerations(one))
+                for name, one in zip("ab", databases, strict=True)
+            )
             first.sync()
             first.publish([replace(LEARNED, name=SkillName(f"skill-{start}"))], (), "learned")
             assert len(in_line(second, first)) == start + 1

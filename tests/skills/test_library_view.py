@@ -21,7 +21,16 @@ def selected(count: int, query: str, rules_tokens: int = 800) -> Selection:
         for number in range(count)
     ]
     view = LibraryView.of(
-        1, [*rules, Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.", extra={"kind": "rule"})]
+        1,
+        [
+            *rules,
+            Skill(
+                SkillName("bow"),
+                "When rehairing a violin bow",
+                "Use horse hair.",
+                extra={"kind": "rule"},
+            ),
+        ],
     )
     return view.select(query, Budgets(rules_tokens=rules_tokens), today=date(2026, 11, 16))
 
@@ -42,10 +51,20 @@ def test_of_rules_far_over_their_budget_none_are_placed_where_none_matches() -> 
 
 def test_a_held_rule_is_placed_however_many_rules_there_are() -> None:
     rules = [
-        Skill(SkillName(f"r-{n}"), f"When tuning instrument {n}", "Write the pitch down.", extra={"kind": "rule"})
+        Skill(
+            SkillName(f"r-{n}"),
+            f"When tuning instrument {n}",
+            "Write the pitch down.",
+            extra={"kind": "rule"},
+        )
         for n in range(300)
     ]
-    held = Skill(SkillName("no-sudo"), "When in a shell", "Never use sudo.", extra={"kind": "rule", "enforce": "hold"})
+    held = Skill(
+        SkillName("no-sudo"),
+        "When in a shell",
+        "Never use sudo.",
+        extra={"kind": "rule", "enforce": "hold"},
+    )
     found = LibraryView.of(1, [*rules, held]).select(
         "what is the capital of Peru", Budgets(rules_tokens=800), today=date(2026, 11, 16)
     )
@@ -53,7 +72,12 @@ def test_a_held_rule_is_placed_however_many_rules_there_are() -> None:
 
 
 def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
-    rule = Skill(SkillName("bazel"), "always", "Build with bazel.", extra={"kind": "rule", "workspace": "/home/ann/shop"})
+    rule = Skill(
+        SkillName("bazel"),
+        "always",
+        "Build with bazel.",
+        extra={"kind": "rule", "workspace": "/home/ann/shop"},
+    )
     assert rule.is_for_workspace("/home/ann/shop")
     assert rule.is_for_workspace("/home/ann/shop/web")
     assert not rule.is_for_workspace("/home/ann/shop-2")
@@ -62,13 +86,19 @@ def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
 
 def test_the_embedded_model_is_given_rules_whose_condition_nobody_knows() -> None:
     words = "From now on, always answer in one sentence."
-    view = LibraryView.of(1, [Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})])
-    found = view.select("what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16))
+    view = LibraryView.of(
+        1, [Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})]
+    )
+    found = view.select(
+        "what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16)
+    )
     assert [rule.name for rule in found.rules] == ["one-sentence"]
 
 
 def test_requests_that_differ_only_in_a_number_share_one_selection() -> None:
-    view = LibraryView.of(1, [Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.")])
+    view = LibraryView.of(
+        1, [Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.")]
+    )
 
     def select(query: str) -> Selection:
         return view.select(query, Budgets(), today=date(2026, 11, 16))
@@ -81,8 +111,15 @@ def test_requests_that_differ_only_in_a_number_share_one_selection() -> None:
 
 
 @pytest.mark.parametrize(("author", "expected"), [("person", False), ("evolver", True)])
-def test_a_selection_tells_whether_any_of_its_skills_may_be_withheld(author: str, expected: bool) -> None:
-    skill = Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.", author=Authorship(author))
+def test_a_selection_tells_whether_any_of_its_skills_may_be_withheld(
+    author: str, expected: bool
+) -> None:
+    skill = Skill(
+        SkillName("bow"),
+        "When rehairing a violin bow",
+        "Use horse hair.",
+        author=Authorship(author),
+    )
     for query in ("rehair the violin bow", "tune the piano"):
         found = LibraryView.of(1, [skill]).select(query, Budgets(), today=date(2026, 11, 16))
         assert found.has_withholdable is expected

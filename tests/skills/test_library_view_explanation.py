@@ -5,14 +5,29 @@ from datetime import UTC, date, datetime
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Draw,
+    Exchange,
+    Placement,
+    Scope,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.skills import Budgets, LibraryView, explain
 
 TODAY = date(2026, 11, 16)
 TASK = "please rehair the violin bow"
 
 
-def skill(name: str, trigger: str = "When rehairing a violin bow", scope: str | None = None, **extra: object) -> Skill:
+def skill(
+    name: str,
+    trigger: str = "When rehairing a violin bow",
+    scope: str | None = None,
+    **extra: object,
+) -> Skill:
     return Skill(SkillName(name), trigger, f"As {name} says.", scope=scope, extra=extra)
 
 
@@ -21,7 +36,12 @@ def rule(name: str, when: str = "always", scope: str | None = None, **extra: obj
     return skill(name, when, scope, **extra, **always, kind="rule")
 
 
-def turn(placed: tuple[str, ...] = (), listed: tuple[str, ...] = (), withheld: tuple[str, ...] = (), **fields: object) -> Turn:
+def turn(
+    placed: tuple[str, ...] = (),
+    listed: tuple[str, ...] = (),
+    withheld: tuple[str, ...] = (),
+    **fields: object,
+) -> Turn:
     names, others = (tuple(map(SkillName, some)) for some in (placed, listed))
     known: dict[str, object] = {
         "kind": TurnKind.MAIN,
@@ -53,14 +73,23 @@ def turn(placed: tuple[str, ...] = (), listed: tuple[str, ...] = (), withheld: t
     )
 
 
-def reasons(served: Turn, *skills: Skill, budgets: Budgets | None = None, absorbed: tuple[str, ...] = ()) -> dict[str, str]:
+def reasons(
+    served: Turn, *skills: Skill, budgets: Budgets | None = None, absorbed: tuple[str, ...] = ()
+) -> dict[str, str]:
     view = LibraryView.of(1, skills)
-    told = explain(served, TASK, view, budgets or Budgets(), today=TODAY, absorbed=frozenset(absorbed))
+    told = explain(
+        served, TASK, view, budgets or Budgets(), today=TODAY, absorbed=frozenset(absorbed)
+    )
     return {one.skill.name: f"{one.fate}: {one.reason}" for one in told}
 
 
 def test_what_was_placed_and_listed_is_told_with_its_reason() -> None:
-    told = reasons(turn(("german", "bows"), ("bread",)), rule("german"), skill("bows"), skill("bread", "When baking bread"))
+    told = reasons(
+        turn(("german", "bows"), ("bread",)),
+        rule("german"),
+        skill("bows"),
+        skill("bread", "When baking bread"),
+    )
     assert list(told) == ["bows", "german", "bread"]
     assert told["german"] == "placed: applies to every task"
     assert told["bows"] == "placed: matches the request"
@@ -93,11 +122,18 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
 def test_over_budget_and_below_the_bar_are_told_apart() -> None:
     rules = [rule(f"r-{number}", f"When on platform {number}") for number in range(20)]
     budgets = Budgets(rules_tokens=50, skills_tokens=20)
-    told = reasons(turn(), *rules, *(skill(f"s-{number}", f"When number {number} is up") for number in range(40)), budgets=budgets)
+    told = reasons(
+        turn(),
+        *rules,
+        *(skill(f"s-{number}", f"When number {number} is up") for number in range(40)),
+        budgets=budgets,
+    )
     assert "over budget" in told["r-7"]
     assert "list" in told["s-7"]
 
 
 def test_a_side_turn_says_that_it_is_one() -> None:
     told = reasons(turn(kind=TurnKind.SIDE, kind_reason="title"), rule("german"))
-    assert told["german"] == "not placed: a side turn (title): it gets only rules about what it writes"
+    assert (
+        told["german"] == "not placed: a side turn (title): it gets only rules about what it writes"
+    )

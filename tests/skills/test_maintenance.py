@@ -1,4 +1,6 @@
-"""Promotion: a lesson of several users may become everyone's, without the words of a single user."""
+"""Promotion: a lesson of several users may become everyone's, without the words of a single
+user.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,11 +15,20 @@ from metaclaw.skills.maintenance import find_merges, find_promotions, stale_reas
 from tests.skills.gate.replays import skill
 
 TRIGGER = "When reading CSV exports from German accounting software"
-STEPS = "1. Look at the separator.\n2. Read with a decimal comma.\n3. Add up one column.\n\nDo not replace commas by hand."
+STEPS = (
+    "1. Look at the separator.\n2. Read with a decimal comma.\n3. Add up one column.\n\nDo not"
+    " replace commas by hand."
+)
 
 
 def lesson(user: str, body: str = STEPS, trigger: str = TRIGGER, scope: str | None = None) -> Skill:
-    return Skill(SkillName(f"csv-comma-{user}"), trigger, body, scope=scope or f"user:{user}", author=Authorship.EVOLVER)
+    return Skill(
+        SkillName(f"csv-comma-{user}"),
+        trigger,
+        body,
+        scope=scope or f"user:{user}",
+        author=Authorship.EVOLVER,
+    )
 
 
 def test_three_users_with_the_same_lesson_are_enough_and_two_are_not() -> None:
@@ -31,7 +42,9 @@ def test_three_users_with_the_same_lesson_are_enough_and_two_are_not() -> None:
 
 
 def test_three_skills_of_one_user_are_one_user() -> None:
-    assert find_promotions([lesson(name, scope="user:anna") for name in ("a", "b", "c")], None) == []
+    assert (
+        find_promotions([lesson(name, scope="user:anna") for name in ("a", "b", "c")], None) == []
+    )
 
 
 def test_a_private_line_stays_private_though_the_lesson_goes_on() -> None:
@@ -45,12 +58,18 @@ def test_a_private_line_stays_private_though_the_lesson_goes_on() -> None:
 
 def test_where_too_little_is_shared_nothing_goes_on() -> None:
     trigger = "When reading CSV exports of {} from German accounting software"
-    users = [lesson(user, trigger=trigger.format(f"Firma {user}")) for user in ("anna", "ben", "cleo")]
+    users = [
+        lesson(user, trigger=trigger.format(f"Firma {user}")) for user in ("anna", "ben", "cleo")
+    ]
     assert find_promotions(users, None) == []
 
 
 def test_a_contrary_lesson_of_anybody_stops_it() -> None:
-    contrary = lesson("dora", "1. Look at the separator.\n2. Do not read with a decimal comma.\n3. Never add up one column.")
+    contrary = lesson(
+        "dora",
+        "1. Look at the separator.\n2. Do not read with a decimal comma.\n3. Never add up one"
+        " column.",
+    )
     assert find_promotions([lesson("anna"), lesson("ben"), lesson("cleo"), contrary], None) == []
 
 
@@ -67,7 +86,10 @@ private_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4)
 
 @given(st.lists(private_words, min_size=3, max_size=5))
 def test_no_word_that_fewer_than_three_users_wrote_ever_leaves_them(added: list[list[str]]) -> None:
-    users = [lesson(f"u{number}", f"{STEPS}\n- Mind {' '.join(words)}.") for number, words in enumerate(added)]
+    users = [
+        lesson(f"u{number}", f"{STEPS}\n- Mind {' '.join(words)}.")
+        for number, words in enumerate(added)
+    ]
     for promotion in find_promotions(users, None):
         for word in {word for words in added for word in words}:
             writers = sum(word in words for words in added)
@@ -76,7 +98,12 @@ def test_no_word_that_fewer_than_three_users_wrote_ever_leaves_them(added: list[
 
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-LEARNED = Skill(SkillName("learned"), "When reading CSV exports", "Use a decimal comma.", author=Authorship.EVOLVER)
+LEARNED = Skill(
+    SkillName("learned"),
+    "When reading CSV exports",
+    "Use a decimal comma.",
+    author=Authorship.EVOLVER,
+)
 
 
 def is_stale(skill: Skill, days: int = 900, tasks: int = 90_000) -> bool:
@@ -91,7 +118,12 @@ def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"author": Authorship.PERSON}, {"pinned": True}, {"author": Authorship.INSTRUCTION}, {"state": SkillState.RETIRED}],
+    [
+        {"author": Authorship.PERSON},
+        {"pinned": True},
+        {"author": Authorship.INSTRUCTION},
+        {"state": SkillState.RETIRED},
+    ],
     ids=["written", "pinned", "said", "retired"],
 )
 def test_what_a_person_wrote_said_or_pinned_does_not_go_stale(fields: dict[str, object]) -> None:

@@ -13,18 +13,26 @@ from metaclaw.skills.gate.clashes import overlap, text_terms
 from metaclaw.skills.maintenance import find_similar, group_similar
 
 WORDS = [
-    f"{a}{b}{c}" for a in ("ba", "do", "ki", "lu") for b in ("mer", "tol", "san", "vik", "rop") for c in ("a", "en", "ist", "om")
+    f"{a}{b}{c}"
+    for a in ("ba", "do", "ki", "lu")
+    for b in ("mer", "tol", "san", "vik", "rop")
+    for c in ("a", "en", "ist", "om")
 ]
 
 
 def made(rng: random.Random, number: int) -> Skill:
-    return Skill(SkillName(f"s{number}"), f"When {' '.join(rng.sample(WORDS, 4))}", " ".join(rng.sample(WORDS, 25)))
+    return Skill(
+        SkillName(f"s{number}"),
+        f"When {' '.join(rng.sample(WORDS, 4))}",
+        " ".join(rng.sample(WORDS, 25)),
+    )
 
 
 def test_planted_near_duplicates_are_found_and_their_overlap_is_true() -> None:
     library = [skill for skill, _ in make_library(1_500)]
     copies = [
-        replace(one, name=SkillName(f"copy-{at}"), body=f"{one.body}\nMind the weather.") for at, one in enumerate(library[:60])
+        replace(one, name=SkillName(f"copy-{at}"), body=f"{one.body}\nMind the weather.")
+        for at, one in enumerate(library[:60])
     ]
     pairs = find_similar([*library, *copies])
     found = {frozenset((pair.one.name, pair.other.name)) for pair in pairs}
@@ -55,7 +63,9 @@ def test_the_same_text_in_two_scopes_is_a_pair_only_across_scopes() -> None:
 
 
 def test_the_work_grows_with_the_library_and_not_with_its_square() -> None:
-    """All from one template, the worst case: five times the skills take far less than 25 times as long."""
+    """All from one template, the worst case: five times the skills take far less than 25 times as
+    long.
+    """
 
     def cost_s(size: int) -> float:
         skills = [skill for skill, _ in make_library(size)]

@@ -1,4 +1,6 @@
-"""The library of example rules: each check tells breaking samples from others, in every spelling of agents."""
+"""The library of example rules: each check tells breaking samples from others, in every spelling of
+agents.
+"""
 
 import pytest
 
@@ -11,12 +13,21 @@ from metaclaw.skills.rules import RuleExample, rule_example, rule_examples
 from tests.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 
 EXAMPLES = rule_examples()
-PATTERNS = [one for one in EXAMPLES.values() if not isinstance(parse_check(one.check), ProgramCheck)]
+PATTERNS = [
+    one for one in EXAMPLES.values() if not isinstance(parse_check(one.check), ProgramCheck)
+]
 
 
 def test_there_are_more_than_a_dozen() -> None:
     assert len(EXAMPLES) >= 20
-    assert {"no-force-push", "tests-before-done", "uv-not-pip", "no-secrets", "ask-before-deleting", "iso-dates"} <= set(EXAMPLES)
+    assert {
+        "no-force-push",
+        "tests-before-done",
+        "uv-not-pip",
+        "no-secrets",
+        "ask-before-deleting",
+        "iso-dates",
+    } <= set(EXAMPLES)
     with pytest.raises(SkillError, match="no example nonsense"):
         rule_example("nonsense")
 
@@ -39,9 +50,15 @@ def test_a_check_tells_samples_apart_in_every_spelling(example: RuleExample) -> 
     assert len(example.breaks) >= 2
     assert len(example.follows) >= 2
     for sample in example.breaks:
-        assert set(outcomes(example, sample).values()) == {Outcome.FAIL}, (sample, outcomes(example, sample))
+        assert set(outcomes(example, sample).values()) == {Outcome.FAIL}, (
+            sample,
+            outcomes(example, sample),
+        )
     for sample in example.follows:
-        assert set(outcomes(example, sample).values()) == {Outcome.PASS}, (sample, outcomes(example, sample))
+        assert set(outcomes(example, sample).values()) == {Outcome.PASS}, (
+            sample,
+            outcomes(example, sample),
+        )
 
 
 @pytest.mark.parametrize("spelling", EDITS)
@@ -52,25 +69,38 @@ def test_secrets_and_built_files_are_found_in_files_too(spelling: str) -> None:
     ):
         check = parse_check(rule_example(name).check)
         assert run_check(check, [edit_call(spelling, path, text)]) is Outcome.FAIL
-        assert run_check(check, [edit_call(spelling, "web/src/main.ts", "let a = 1\n")]) is Outcome.PASS
+        assert (
+            run_check(check, [edit_call(spelling, "web/src/main.ts", "let a = 1\n")])
+            is Outcome.PASS
+        )
 
 
 def conversation(task: str, *calls: ToolCall) -> Conversation:
     said = [Message(Role.USER, (Text(task),))]
     for one in calls:
-        said += [Message(Role.ASSISTANT, (one,)), Message(Role.USER, (ToolResult(one.id, (Text("ok"),)),))]
+        said += [
+            Message(Role.ASSISTANT, (one,)),
+            Message(Role.USER, (ToolResult(one.id, (Text("ok"),)),)),
+        ]
     return Conversation(tuple(said), task)
 
 
 WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
-needs_walls = pytest.mark.skipif(WALLS.outcome is not Outcome.PASS, reason=f"programs cannot be run here: {WALLS.reason}")
+needs_walls = pytest.mark.skipif(
+    WALLS.outcome is not Outcome.PASS, reason=f"programs cannot be run here: {WALLS.reason}"
+)
 
 
 @needs_walls
-@pytest.mark.parametrize("spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"])
+@pytest.mark.parametrize(
+    "spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"]
+)
 def test_done_is_said_only_after_tests(spelling: str) -> None:
     check = parse_check(rule_example("tests-before-done").check)
-    edit, test = edit_call("apply_patch", "a.py", "x = 1\n"), shell_call(spelling, "cd x && pytest -q")
+    edit, test = (
+        edit_call("apply_patch", "a.py", "x = 1\n"),
+        shell_call(spelling, "cd x && pytest -q"),
+    )
     done: list[Part] = [Text("Done: it is fixed.")]
     going: list[Part] = [Text("I look at it."), shell_call(spelling, "ls")]
     for said, answer, outcome in (
@@ -85,7 +115,9 @@ def test_done_is_said_only_after_tests(spelling: str) -> None:
 
 
 @needs_walls
-@pytest.mark.parametrize("spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"])
+@pytest.mark.parametrize(
+    "spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"]
+)
 def test_deleting_needs_a_word_of_the_person(spelling: str) -> None:
     check = parse_check(rule_example("ask-before-deleting").check)
     for task, command, outcome in (
@@ -97,5 +129,11 @@ def test_deleting_needs_a_word_of_the_person(spelling: str) -> None:
         ("Tidy up", "rm -rf node_modules", Outcome.PASS),
         ("Tidy up", "ls -la", Outcome.PASS),
     ):
-        assert run_check(check, [shell_call(spelling, command)], conversation(task)) is outcome, (task, command)
-    assert run_check(check, [call("delete_file", {"path": "a.py"})], conversation("Tidy up")) is Outcome.FAIL
+        assert run_check(check, [shell_call(spelling, command)], conversation(task)) is outcome, (
+            task,
+            command,
+        )
+    assert (
+        run_check(check, [call("delete_file", {"path": "a.py"})], conversation("Tidy up"))
+        is Outcome.FAIL
+    )

@@ -12,8 +12,21 @@ from metaclaw.errors import SkillError
 from metaclaw.skills.files import MAX_FILE_BYTES, render_skill
 from metaclaw.skills.transfer import read_pack, write_pack
 
-MINE = Skill(SkillName("espresso"), "When brewing espresso", "Tamp.", category="coffee", scope="team:bar", extra={"license": "MIT"})
-LEARNED = Skill(SkillName("descale"), "When descaling", "Use citric acid.", state=SkillState.CANARY, author=Authorship.EVOLVER)
+MINE = Skill(
+    SkillName("espresso"),
+    "When brewing espresso",
+    "Tamp.",
+    category="coffee",
+    scope="team:bar",
+    extra={"license": "MIT"},
+)
+LEARNED = Skill(
+    SkillName("descale"),
+    "When descaling",
+    "Use citric acid.",
+    state=SkillState.CANARY,
+    author=Authorship.EVOLVER,
+)
 AS_BROUGHT = (replace(LEARNED, state=SkillState.LIVE, author=Authorship.PERSON), MINE)
 
 
@@ -63,7 +76,12 @@ def test_one_file_nested_folders_and_a_skills_own_folder_are_packs_too(tmp_path:
 
 def test_nothing_is_believed_about_where_it_wants_to_be(tmp_path: Path) -> None:
     text = render_skill(MINE).encode()
-    pack = read_pack(zipped(tmp_path / "p.zip", {"../../../etc/SKILL.md": text, "/root/notes.txt": b"x", "a/b/c/": b""}))
+    pack = read_pack(
+        zipped(
+            tmp_path / "p.zip",
+            {"../../../etc/SKILL.md": text, "/root/notes.txt": b"x", "a/b/c/": b""},
+        )
+    )
     assert pack.skills == (MINE,)
     assert not (tmp_path.parent.parent / "etc").exists()
 
@@ -79,8 +97,15 @@ def test_nothing_is_believed_about_where_it_wants_to_be(tmp_path: Path) -> None:
         (b"words", "no front matter"),
     ],
 )
-def test_a_faulty_file_is_named_and_the_rest_is_read(tmp_path: Path, content: bytes, word: str) -> None:
-    pack = read_pack(zipped(tmp_path / "p.zip", {"bad/SKILL.md": content, "good/SKILL.md": render_skill(MINE).encode()}))
+def test_a_faulty_file_is_named_and_the_rest_is_read(
+    tmp_path: Path, content: bytes, word: str
+) -> None:
+    pack = read_pack(
+        zipped(
+            tmp_path / "p.zip",
+            {"bad/SKILL.md": content, "good/SKILL.md": render_skill(MINE).encode()},
+        )
+    )
     assert pack.skills == (MINE,)
     ((where, reason),) = pack.faults
     assert where.endswith("p.zip/bad/SKILL.md")
@@ -89,7 +114,11 @@ def test_a_faulty_file_is_named_and_the_rest_is_read(tmp_path: Path, content: by
 
 def test_two_skills_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
     text = render_skill(MINE).encode()
-    pack = read_pack(zipped(tmp_path / "p.zip", {"a/SKILL.md": text, "b/SKILL.md": text.replace(b"Tamp", b"Pull")}))
+    pack = read_pack(
+        zipped(
+            tmp_path / "p.zip", {"a/SKILL.md": text, "b/SKILL.md": text.replace(b"Tamp", b"Pull")}
+        )
+    )
     assert (pack.skills, "a second skill named espresso" in pack.faults[0][1]) == ((MINE,), True)
 
 
@@ -99,6 +128,10 @@ def test_what_is_no_pack_is_refused(tmp_path: Path) -> None:
     cut = zipped(tmp_path / "cut.zip", {"a/SKILL.md": render_skill(MINE).encode()})
     spoilt = cut.read_bytes().replace(b"a/SKILL.md", b"a/SKILL.me", 1)
     cut.write_bytes(spoilt)
-    for name, word in (("empty", "no SKILL.md in it"), ("text.zip", "neither a folder nor"), ("cut.zip", "pack it again")):
+    for name, word in (
+        ("empty", "no SKILL.md in it"),
+        ("text.zip", "neither a folder nor"),
+        ("cut.zip", "pack it again"),
+    ):
         with pytest.raises(SkillError, match=word):
             read_pack(tmp_path / name)

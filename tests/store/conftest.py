@@ -1,4 +1,6 @@
-"""Databases to test on (SQLite, and PostgreSQL where its server is installed), and turns to put in them."""
+"""Databases to test on (SQLite, and PostgreSQL where its server is installed), and turns to put in
+them.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -10,7 +12,18 @@ import pytest
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
-from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Draw,
+    Exchange,
+    Placement,
+    Scope,
+    Splice,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
 from tests.support.postgres import PostgresServer, running_postgres
 
@@ -81,7 +94,9 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Where a database with nothing in it is, or may be made; every test that takes it runs on both kinds."""
+    """Where a database with nothing in it is, or may be made; every test that takes it runs on both
+    kinds.
+    """
     if request.param == "sqlite":
         found: str = request.getfixturevalue("sqlite_url")
         return found

@@ -1,4 +1,5 @@
-"""A program that records turns until it is killed and prints the id of each one it was told is on disk.
+"""A program that records turns until it is killed and prints the id of each one it was told is on
+disk.
 
 python recorder.py URL endless             many clients at once, conversations that grow
 python recorder.py URL full                a disk that gets full (a limit on file size) and free again
@@ -14,7 +15,17 @@ from datetime import UTC, datetime
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
 from metaclaw.domain.status import Health
-from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Exchange,
+    Placement,
+    Scope,
+    Splice,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.store import LedgerLimits, SqlLedger, open_database
 
 NOBODY = 65534
@@ -67,7 +78,9 @@ async def endless(ledger: SqlLedger) -> None:
 
 
 async def full(ledger: SqlLedger) -> None:
-    """Prints the ids that are durable, `degraded` with its reason, and at the end how many were lost."""
+    """Prints the ids that are durable, `degraded` with its reason, and at the end how many were
+    lost.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
     turns = [make_turn(new_session_id(), bytes([number]) * 20_000) for number in range(60)]
@@ -107,7 +120,9 @@ async def main(url: str, mode: str) -> None:
         database.close()
         if os.getuid() == 0:  # root may write anything
             os.seteuid(NOBODY)
-    ledger = SqlLedger(database, LedgerLimits(retry_first_s=0.01, retry_max_s=0.1, close_patience_s=0.1))
+    ledger = SqlLedger(
+        database, LedgerLimits(retry_first_s=0.01, retry_max_s=0.1, close_patience_s=0.1)
+    )
     await ledger.start()
     await {"endless": endless, "full": full, "huge": huge, "read-only": read_only}[mode](ledger)
     await ledger.aclose()

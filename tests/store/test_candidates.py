@@ -1,4 +1,6 @@
-"""Attempts give their turns a role for ever; candidates are kept with all that was decided about them."""
+"""Attempts give their turns a role for ever; candidates are kept with all that was decided about
+them.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Proposal,
+    Standing,
+)
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.training import RoleKind, TurnRole
@@ -30,10 +39,22 @@ def store(database: Database) -> SqlCandidates:
 
 def candidate(name: str, *support: str, **fields: object) -> Candidate:
     skill = Skill(
-        SkillName(name), f"when {ODD}", f"Do {ODD}", "habits", "user:ada", {"check": {"pattern": ODD}}, author=Authorship.EVOLVER
+        SkillName(name),
+        f"when {ODD}",
+        f"Do {ODD}",
+        "habits",
+        "user:ada",
+        {"check": {"pattern": ODD}},
+        author=Authorship.EVOLVER,
     )
     proposal = Proposal(
-        skill, Change.NEW, (), tuple(TurnId(turn) for turn in support or ("t_0",)), ODD, "evolver-1", is_instruction=True
+        skill,
+        Change.NEW,
+        (),
+        tuple(TurnId(turn) for turn in support or ("t_0",)),
+        ODD,
+        "evolver-1",
+        is_instruction=True,
     )
     made = Candidate(CandidateId(f"c_{name}"), proposal, Standing.DRAFT, "just made", 3, NOON)
     return replace(made, **fields)  # type: ignore[arg-type]
@@ -55,7 +76,9 @@ async def test_the_turns_of_an_attempt_are_support_for_ever(
     turns = [new_turn() for _ in range(4)]
     await record(ledger, *turns)
     store.begin_attempt("repeated call", 3, [turn.id for turn in turns[:2]])
-    assert [reader.role_of(turn.id) for turn in turns] == [TurnRole(RoleKind.SUPPORT, 3)] * 2 + [None] * 2
+    assert [reader.role_of(turn.id) for turn in turns] == [TurnRole(RoleKind.SUPPORT, 3)] * 2 + [
+        None
+    ] * 2
     with pytest.raises(RefusedError):
         store.begin_attempt("the same again", 4, [turns[2].id, turns[1].id])
     assert reader.role_of(turns[2].id) is None
@@ -66,7 +89,11 @@ async def test_the_turns_of_an_attempt_are_support_for_ever(
 
 @pytest.mark.parametrize("wanted", [[], ["t_unknown"], ["known", "t_unknown"]])
 async def test_an_attempt_on_turns_that_are_not_there_is_none(
-    ledger: SqlLedger, store: SqlCandidates, reader: LedgerReader, new_turn: TurnMaker, wanted: list[str]
+    ledger: SqlLedger,
+    store: SqlCandidates,
+    reader: LedgerReader,
+    new_turn: TurnMaker,
+    wanted: list[str],
 ) -> None:
     await record(ledger, new_turn(id=TurnId("known")))
     with pytest.raises(RefusedError):
@@ -89,11 +116,18 @@ def test_a_candidate_is_read_back_as_it_was(store: SqlCandidates) -> None:
     assert store.candidate(made.id) == made
 
 
-def test_a_candidate_moves_on_and_its_past_is_kept(store: SqlCandidates, reader: LedgerReader) -> None:
+def test_a_candidate_moves_on_and_its_past_is_kept(
+    store: SqlCandidates, reader: LedgerReader
+) -> None:
     made = candidate("wash-hands")
     shadow = replace(made, standing=Standing.SHADOW, reason="lint passed")
     accepted = replace(made, standing=Standing.ACCEPTED, reason="proven", certificate=CERTIFICATE)
-    for state in (made, shadow, accepted, replace(accepted, proposal=candidate("another").proposal)):
+    for state in (
+        made,
+        shadow,
+        accepted,
+        replace(accepted, proposal=candidate("another").proposal),
+    ):
         store.save_candidate(state)
     assert store.candidate(made.id) == accepted
     past = [(event.kind, event.data["standing"], event.data["reason"]) for event in reader.events()]
@@ -108,8 +142,13 @@ def test_a_candidate_moves_on_and_its_past_is_kept(store: SqlCandidates, reader:
     assert kept["wins"] == 6
 
 
-def test_candidates_come_newest_first_and_by_standing(store: SqlCandidates, reader: LedgerReader) -> None:
-    made = [candidate(f"skill-{number}", made_at=NOON + timedelta(seconds=number)) for number in range(4)]
+def test_candidates_come_newest_first_and_by_standing(
+    store: SqlCandidates, reader: LedgerReader
+) -> None:
+    made = [
+        candidate(f"skill-{number}", made_at=NOON + timedelta(seconds=number))
+        for number in range(4)
+    ]
     made[1] = replace(made[1], standing=Standing.REJECTED)
     for one in made:
         store.save_candidate(one)
@@ -129,7 +168,9 @@ def test_candidates_come_newest_first_and_by_standing(store: SqlCandidates, read
 
 def test_evidence_that_is_no_number_is_refused(store: SqlCandidates) -> None:
     with pytest.raises(RefusedError, match="inf"):
-        store.save_candidate(candidate("x", certificate=replace(CERTIFICATE, expected_loss=float("inf"))))
+        store.save_candidate(
+            candidate("x", certificate=replace(CERTIFICATE, expected_loss=float("inf")))
+        )
     assert store.candidates() == []
 
 
@@ -145,7 +186,12 @@ def test_evidence_that_is_no_number_is_refused(store: SqlCandidates) -> None:
     ],
 )
 async def test_the_database_itself_gives_a_role_once(
-    ledger: SqlLedger, store: SqlCandidates, reader: LedgerReader, database: Database, new_turn: TurnMaker, statement: str
+    ledger: SqlLedger,
+    store: SqlCandidates,
+    reader: LedgerReader,
+    database: Database,
+    new_turn: TurnMaker,
+    statement: str,
 ) -> None:
     turn = new_turn()
     await record(ledger, turn)

@@ -11,7 +11,14 @@ from metaclaw.domain.compliance import Compliance, MeasuredTurn, Reminded, RuleO
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn
-from metaclaw.store import Database, LedgerReader, SqlCompliance, SqlForgetting, SqlGenerations, SqlLedger
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    SqlCompliance,
+    SqlForgetting,
+    SqlGenerations,
+    SqlLedger,
+)
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -22,7 +29,9 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def compliance(database: Database) -> SqlCompliance:
-    rules = [Skill(name, "always", f"Follow {name}.", extra={"kind": "rule"}) for name in (UV, DATES)]
+    rules = [
+        Skill(name, "always", f"Follow {name}.", extra={"kind": "rule"}) for name in (UV, DATES)
+    ]
     SqlGenerations(database).publish(rules, "noted")
     return SqlCompliance(database, lambda: NOON)
 
@@ -48,18 +57,30 @@ async def test_every_turn_is_counted_once_however_often_it_is_told(
     compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
     assert compliance.cursor() is None
-    turns = [await measured(ledger, reader, new_turn(), result) for result in (FOLLOWED, BROKEN, HELD, UNKNOWN)]
+    turns = [
+        await measured(ledger, reader, new_turn(), result)
+        for result in (FOLLOWED, BROKEN, HELD, UNKNOWN)
+    ]
     turns.append(await measured(ledger, reader, new_turn(), FOLLOWED, agent="claude-code"))
     compliance.record(turns[:2], turns[1].seq)
-    compliance.record(turns, turns[-1].seq)  # as after a kill, by a loop that began again at the old cursor
+    compliance.record(
+        turns, turns[-1].seq
+    )  # as after a kill, by a loop that began again at the old cursor
     compliance.record(turns, turns[-1].seq)
     assert compliance.cursor() == turns[-1].seq
     codex, claude = Compliance(followed=1, broken=2, held=1, unknown=1), Compliance(followed=1)
-    assert compliance.totals({UV: "h1", DATES: "h1"}) == {UV: {"codex": codex, "claude-code": claude}, DATES: {}}
+    assert compliance.totals({UV: "h1", DATES: "h1"}) == {
+        UV: {"codex": codex, "claude-code": claude},
+        DATES: {},
+    }
     assert (codex.applied, codex.checked) == (4, 3)
     assert compliance.totals({UV: "another text"}) == {UV: {}}
     record = compliance.of_rule(UV, "h1")
-    assert (record.total, record.by_agent["codex"], record.by_model["m-1"]) == (codex + claude, codex, codex + claude)
+    assert (record.total, record.by_agent["codex"], record.by_model["m-1"]) == (
+        codex + claude,
+        codex,
+        codex + claude,
+    )
     assert list(record.by_day) == ["2026-06-01"]
     assert [(one.turn, one.is_held, one.reason) for one in record.violations] == [
         (turns[2].turn, True, "why"),
@@ -76,7 +97,13 @@ async def test_a_broken_rule_is_an_event_each_time_and_a_notice_once_a_day(
     unplaced = replace(unplaced, outcomes=(replace(unplaced.outcomes[0], is_shown=False),))
     compliance.record([*turns, unplaced], unplaced.seq)
     told = [event for event in reader.events() if event.kind in ("rule_broken", "notice")]
-    assert [event.kind for event in told] == ["rule_broken", "notice", "rule_broken", "rule_broken", "notice"]
+    assert [event.kind for event in told] == [
+        "rule_broken",
+        "notice",
+        "rule_broken",
+        "rule_broken",
+        "notice",
+    ]
     broken = [event.data for event in told if event.kind == "rule_broken"]
     assert [(one["rule"], one["turn"], one["agent"], one["times"]) for one in broken] == [
         (UV, turn.turn, "codex", number) for number, turn in enumerate(turns, 1)
@@ -86,29 +113,45 @@ async def test_a_broken_rule_is_an_event_each_time_and_a_notice_once_a_day(
 
 
 async def test_many_results_are_counted_in_few_statements(
-    database: Database, compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+    database: Database,
+    compliance: SqlCompliance,
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    new_turn: TurnMaker,
 ) -> None:
     """The ledger waits for the write lock meanwhile, and is degraded where that takes too long."""
     names = [SkillName(f"rule-{number}") for number in range(30)]
-    SqlGenerations(database).publish([Skill(name, "always", "x", extra={"kind": "rule"}) for name in names], "noted")
+    SqlGenerations(database).publish(
+        [Skill(name, "always", "x", extra={"kind": "rule"}) for name in names], "noted"
+    )
     found = []
     for number in range(20):
         turn = await measured(ledger, reader, new_turn())
         result = BROKEN if number % 2 else FOLLOWED
-        found.append(replace(turn, outcomes=tuple(RuleOutcome(name, "h1", result) for name in names)))
+        found.append(
+            replace(turn, outcomes=tuple(RuleOutcome(name, "h1", result) for name in names))
+        )
     statements: list[str] = []
     event.listen(database.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
     compliance.record(found, found[-1].seq)
     assert len(statements) < 20
-    assert all(compliance.of_rule(name, "h1").total == Compliance(followed=10, broken=10) for name in names)
-    broken = [one.data["times"] for one in reader.events() if one.kind == "rule_broken" and one.data["rule"] == names[0]]
+    assert all(
+        compliance.of_rule(name, "h1").total == Compliance(followed=10, broken=10) for name in names
+    )
+    broken = [
+        one.data["times"]
+        for one in reader.events()
+        if one.kind == "rule_broken" and one.data["rule"] == names[0]
+    ]
     assert broken[:3] == [1, 2, 3]
 
 
 async def test_it_is_known_in_which_turn_a_rule_was_broken_last(
     compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
-    turns = [await measured(ledger, reader, new_turn(), result) for result in (BROKEN, HELD, FOLLOWED)]
+    turns = [
+        await measured(ledger, reader, new_turn(), result) for result in (BROKEN, HELD, FOLLOWED)
+    ]
     compliance.record(turns, turns[-1].seq)
     assert compliance.last_broken() == {(UV, "h1"): turns[1].seq}
     assert compliance.last_broken("2026-06-02") == {}
@@ -123,7 +166,10 @@ async def test_a_check_that_failed_on_the_last_turn_is_told_until_it_runs_again(
         compliance.record([turn], turn.seq)
         assert compliance.failed_checks(hashes) == ({UV: "why"} if is_failed else {})
     assert compliance.failed_checks({UV: "another text"}) == {}
-    assert SqlCompliance(compliance._database, lambda: NOON + timedelta(days=30)).failed_checks(hashes) == {}
+    assert (
+        SqlCompliance(compliance._database, lambda: NOON + timedelta(days=30)).failed_checks(hashes)
+        == {}
+    )
 
 
 async def test_what_a_judge_finds_replaces_what_was_unknown(
@@ -139,7 +185,11 @@ async def test_what_a_judge_finds_replaces_what_was_unknown(
 
 
 async def test_the_counts_of_forgotten_and_of_old_turns_go_with_them(
-    database: Database, compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+    database: Database,
+    compliance: SqlCompliance,
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    new_turn: TurnMaker,
 ) -> None:
     first = await measured(ledger, reader, new_turn("s_1"), BROKEN)
     second = await measured(ledger, reader, new_turn("s_2"), BROKEN)

@@ -27,7 +27,11 @@ def test_the_file_and_its_folder_are_the_owners_alone(sqlite_url: str, tmp_path:
     with database.writing("writing something") as connection:
         connection.execute(text("UPDATE generations SET reason = 'x'"))
     assert mode(folder) == 0o700
-    assert sorted(path.name for path in folder.iterdir()) == ["ledger.db", "ledger.db-shm", "ledger.db-wal"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "ledger.db",
+        "ledger.db-shm",
+        "ledger.db-wal",
+    ]
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     database.close()
 
@@ -42,7 +46,10 @@ def test_a_file_that_others_could_read_is_closed_to_them(sqlite_url: str, tmp_pa
 def test_sqlite_keeps_a_log_ahead_and_checks_references(sqlite_url: str) -> None:
     database = open_database(sqlite_url)
     with database.reading("looking") as connection:
-        pragmas = [connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+        pragmas = [
+            connection.execute(text(f"PRAGMA {name}")).scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
     assert pragmas == ["wal", 1, 1]
     database.close()
 
@@ -98,7 +105,9 @@ def test_a_url_that_cannot_be_used_is_explained(bad: str, words: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
-    pytest.importorskip("psycopg", reason="needs a PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'")
+    pytest.importorskip(
+        "psycopg", reason="needs a PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'"
+    )
     with pytest.raises(StoreError) as caught:
         open_database("postgresql://ada:hunter2@127.0.0.1:1/ledger")
     assert "127.0.0.1" in str(caught.value)

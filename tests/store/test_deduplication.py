@@ -9,9 +9,16 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.turn import Placement, Splice
 from metaclaw.store.deduplication import ContentIds
 
-_SPLICES = st.lists(st.builds(Splice, st.integers(0, 3), st.sampled_from((b"one", b"two"))), max_size=4).map(tuple)
+_SPLICES = st.lists(
+    st.builds(Splice, st.integers(0, 3), st.sampled_from((b"one", b"two"))), max_size=4
+).map(tuple)
 _PLACEMENTS = st.lists(
-    st.builds(Placement, st.sampled_from((b"a", b"b")), st.just((SkillName("wash-hands"),)), st.sampled_from(("one", "two"))),
+    st.builds(
+        Placement,
+        st.sampled_from((b"a", b"b")),
+        st.just((SkillName("wash-hands"),)),
+        st.sampled_from(("one", "two")),
+    ),
     max_size=4,
 ).map(tuple)
 
@@ -50,7 +57,9 @@ def test_one_address_means_one_tuple_and_leads_to_all_of_it(
         found: list[Placement] = []
         while at is not None:
             _, at, anchor, _, snippet = placed[at]
-            found.insert(0, Placement(anchor, (SkillName("wash-hands"),), snippets[snippet].decode()))
+            found.insert(
+                0, Placement(anchor, (SkillName("wash-hands"),), snippets[snippet].decode())
+            )
         assert tuple(found) == wanted
 
 

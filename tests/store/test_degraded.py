@@ -1,4 +1,6 @@
-"""Recording on a store that is broken: serving goes on, nothing waits for long, and what waited is written once it can be."""
+"""Recording on a store that is broken: serving goes on, nothing waits for long, and what waited is
+written once it can be.
+"""
 
 import asyncio
 import logging
@@ -57,7 +59,9 @@ async def until_healthy(ledger: SqlLedger) -> None:
 
 
 async def write(ledger: SqlLedger, turn: Turn) -> None:
-    """Record a turn and wait until it is written: on a busy machine that takes longer than the patience of these ledgers."""
+    """Record a turn and wait until it is written: on a busy machine that takes longer than the
+    patience of these ledgers.
+    """
     await ledger.record(turn)
     await until_healthy(ledger)
 
@@ -86,7 +90,9 @@ async def test_a_locked_store_is_waited_for_shortly_then_not_at_all_and_takes_ev
 ) -> None:
     caplog.set_level(logging.INFO)
     turns = [new_turn(f"s_{number % 3}") for number in range(20)]
-    limits = replace(QUICK, patience_s=4)  # a stalled disk for some seconds is not the ledger waiting
+    limits = replace(
+        QUICK, patience_s=4
+    )  # a stalled disk for some seconds is not the ledger waiting
     async with running(sqlite, limits) as ledger:
         await write(ledger, new_turn())
         with locked(file_of(sqlite)):
@@ -108,11 +114,14 @@ async def test_a_locked_store_is_waited_for_shortly_then_not_at_all_and_takes_ev
     assert reader.counts().turns == 22
     said = [record.levelname for record in caplog.records if record.name == "metaclaw.store.ledger"]
     assert said, "that it waits is said"
-    # Said once, and once that it is over; on a busy machine the store may be slow, and recover, before it is locked.
+    # Said once, and once that it is over; on a busy machine the store may be slow, and recover,
+    # before it is locked.
     assert said == ["ERROR", "WARNING"] * (len(said) // 2)
 
 
-async def test_session_ends_and_events_wait_too_and_keep_their_place(sqlite: Database, new_turn: TurnMaker) -> None:
+async def test_session_ends_and_events_wait_too_and_keep_their_place(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
     async with running(sqlite) as ledger:
         with locked(file_of(sqlite)):
             assert not await ledger.record(new_turn("s_1"))
@@ -143,7 +152,11 @@ async def test_any_number_of_session_ends_and_events_push_no_waiting_turn_out_of
         assert ledger.health.lost_turns == 0
     reader = LedgerReader(sqlite)
     assert all(reader.turn(turn.id) is not None for turn in turns)
-    said = [record.message for record in caplog.records if record.levelname != "DEBUG" and " los" in record.message.split("=")[0]]
+    said = [
+        record.message
+        for record in caplog.records
+        if record.levelname != "DEBUG" and " los" in record.message.split("=")[0]
+    ]
     assert said[0] == "ledger has begun to lose what it cannot keep first=session_end"
     assert [line.split("=")[0] for line in said[1:]] == ["ledger lost turns"]
     assert "turns=0 session_ends=9" in said[1]
@@ -163,7 +176,11 @@ async def test_what_is_lost_is_counted_by_kind_and_each_turn_named_for_those_who
         assert not await ledger.announce("late", {})
         with anyio.fail_after(60):
             await ledger.aclose()
-    lines = [(record.levelname, record.message) for record in caplog.records if record.name == "metaclaw.store.ledger"]
+    lines = [
+        (record.levelname, record.message)
+        for record in caplog.records
+        if record.name == "metaclaw.store.ledger"
+    ]
     assert lines[-1] == ("WARNING", "ledger lost turns=3 session_ends=1 events=1")
     assert all(("DEBUG", f"ledger lost kind=turn which={turn.id}") in lines for turn in turns)
     assert [level for level, _ in lines].count("WARNING") == 2
@@ -187,7 +204,9 @@ async def test_a_session_that_ends_again_and_again_waits_once_and_ends_as_on_a_w
             await ledger.end_session(again, "silence")
         await until_healthy(ledger)
     reader = LedgerReader(sqlite)
-    reasons = [None if row is None else row.end_reason for row in map(reader.session, (once, again))]
+    reasons = [
+        None if row is None else row.end_reason for row in map(reader.session, (once, again))
+    ]
     assert reasons == ["the client said so", "silence"]
     assert [found.kind for found in reader.events()] == ["kept"]
 
@@ -196,7 +215,9 @@ async def test_memory_is_bounded_while_the_store_is_broken_and_the_oldest_turns_
     sqlite: Database, new_turn: TurnMaker
 ) -> None:
     turns = [new_turn(exchange=Exchange(bytes(1000))) for _ in range(50)]
-    async with running(sqlite, LedgerLimits(waiting_turns=10, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+    async with running(
+        sqlite, LedgerLimits(waiting_turns=10, retry_first_s=0.01, retry_max_s=0.02)
+    ) as ledger:
         with locked(file_of(sqlite)):
             for turn in turns:
                 assert not await ledger.record(turn)
@@ -210,8 +231,12 @@ async def test_memory_is_bounded_while_the_store_is_broken_and_the_oldest_turns_
     assert set(turns[-9:]) <= set(kept)
 
 
-async def test_bytes_are_bounded_while_the_store_is_broken(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, LedgerLimits(waiting_bytes=100_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+async def test_bytes_are_bounded_while_the_store_is_broken(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    async with running(
+        sqlite, LedgerLimits(waiting_bytes=100_000, retry_first_s=0.01, retry_max_s=0.02)
+    ) as ledger:
         with locked(file_of(sqlite)):
             for _ in range(30):
                 await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
@@ -221,17 +246,27 @@ async def test_bytes_are_bounded_while_the_store_is_broken(sqlite: Database, new
         assert ledger.health.lost_turns >= 26
 
 
-async def test_whoever_waits_for_room_is_let_go_when_the_store_breaks(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, LedgerLimits(waiting_turns=2, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+async def test_whoever_waits_for_room_is_let_go_when_the_store_breaks(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    async with running(
+        sqlite, LedgerLimits(waiting_turns=2, retry_first_s=0.01, retry_max_s=0.02)
+    ) as ledger:
         with locked(file_of(sqlite)):
             with anyio.fail_after(60):
-                assert not any(await asyncio.gather(*(ledger.record(new_turn()) for _ in range(10))))
+                assert not any(
+                    await asyncio.gather(*(ledger.record(new_turn()) for _ in range(10)))
+                )
         await until_healthy(ledger)
         assert ledger.health.lost_turns >= 7
 
 
-async def test_a_store_that_works_again_is_noticed_even_when_nothing_waits(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, LedgerLimits(waiting_bytes=10_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+async def test_a_store_that_works_again_is_noticed_even_when_nothing_waits(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    async with running(
+        sqlite, LedgerLimits(waiting_bytes=10_000, retry_first_s=0.01, retry_max_s=0.02)
+    ) as ledger:
         with locked(file_of(sqlite)):
             assert not await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
             with anyio.fail_after(60):
@@ -260,7 +295,9 @@ async def test_a_file_that_is_damaged_is_said_so(sqlite: Database, new_turn: Tur
     assert LedgerReader(sqlite).counts().turns == 2
 
 
-@pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm"), ("",), ("", "-wal", "-shm")])
+@pytest.mark.parametrize(
+    "removed", [("-wal",), ("-shm",), ("-wal", "-shm"), ("",), ("", "-wal", "-shm")]
+)
 async def test_files_that_were_deleted_are_written_anew_with_everything_that_was_recorded(
     sqlite: Database, new_turn: TurnMaker, removed: tuple[str, ...]
 ) -> None:
@@ -283,7 +320,9 @@ async def test_files_that_were_deleted_are_written_anew_with_everything_that_was
     assert [found.turn for turn in turns if (found := reader.turn(turn.id))] == turns
 
 
-async def test_a_deleted_file_is_written_anew_at_the_end_if_not_before(sqlite: Database, new_turn: TurnMaker) -> None:
+async def test_a_deleted_file_is_written_anew_at_the_end_if_not_before(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
     path, turn = file_of(sqlite), new_turn()
     async with running(sqlite) as ledger:
         await write(ledger, turn)
@@ -309,7 +348,9 @@ async def test_a_file_that_was_replaced_stays_and_what_was_recorded_is_saved_bes
     rescued.close()
 
 
-async def test_closing_on_a_broken_store_ends_and_says_what_was_lost(sqlite: Database, new_turn: TurnMaker) -> None:
+async def test_closing_on_a_broken_store_ends_and_says_what_was_lost(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
     ledger = SqlLedger(sqlite, QUICK)
     await ledger.start()
     with locked(file_of(sqlite)):
@@ -364,7 +405,9 @@ async def test_a_commit_that_does_not_return_is_waited_for_as_long_as_the_patien
     assert LedgerReader(sqlite).counts().turns == 10
 
 
-async def test_a_store_that_hangs_without_an_error_is_not_waited_for(url: str, new_turn: TurnMaker) -> None:
+async def test_a_store_that_hangs_without_an_error_is_not_waited_for(
+    url: str, new_turn: TurnMaker
+) -> None:
     """On PostgreSQL a table locked by somebody else; on SQLite the whole file."""
     database = open_database(url)
     async with running(database) as ledger:
@@ -383,7 +426,9 @@ async def test_a_store_that_hangs_without_an_error_is_not_waited_for(url: str, n
     database.close()
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), AttributeError("a mistake")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), AttributeError("a mistake")]
+)
 async def test_no_error_ends_recording(
     database: Database, new_turn: TurnMaker, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -428,7 +473,9 @@ async def test_a_ledger_whose_thread_cannot_be_started_keeps_turns_until_it_can(
     assert LedgerReader(database).turn(turn.id) is not None
 
 
-async def test_a_ledger_that_never_ran_can_be_closed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_that_never_ran_can_be_closed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

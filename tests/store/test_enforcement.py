@@ -7,12 +7,30 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SkillName, new_turn_id
-from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, Exchange, HoldEnd, ShownCall, TrueAnswer, Turn, TurnKind
+from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
+    Exchange,
+    HoldEnd,
+    ShownCall,
+    TrueAnswer,
+    Turn,
+    TurnKind,
+)
 from metaclaw.store import Database, LedgerReader, SqlForgetting, SqlLedger, SqlTrueAnswers
 
 pytestmark = pytest.mark.anyio
 
-ANSWER = TrueAnswer(Wire.CHAT, (ShownCall("call_1", '{"a": "\\u0000"}'),), "t_x", "chatcmpl-1", "chatcmpl-2", b"[1]", b"[]")
+ANSWER = TrueAnswer(
+    Wire.CHAT,
+    (ShownCall("call_1", '{"a": "\\u0000"}'),),
+    "t_x",
+    "chatcmpl-1",
+    "chatcmpl-2",
+    b"[1]",
+    b"[]",
+)
 
 
 def held(turn: Turn) -> Turn:
@@ -28,7 +46,10 @@ def held(turn: Turn) -> Turn:
         )
         for number in range(2)
     )
-    rules = (EnforcedRule(SkillName("no-force"), 1, HoldEnd.COMPLIED, "why"), EnforcedRule(SkillName("b"), 2, HoldEnd.STOPPED))
+    rules = (
+        EnforcedRule(SkillName("no-force"), 1, HoldEnd.COMPLIED, "why"),
+        EnforcedRule(SkillName("b"), 2, HoldEnd.STOPPED),
+    )
     return replace(turn, enforcement=Enforcement(rules, attempts, ANSWER))
 
 
@@ -46,7 +67,9 @@ async def test_a_turn_keeps_its_attempts_and_lists_show_it_once(
     attempt = reader.turn(turn.enforcement.attempts[0].id)
     assert attempt is not None
     assert attempt.turn == turn.enforcement.attempts[0]
-    assert [row.id for row in reader.turns_of(turn.session)] == [turn.id] + ([plain.id] if plain.session == turn.session else [])
+    assert [row.id for row in reader.turns_of(turn.session)] == [turn.id] + (
+        [plain.id] if plain.session == turn.session else []
+    )
     assert [row.id for row in reader.turns_after(0)] == [turn.id, plain.id]
     assert reader.attempts_in([turn.session]) == {turn.session: 2}
     assert reader.broken_rules(turn.id) == []

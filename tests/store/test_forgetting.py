@@ -40,7 +40,16 @@ TurnMaker = Callable[..., Turn]
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NOW = Stamp(0, 0, "", ())
 ABOUT_TURNS = (
-    *("sessions", "turns", "payloads", "translations", "tokens", "snippets", "placements", "splices"),
+    *(
+        "sessions",
+        "turns",
+        "payloads",
+        "translations",
+        "tokens",
+        "snippets",
+        "placements",
+        "splices",
+    ),
     *("verdicts", "stands", "roles", "draws", "batch_turns"),
 )
 
@@ -52,7 +61,10 @@ def forgetting(database: Database) -> SqlForgetting:
 
 def contents(database: Database) -> dict[str, int]:
     with database.reading("counting") as connection:
-        return {table: connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one() for table in ABOUT_TURNS}
+        return {
+            table: connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
+            for table in ABOUT_TURNS
+        }
 
 
 async def record(ledger: SqlLedger, *turns: Turn) -> None:
@@ -64,11 +76,18 @@ def failed(turn: Turn) -> Verdict:
     return Verdict(turn.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT, comment="no!")
 
 
-def candidate(name: str, *support: Turn, standing: Standing = Standing.ACCEPTED, replaces: tuple[str, ...] = ()) -> Candidate:
+def candidate(
+    name: str,
+    *support: Turn,
+    standing: Standing = Standing.ACCEPTED,
+    replaces: tuple[str, ...] = (),
+) -> Candidate:
     skill = Skill(SkillName(name), "when", "do", author=Authorship.EVOLVER)
     change = Change.MERGE if replaces else Change.NEW
     replaced = tuple(SkillName(one) for one in replaces)
-    proposal = Proposal(skill, change, replaced, tuple(turn.id for turn in support), "kind", "evolver")
+    proposal = Proposal(
+        skill, change, replaced, tuple(turn.id for turn in support), "kind", "evolver"
+    )
     return Candidate(CandidateId(f"c_{name}"), proposal, standing, "", 0, NOON)
 
 
@@ -77,7 +96,11 @@ def learned(*names: str, author: Authorship = Authorship.EVOLVER) -> list[Skill]
 
 
 async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_gone(
-    ledger: SqlLedger, reader: LedgerReader, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    database: Database,
+    forgetting: SqlForgetting,
+    new_turn: TurnMaker,
 ) -> None:
     def turn(session: str, number: int) -> Turn:
         body = b"%s says the same again " % session.encode() * 20 * (number + 1)
@@ -85,8 +108,13 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
             session,
             stamp=NOW,
             kind=TurnKind.SIDE if number % 3 == 2 else TurnKind.MAIN,
-            exchange=Exchange(body, (Splice(1, b"shared"), Splice(2, session.encode())), body * 2, b"said"),
-            placements=(Placement(b"", (), "shared"), Placement(session.encode(), (), f"only {session}")),
+            exchange=Exchange(
+                body, (Splice(1, b"shared"), Splice(2, session.encode())), body * 2, b"said"
+            ),
+            placements=(
+                Placement(b"", (), "shared"),
+                Placement(session.encode(), (), f"only {session}"),
+            ),
             draws=(Draw(SkillName("a"), True, 0.5),),
         )
 
@@ -106,7 +134,10 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
     assert forgetting.forget_session(SessionId("s_gone")) == ForgetResult(1, 100, batches=(batch,))
     more = 3
     assert contents(database) == before | {
-        **{table: before[table] + more for table in ("turns", "payloads", "translations", "tokens", "draws")},
+        **{
+            table: before[table] + more
+            for table in ("turns", "payloads", "translations", "tokens", "draws")
+        },
         **{"roles": 2, "batch_turns": 1},
     }
     assert reader.session(SessionId("s_gone")) is None
@@ -122,7 +153,11 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
 async def test_what_was_learned_from_a_session_is_told_and_told_again(
     ledger: SqlLedger, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker
 ) -> None:
-    mine, also_mine, others = new_turn("s_1", stamp=NOW), new_turn("s_1", stamp=NOW), new_turn("s_2", stamp=NOW)
+    mine, also_mine, others = (
+        new_turn("s_1", stamp=NOW),
+        new_turn("s_1", stamp=NOW),
+        new_turn("s_2", stamp=NOW),
+    )
     await record(ledger, mine, also_mine, others)
     store = SqlCandidates(database)
     made = [
@@ -140,25 +175,46 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
     for number, one in enumerate(made):
         store.save_candidate(replace(one, made_at=NOON + timedelta(seconds=number)))
     live = learned("from-mine", "from-both", "from-others", "rejected", "merged-again")
-    SqlGenerations(database).publish([*live, *learned("rewritten-by-hand", author=Authorship.PERSON)], "learned")
+    SqlGenerations(database).publish(
+        [*live, *learned("rewritten-by-hand", author=Authorship.PERSON)], "learned"
+    )
     found = forgetting.forget_session(SessionId("s_1"))
     assert (found.sessions, found.turns) == (1, 2)
     assert found.skills == ("from-both", "from-mine", "merged-again")
     assert found.candidates == tuple(
         f"c_{name}"
         for name in (
-            *("from-mine", "from-both", "rejected", "waiting", "gone-from-the-library", "rewritten-by-hand"),
+            *(
+                "from-mine",
+                "from-both",
+                "rejected",
+                "waiting",
+                "gone-from-the-library",
+                "rewritten-by-hand",
+            ),
             *("merged", "merged-again"),
         )
     )
     again = forgetting.forget_session(SessionId("s_1"))
-    assert (again.sessions, again.turns, again.skills, again.candidates) == (0, 0, found.skills, found.candidates)
+    assert (again.sessions, again.turns, again.skills, again.candidates) == (
+        0,
+        0,
+        found.skills,
+        found.candidates,
+    )
     SqlGenerations(database).publish(learned("from-others", "rejected"), "retired")
     forgetting.erase("forgotten")
-    assert {one.proposal.skill.name for one in store.candidates()} == {"from-others", "of-the-rejected"}
+    assert {one.proposal.skill.name for one in store.candidates()} == {
+        "from-others",
+        "of-the-rejected",
+    }
     first = SqlGenerations(database).at(1)
     assert first is not None
-    assert {skill.name for skill in first.skills} == {"from-others", "rejected", "rewritten-by-hand"}
+    assert {skill.name for skill in first.skills} == {
+        "from-others",
+        "rejected",
+        "rewritten-by-hand",
+    }
     assert forgetting.forget_session(SessionId("s_1")) == ForgetResult(0, 0)
 
 
@@ -170,7 +226,9 @@ async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_
     rules: list[Skill] = []
     for turn in (mine, others):
         name = SkillName(f"from-{turn.session}".replace("_", "-"))
-        rules.append(Skill(name, "always", "do", author=Authorship.INSTRUCTION, extra={"source": turn.id}))
+        rules.append(
+            Skill(name, "always", "do", author=Authorship.INSTRUCTION, extra={"source": turn.id})
+        )
         resting_on = LearnedFrom(0, (turn.id,), CandidateId(f"c_{name}"))
         SqlGenerations(database).publish(rules, "noted", learned=resting_on)
     assert forgetting.forget_session(SessionId("s_1")).skills == ("from-s-1",)
@@ -185,12 +243,23 @@ async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_
 
 @pytest.mark.parametrize("kind", ["rule", "skill"])
 async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_a_forgotten_skill_from_lists(
-    ledger: SqlLedger, reader: LedgerReader, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker, kind: str
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    database: Database,
+    forgetting: SqlForgetting,
+    new_turn: TurnMaker,
+    kind: str,
 ) -> None:
     mine = new_turn("s_1", stamp=NOW)
     await record(ledger, mine)
     SqlCandidates(database).save_candidate(candidate("from-mine", mine))
-    own = Skill(SkillName("from-mine"), "When asked", "Say xyzzy.", author=Authorship.EVOLVER, extra={"kind": kind})
+    own = Skill(
+        SkillName("from-mine"),
+        "When asked",
+        "Say xyzzy.",
+        author=Authorship.EVOLVER,
+        extra={"kind": kind},
+    )
     SqlGenerations(database).publish([own], "learned")
     block = render_block([own], 500) if kind == "rule" else render_block([], 500, listed=[own])
     assert "xyzzy" in block.text
@@ -199,7 +268,10 @@ async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_
         "s_2",
         stamp=Stamp(1, 0, "", block.skills),
         exchange=Exchange(b"{}", (body,), None, b"said"),
-        placements=(Placement(b"", block.skills, block.text, block.listed), Placement(b"later", (), "kept")),
+        placements=(
+            Placement(b"", block.skills, block.text, block.listed),
+            Placement(b"later", (), "kept"),
+        ),
     )
     await record(ledger, carrier)
     forgetting.forget_session(SessionId("s_1"))
@@ -209,7 +281,11 @@ async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_
     assert found is not None
     assert [one.text for one in found.turn.placements] == ["", "kept"]
     assert b"xyzzy" not in found.turn.exchange.sent
-    assert "from-mine" not in (*found.turn.placements[0].skills, *found.turn.listed, *found.turn.stamp.skills)
+    assert "from-mine" not in (
+        *found.turn.placements[0].skills,
+        *found.turn.listed,
+        *found.turn.stamp.skills,
+    )
 
 
 async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
@@ -224,7 +300,9 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
     with pytest.raises(RefusedError, match="was forgotten"):
         store.save_candidate(replace(on_its_way, standing=Standing.ACCEPTED))
     with pytest.raises(RefusedError, match="was forgotten"):
-        SqlGenerations(database).publish(learned("on-its-way"), "learned", learned=LearnedFrom(0, (other.id, turn.id)))
+        SqlGenerations(database).publish(
+            learned("on-its-way"), "learned", learned=LearnedFrom(0, (other.id, turn.id))
+        )
     forgetting.erase("forgotten")
     assert store.candidates() == []
     with pytest.raises(RefusedError):
@@ -245,8 +323,12 @@ async def test_the_ledger_goes_on_where_it_left_off_with_a_session_that_was_forg
     body = b"a long conversation " * 100
     await record(ledger, new_turn("s_1", exchange=Exchange(body, (Splice(1, b"skill"),))))
     forgetting.forget_session(SessionId("s_1"))
-    # The ledger remembers a body to patch and texts that it has stored; all of them are gone by now.
-    later = [new_turn("s_1", exchange=Exchange(body + b"more" * number, (Splice(1, b"skill"),))) for number in range(1, 4)]
+    # The ledger remembers a body to patch and texts that it has stored; all of them are gone by
+    # now.
+    later = [
+        new_turn("s_1", exchange=Exchange(body + b"more" * number, (Splice(1, b"skill"),)))
+        for number in range(1, 4)
+    ]
     assert all(await asyncio.gather(*(ledger.record(turn) for turn in later)))
     for turn in later:
         found = reader.turn(turn.id)
@@ -260,7 +342,10 @@ async def test_a_turn_that_was_stored_as_a_patch_on_a_forgotten_one_stays_readab
 ) -> None:
     turn_writer = TurnWriter(database, 1 << 20)
     body = b"what both have in common " * 50
-    turns = [new_turn("s_1", exchange=Exchange(body + b"." * number, (), body * 2 + b"." * number)) for number in range(6)]
+    turns = [
+        new_turn("s_1", exchange=Exchange(body + b"." * number, (), body * 2 + b"." * number))
+        for number in range(6)
+    ]
     turn_writer.write(turns)
     turn_writer.close()
     with database.writing("giving the later ones to another session") as connection:
@@ -269,8 +354,8 @@ async def test_a_turn_that_was_stored_as_a_patch_on_a_forgotten_one_stays_readab
         connection.execute(text(f"DROP TRIGGER turns_are_final{trigger}"))
         connection.execute(
             text(
-                "INSERT INTO sessions SELECT 's_2', key, agent, user_id, workspace_id, parent, began_us, last_us, NULL, NULL, 3, 3"
-                " FROM sessions"
+                "INSERT INTO sessions SELECT 's_2', key, agent, user_id, workspace_id, parent,"
+                " began_us, last_us, NULL, NULL, 3, 3 FROM sessions"
             )
         )
         connection.execute(text("UPDATE sessions SET turns = 3, main_turns = 3 WHERE id = 's_1'"))
@@ -281,16 +366,27 @@ async def test_a_turn_that_was_stored_as_a_patch_on_a_forgotten_one_stays_readab
         assert found is not None
         assert found.turn == replace(turns[number], session=SessionId("s_2"))
     with database.reading("looking") as connection:
-        links = connection.execute(text("SELECT turn, base, link FROM payloads ORDER BY turn")).all()
+        links = connection.execute(
+            text("SELECT turn, base, link FROM payloads ORDER BY turn")
+        ).all()
     assert [tuple(link) for link in links] == [(2, None, 0), (4, None, 0), (5, 4, 1)]
 
 
 async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
-    ledger: SqlLedger, reader: LedgerReader, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    database: Database,
+    forgetting: SqlForgetting,
+    new_turn: TurnMaker,
 ) -> None:
     body = b"a conversation that goes on " * 20
     long = [
-        new_turn("s_long", stamp=NOW, exchange=Exchange(body * (number + 1)), kind=TurnKind.SIDE if number == 1 else TurnKind.MAIN)
+        new_turn(
+            "s_long",
+            stamp=NOW,
+            exchange=Exchange(body * (number + 1)),
+            kind=TurnKind.SIDE if number == 1 else TurnKind.MAIN,
+        )
         for number in range(80)
     ]
     old, new = new_turn("s_old", stamp=NOW), new_turn("s_new", stamp=NOW)
@@ -303,7 +399,12 @@ async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
     assert reader.session(SessionId("s_old")) is None
     row = reader.session(SessionId("s_long"))
     assert row is not None
-    assert (row.turns, row.main_turns, row.began_at, row.last_at) == (10, 10, instant, long[-1].times.received_at)
+    assert (row.turns, row.main_turns, row.began_at, row.last_at) == (
+        10,
+        10,
+        instant,
+        long[-1].times.received_at,
+    )
     for turn in (*long[70:], new):
         found = reader.turn(turn.id)
         assert found is not None
@@ -324,9 +425,17 @@ async def test_forgotten_words_are_in_none_of_the_files_while_others_have_the_da
     database, others = open_database(sqlite_url), open_database(sqlite_url)
     turn_writer = TurnWriter(database, 1 << 20)
     secret = b"the-word-nobody-may-find"
-    exchanges = [Exchange(secret + b"x" * size, (Splice(0, secret),), secret, secret, secret) for size in (10, 9000)]
+    exchanges = [
+        Exchange(secret + b"x" * size, (Splice(0, secret),), secret, secret, secret)
+        for size in (10, 9000)
+    ]
     placed = (Placement(b"", (), secret.decode()),)
-    turn_writer.write([new_turn("s_1", exchange=exchange, placements=placed, error=secret.decode()) for exchange in exchanges])
+    turn_writer.write(
+        [
+            new_turn("s_1", exchange=exchange, placements=placed, error=secret.decode())
+            for exchange in exchanges
+        ]
+    )
     turn_writer.write([new_turn("s_2")])
     reader = LedgerReader(others)
     assert reader.counts().turns == 3
@@ -343,7 +452,9 @@ async def test_forgotten_words_are_in_none_of_the_files_while_others_have_the_da
     turn_writer.close()
 
 
-async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str, new_turn: TurnMaker) -> None:
+async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(
+    sqlite_url: str, new_turn: TurnMaker
+) -> None:
     database, others = open_database(sqlite_url), open_database(sqlite_url)
     turn_writer = TurnWriter(database, 1 << 20)
     turn_writer.write([new_turn("s_1")])
@@ -360,10 +471,17 @@ async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str
 async def test_the_ledger_records_on_while_a_large_session_is_forgotten(
     database: Database, reader: LedgerReader, forgetting: SqlForgetting, new_turn: TurnMaker
 ) -> None:
-    ledger = SqlLedger(database, LedgerLimits(patience_s=60))  # a busy machine may take long for what holds the database
+    ledger = SqlLedger(
+        database, LedgerLimits(patience_s=60)
+    )  # a busy machine may take long for what holds the database
     await ledger.start()
     body = b"a conversation that goes on " * 40
-    await asyncio.gather(*(ledger.record(new_turn("s_large", exchange=Exchange(body * (n % 40)))) for n in range(600)))
+    await asyncio.gather(
+        *(
+            ledger.record(new_turn("s_large", exchange=Exchange(body * (n % 40))))
+            for n in range(600)
+        )
+    )
     done = threading.Event()
 
     def forget() -> None:
@@ -378,7 +496,9 @@ async def test_the_ledger_records_on_while_a_large_session_is_forgotten(
         await ledger.record(turn)
         recorded.append(turn.id)
         with anyio.fail_after(60):
-            while ledger.health.waiting_turns:  # the disk stalled while forgetting held the database locked
+            while (
+                ledger.health.waiting_turns
+            ):  # the disk stalled while forgetting held the database locked
                 await anyio.sleep(0.005)
     thread.join(30)
     assert ledger.health.lost_turns == 0

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
 
 
-async def test_a_recorded_turn_is_read_back_equal(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_a_recorded_turn_is_read_back_equal(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     turn = new_turn()
     assert await ledger.record(turn)
     recorded = reader.turn(turn.id)
@@ -36,7 +38,14 @@ async def test_text_that_databases_refuse_is_kept_all_the_same(
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
     odd = "\x00 \ud800 \x1a0000 \x1a \udfff é 漢 😀 '; DROP TABLE turns; --"
-    turn = new_turn(odd, model=odd, error=odd, key=odd, scope=Scope(odd, odd), stamp=Stamp(0, 0, odd, (SkillName(odd),)))
+    turn = new_turn(
+        odd,
+        model=odd,
+        error=odd,
+        key=odd,
+        scope=Scope(odd, odd),
+        stamp=Stamp(0, 0, odd, (SkillName(odd),)),
+    )
     assert await ledger.record(turn)
     recorded = reader.turn(turn.id)
     assert recorded is not None
@@ -53,9 +62,17 @@ async def test_the_ledger_is_what_the_port_asks_for(ledger: SqlLedger) -> None:
     assert port.health.health is Health.HEALTHY
 
 
-async def test_a_translated_turn_keeps_both_bodies(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
-    first = new_turn("s_1", exchange=Exchange(b"a" * 500, (), b"b" * 700, b"said", b""), provider_wire=Wire.MESSAGES)
-    second = new_turn("s_1", exchange=Exchange(b"a" * 510, (), b"b" * 720, b"", None), provider_wire=Wire.MESSAGES)
+async def test_a_translated_turn_keeps_both_bodies(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    first = new_turn(
+        "s_1",
+        exchange=Exchange(b"a" * 500, (), b"b" * 700, b"said", b""),
+        provider_wire=Wire.MESSAGES,
+    )
+    second = new_turn(
+        "s_1", exchange=Exchange(b"a" * 510, (), b"b" * 720, b"", None), provider_wire=Wire.MESSAGES
+    )
     for turn in (first, second):
         assert await ledger.record(turn)
     for turn in (first, second):
@@ -72,37 +89,59 @@ async def test_a_growing_conversation_is_stored_once_and_not_again_with_every_tu
     turns = []
     for number in range(100):
         body += b'","message %d' % number
-        turns.append(new_turn("s_1", exchange=Exchange(body + b'"],"tools":[' + b"0," * 500 + b"0]}")))
+        turns.append(
+            new_turn("s_1", exchange=Exchange(body + b'"],"tools":[' + b"0," * 500 + b"0]}"))
+        )
         assert await ledger.record(turns[-1])
     for turn in turns:
         recorded = reader.turn(turn.id)
         assert recorded is not None
         assert recorded.turn.exchange.request == turn.exchange.request
     with database.reading("measuring") as connection:
-        stored = connection.execute(text("SELECT sum(length(middle)), max(link) FROM payloads")).one()
+        stored = connection.execute(
+            text("SELECT sum(length(middle)), max(link) FROM payloads")
+        ).one()
     assert stored[0] < 5 * len(turns[-1].exchange.request)
     assert stored[1] == 31
 
 
-async def test_side_turns_do_not_break_the_chain_of_main_turns(ledger: SqlLedger, database: Database, new_turn: TurnMaker) -> None:
+async def test_side_turns_do_not_break_the_chain_of_main_turns(
+    ledger: SqlLedger, database: Database, new_turn: TurnMaker
+) -> None:
     for number in range(4):
         await ledger.record(new_turn("s_1", exchange=Exchange(b"x" * 5000 + b"%d" % number)))
-        await ledger.record(new_turn("s_1", kind=TurnKind.SIDE, exchange=Exchange(b"title please" * 100 + b"%d" % number)))
+        await ledger.record(
+            new_turn(
+                "s_1", kind=TurnKind.SIDE, exchange=Exchange(b"title please" * 100 + b"%d" % number)
+            )
+        )
     with database.reading("measuring") as connection:
-        assert connection.execute(text("SELECT count(*) FROM payloads WHERE base IS NULL")).scalar() == 2
+        assert (
+            connection.execute(text("SELECT count(*) FROM payloads WHERE base IS NULL")).scalar()
+            == 2
+        )
 
 
-async def test_the_same_placed_text_is_stored_once(ledger: SqlLedger, database: Database, new_turn: TurnMaker) -> None:
+async def test_the_same_placed_text_is_stored_once(
+    ledger: SqlLedger, database: Database, new_turn: TurnMaker
+) -> None:
     await asyncio.gather(*(ledger.record(new_turn()) for _ in range(20)))
     with database.reading("counting") as connection:
         counts = [
-            connection.execute(text(f"SELECT count(*) FROM {name}")).scalar() for name in ("snippets", "placements", "splices")
+            connection.execute(text(f"SELECT count(*) FROM {name}")).scalar()
+            for name in ("snippets", "placements", "splices")
         ]
     assert counts == [2, 1, 1]
 
 
-async def test_a_session_is_counted_from_its_turns(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
-    first, middle, last = new_turn("s_1", parent=SessionId("s_0")), new_turn("s_1"), new_turn("s_1", kind=TurnKind.SIDE)
+async def test_a_session_is_counted_from_its_turns(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    first, middle, last = (
+        new_turn("s_1", parent=SessionId("s_0")),
+        new_turn("s_1"),
+        new_turn("s_1", kind=TurnKind.SIDE),
+    )
     await asyncio.gather(*(ledger.record(turn) for turn in (first, last, middle, new_turn("s_2"))))
     session = reader.session(SessionId("s_1"))
     assert session is not None
@@ -111,7 +150,9 @@ async def test_a_session_is_counted_from_its_turns(ledger: SqlLedger, reader: Le
     assert (session.key, session.agent, session.scope) == (first.key, first.agent, first.scope)
 
 
-async def test_many_at_once_are_all_there_exactly_once(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_many_at_once_are_all_there_exactly_once(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     made = [new_turn(f"s_{number % 7}") for number in range(300)]
     with anyio.fail_after(60):
         assert all(await asyncio.gather(*(ledger.record(turn) for turn in made)))
@@ -136,7 +177,11 @@ async def test_a_turn_recorded_twice_is_there_once_as_it_was_first(
 ) -> None:
     turn = new_turn("s_1")
     assert await ledger.record(turn)
-    assert all(await asyncio.gather(ledger.record(replace(turn, model="another")), ledger.record(new_turn("s_1"))))
+    assert all(
+        await asyncio.gather(
+            ledger.record(replace(turn, model="another")), ledger.record(new_turn("s_1"))
+        )
+    )
     recorded = reader.turn(turn.id)
     assert recorded is not None
     assert recorded.turn == turn
@@ -163,7 +208,11 @@ async def test_a_turn_that_can_never_be_stored_spoils_no_other(
 
 @pytest.mark.parametrize("others", [0, 5])
 async def test_a_turn_whose_usage_no_database_takes_is_kept_without_it(
-    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker, caplog: pytest.LogCaptureFixture, others: int
+    ledger: SqlLedger,
+    reader: LedgerReader,
+    new_turn: TurnMaker,
+    caplog: pytest.LogCaptureFixture,
+    others: int,
 ) -> None:
     absurd, *rest = [new_turn(usage=Usage(2**63, 5, 2, 1, 0)), *(new_turn() for _ in range(others))]
     with anyio.fail_after(60):
@@ -173,10 +222,16 @@ async def test_a_turn_whose_usage_no_database_takes_is_kept_without_it(
         assert recorded is not None
         assert recorded.turn == turn
     assert (ledger.health.health, ledger.health.lost_turns) == (Health.HEALTHY, 0)
-    assert [absurd.id in record.message for record in caplog.records if "stored without its usage" in record.message] == [True]
+    assert [
+        absurd.id in record.message
+        for record in caplog.records
+        if "stored without its usage" in record.message
+    ] == [True]
 
 
-async def test_a_session_ends_once_with_its_first_reason(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_a_session_ends_once_with_its_first_reason(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     await ledger.record(new_turn("s_1"))
     await ledger.end_session(SessionId("s_1"), "the client said so")
     await ledger.end_session(SessionId("s_1"), "silence")
@@ -197,7 +252,9 @@ async def test_a_request_after_the_end_opens_the_session_again_and_one_from_befo
         replace(turn, times=replace(turn.times, received_at=at))
         for turn, at in ((new_turn(session), now), (new_turn(session), now + timedelta(hours=1)))
     )
-    await asyncio.gather(ledger.record(new_turn(session)), ledger.end_session(session, "done"), ledger.record(early))
+    await asyncio.gather(
+        ledger.record(new_turn(session)), ledger.end_session(session, "done"), ledger.record(early)
+    )
     row = reader.session(session)
     assert row is not None
     assert row.ended_at is not None
@@ -223,7 +280,9 @@ async def test_a_session_that_ended_by_a_clock_that_was_ahead_is_opened_again_on
     await ledger.aclose()
 
 
-async def test_events_are_read_in_the_order_they_were_announced(ledger: SqlLedger, reader: LedgerReader) -> None:
+async def test_events_are_read_in_the_order_they_were_announced(
+    ledger: SqlLedger, reader: LedgerReader
+) -> None:
     for number in range(5):
         assert await ledger.announce("thing.happened", {"number": number, "text": "a\x00b"})
     first = reader.events(limit=2)
@@ -234,7 +293,9 @@ async def test_events_are_read_in_the_order_they_were_announced(ledger: SqlLedge
     assert reader.events(after=rest[-1].seq) == []
 
 
-async def test_closing_writes_what_waits(database: Database, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_closing_writes_what_waits(
+    database: Database, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     turns = [new_turn() for _ in range(200)]
@@ -271,7 +332,9 @@ async def test_a_flood_waits_for_room_and_memory_stays_bounded(
 
     async def record(number: int) -> bool:
         nonlocal highest
-        kept = await ledger.record(new_turn(f"s_{number}", exchange=Exchange(b"%d" % number * 10_000)))
+        kept = await ledger.record(
+            new_turn(f"s_{number}", exchange=Exchange(b"%d" % number * 10_000))
+        )
         highest = max(highest, ledger.health.waiting_turns)
         return kept
 
@@ -285,7 +348,9 @@ async def test_a_flood_waits_for_room_and_memory_stays_bounded(
 async def test_a_turn_larger_than_all_the_room_is_still_recorded(
     database: Database, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
-    ledger = SqlLedger(database, LedgerLimits(waiting_bytes=10_000, request_line_bytes=10_000, patience_s=10))
+    ledger = SqlLedger(
+        database, LedgerLimits(waiting_bytes=10_000, request_line_bytes=10_000, patience_s=10)
+    )
     await ledger.start()
     turns = [new_turn("s_1", exchange=Exchange(bytes(1_000_000))) for _ in range(3)]
     with anyio.fail_after(60):
@@ -327,7 +392,9 @@ async def test_the_database_itself_keeps_the_record_whole(
     assert recorded.turn == turn
 
 
-@pytest.mark.parametrize("column", ["generation", "policy_version", "library_hash", "skills", "kind", "received_us"])
+@pytest.mark.parametrize(
+    "column", ["generation", "policy_version", "library_hash", "skills", "kind", "received_us"]
+)
 async def test_the_database_itself_refuses_a_turn_without_a_stamp(
     ledger: SqlLedger, database: Database, new_turn: TurnMaker, column: str
 ) -> None:
@@ -348,6 +415,8 @@ async def test_many_sessions_end_together_and_those_that_never_were_do_no_harm(
     await ledger.end_session(sessions[5], "the client said so")
     await ledger.end_sessions([*sessions[:70], SessionId("s_unknown")], "silence")
     reasons = {row.id: row.end_reason for row in reader.sessions(limit=100)}
-    assert [reasons[session] for session in sessions] == ["silence"] * 5 + ["the client said so"] + ["silence"] * 64 + [None] * 10
+    assert [reasons[session] for session in sessions] == ["silence"] * 5 + [
+        "the client said so"
+    ] + ["silence"] * 64 + [None] * 10
     assert reader.session(SessionId("s_unknown")) is None
     await ledger.end_sessions([], "silence")

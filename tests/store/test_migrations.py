@@ -1,4 +1,6 @@
-"""Migrations: homes of every earlier schema are brought to the newest one, and a landed migration never changes."""
+"""Migrations: homes of every earlier schema are brought to the newest one, and a landed migration
+never changes.
+"""
 
 import hashlib
 import sqlite3
@@ -34,7 +36,8 @@ from metaclaw.store.schema import ABSORBED, FOLDER, REVISIONS, metadata, run_scr
 from tests.support.postgres import PostgresServer
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
-# Schemas that homes may have. Before it was edited 0002 lacked a column, a table and two indices ("-first").
+# Schemas that homes may have. Before it was edited 0002 lacked a column, a table and two indices
+# ("-first").
 EARLIER = ("0001", "0002-first", "0002", "0003-first", "0003", *REVISIONS)
 # How the programs of those days made them on PostgreSQL: the statements in snapshots/postgresql.
 STEPS = {
@@ -44,7 +47,8 @@ STEPS = {
     "0003-first": ("0001", "0002-first", "0003"),
     "0003": ("0001", "0002", "0003"),
 }
-# SHA-256 of each landed file. Add lines; never change one: homes made with the old text would differ from new ones.
+# SHA-256 of each landed file. Add lines; never change one: homes made with the old text would
+# differ from new ones.
 LANDED = {
     "0004.postgresql.sql": "6b4c2f09e873743c0547454bc0a298cc13e35fe5702dccf45537090d30125802",
     "0004.sqlite.sql": "6431c5c986161db88ec72d462afced63b6c67e4782a927a2c33af11c73fbc313",
@@ -67,45 +71,78 @@ LANDED = {
 
 def test_a_landed_migration_is_never_edited() -> None:
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.iterdir()}
-    assert set(files) == {f"{revision}.{kind}.sql" for revision in REVISIONS for kind in ("sqlite", "postgresql")}
-    assert files == LANDED, "a landed migration was edited (add a new revision instead), or a new one has no digest here yet"
+    assert set(files) == {
+        f"{revision}.{kind}.sql" for revision in REVISIONS for kind in ("sqlite", "postgresql")
+    }
+    assert files == LANDED, (
+        "a landed migration was edited (add a new revision instead), or a new one has no digest"
+        " here yet"
+    )
 
 
 def test_there_is_a_snapshot_of_every_schema() -> None:
-    assert {path.stem for path in SNAPSHOTS.glob("*.sql")} == {*EARLIER}, "run python tests/store/snapshot.py"
+    assert {path.stem for path in SNAPSHOTS.glob("*.sql")} == {*EARLIER}, (
+        "run python tests/store/snapshot.py"
+    )
     assert {name.partition("-")[0] for name in EARLIER} == {*ABSORBED, *REVISIONS}
 
 
 def definitions(sql: str) -> list[str]:
-    """What a statement defines, whatever the order and the white space; a column that was added later stands behind the others."""
+    """What a statement defines, whatever the order and the white space; a column that was added
+    later stands behind the others.
+    """
     head, _, rest = " ".join(sql.replace(";", "; ").split()).partition("(")
     parts, depth = [""], 0
     for character in rest:
         depth += (character == "(") - (character == ")")
-        parts = [*parts, ""] if character == "," and depth == 0 else [*parts[:-1], parts[-1] + character]
-    return [head, *sorted(part.removesuffix(")").strip() if part is parts[-1] else part.strip() for part in parts)]
+        parts = (
+            [*parts, ""]
+            if character == "," and depth == 0
+            else [*parts[:-1], parts[-1] + character]
+        )
+    return [
+        head,
+        *sorted(
+            part.removesuffix(")").strip() if part is parts[-1] else part.strip() for part in parts
+        ),
+    ]
 
 
 def schema_of(path: Path) -> dict[str, list[str]]:
-    """Every table, index and trigger of a file, in words that do not depend on how it came about."""
+    """Every table, index and trigger of a file, in words that do not depend on how it came
+    about.
+    """
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        found = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+        ).fetchall()
     # Revisions before the baseline wrote a condition that is always true.
-    return {name: definitions(sql.replace(" WHERE TRUE", "").replace("IF NOT EXISTS ", "")) for name, sql in found}
+    return {
+        name: definitions(sql.replace(" WHERE TRUE", "").replace("IF NOT EXISTS ", ""))
+        for name, sql in found
+    }
 
 
 def differing_columns(connection: Connection) -> list[object]:
-    """Tables and columns, with their types, that the program and the database do not have in common."""
+    """Tables and columns, with their types, that the program and the database do not have in
+    common.
+    """
     found = compare_metadata(MigrationContext.configure(connection), metadata)
     changes = [change for one in found for change in (one if isinstance(one, list) else [one])]
-    return [change for change in changes if str(change[0]).removeprefix("add_").removeprefix("remove_") in KINDS]
+    return [
+        change
+        for change in changes
+        if str(change[0]).removeprefix("add_").removeprefix("remove_") in KINDS
+    ]
 
 
 KINDS = ("table", "column", "modify_type")
 
 
 def names_of(connection: Connection) -> dict[str, list[str]]:
-    """The names of each table's indices and constraints but for keys, which SQLite does not name."""
+    """The names of each table's indices and constraints but for keys, which SQLite does not
+    name.
+    """
     look = inspect(connection)
     return {
         table: sorted(
@@ -124,7 +161,9 @@ def test_a_new_file_has_the_columns_that_the_program_uses(sqlite_url: str) -> No
     database.close()
 
 
-def test_both_databases_have_the_same_indices_and_constraints(sqlite_url: str, postgres: PostgresServer) -> None:
+def test_both_databases_have_the_same_indices_and_constraints(
+    sqlite_url: str, postgres: PostgresServer
+) -> None:
     found = []
     for url in (sqlite_url, postgres.new_database()):
         database = open_database(url)
@@ -164,15 +203,21 @@ def copy_rows(old: Connection, connection: Connection, tables: MetaData) -> None
     connection.execute(text("SET LOCAL session_replication_role = replica"))
     connection.execute(text("DELETE FROM generations"))
     for table in tables.sorted_tables:
-        rows = [dict(row) for row in old.execute(select(table).order_by(*table.primary_key)).mappings()]
+        rows = [
+            dict(row) for row in old.execute(select(table).order_by(*table.primary_key)).mappings()
+        ]
         if rows and table.name != "alembic_version":
             connection.execute(insert(table), rows)
         if "seq" in table.columns and table.name != "cursors":
-            connection.execute(text(f"SELECT setval(pg_get_serial_sequence('{table}', 'seq'), 1000)"))
+            connection.execute(
+                text(f"SELECT setval(pg_get_serial_sequence('{table}', 'seq'), 1000)")
+            )
 
 
 @pytest.mark.parametrize("revision", EARLIER)
-def test_a_file_of_an_earlier_schema_gets_exactly_the_schema_of_a_new_one(revision: str, tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_schema_gets_exactly_the_schema_of_a_new_one(
+    revision: str, tmp_path: Path
+) -> None:
     open_database(snapshot(revision, tmp_path / "old.db")).close()
     open_database(f"sqlite:///{tmp_path / 'new.db'}").close()
     assert schema_of(tmp_path / "old.db") == schema_of(tmp_path / "new.db")
@@ -182,7 +227,11 @@ def test_a_file_of_an_earlier_schema_gets_exactly_the_schema_of_a_new_one(revisi
 def test_a_postgresql_database_of_any_schema_gets_the_one_the_program_uses(
     revision: str, tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    url = postgres.new_database() if revision == "none" else in_postgres(revision, tmp_path / "old.db", postgres)
+    url = (
+        postgres.new_database()
+        if revision == "none"
+        else in_postgres(revision, tmp_path / "old.db", postgres)
+    )
     migrated, fresh = open_database(url), open_database(postgres.new_database())
     with migrated.reading("comparing") as connection:
         assert differing_columns(connection) == []
@@ -207,17 +256,27 @@ def test_a_database_written_by_an_earlier_schema_tells_the_same_story(
     revision: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = tmp_path / "ledger.db"
-    url = snapshot(revision, path) if kind == "sqlite" else in_postgres(revision, path, request.getfixturevalue("postgres"))
+    url = (
+        snapshot(revision, path)
+        if kind == "sqlite"
+        else in_postgres(revision, path, request.getfixturevalue("postgres"))
+    )
     database = open_database(url)
     reader = LedgerReader(database)
-    story = msgspec.json.decode((SNAPSHOTS / f"{revision.partition('-')[0]}.json").read_bytes(), type=list[Turn])
+    story = msgspec.json.decode(
+        (SNAPSHOTS / f"{revision.partition('-')[0]}.json").read_bytes(), type=list[Turn]
+    )
     told = [reader.turn(turn.id) for turn in story]
     assert [found.turn for found in told if found is not None] == story
     session = reader.session(SessionId("s_translated"))
     assert session is not None
     assert (session.turns, session.end_reason) == (8, "story ended")
-    assert [skill.name for found in (SqlGenerations(database).at(1),) if found for skill in found.skills] == ["tell-time"]
-    assert [event.kind for event in reader.events() if event.kind not in ("generation", "policy")] == ["story.told"]
+    assert [
+        skill.name for found in (SqlGenerations(database).at(1),) if found for skill in found.skills
+    ] == ["tell-time"]
+    assert [
+        event.kind for event in reader.events() if event.kind not in ("generation", "policy")
+    ] == ["story.told"]
     if revision == "0001":
         learn(database)
     learned_story(database)
@@ -226,7 +285,9 @@ def test_a_database_written_by_an_earlier_schema_tells_the_same_story(
 
 def learn(database: Database) -> None:
     """What a program of the next schema does with what it found."""
-    SqlVerdicts(database).record_verdict(Verdict(TurnId("t_0000"), Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT))
+    SqlVerdicts(database).record_verdict(
+        Verdict(TurnId("t_0000"), Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT)
+    )
     SqlCandidates(database).begin_attempt("kind", 2, [TurnId("t_0000")])
     with pytest.raises(RefusedError, match="other skills"):
         SqlBatches(database).open_batch(0, [TurnId("t_0003")])
@@ -235,7 +296,9 @@ def learn(database: Database) -> None:
     generations = SqlGenerations(database)
     generations.publish(tell_time.skills, "back again")
     with database.reading("counting") as connection:
-        assert connection.execute(text("SELECT count(*) FROM skill_texts")).scalar() == 1, "a text is stored once for ever"
+        assert connection.execute(text("SELECT count(*) FROM skill_texts")).scalar() == 1, (
+            "a text is stored once for ever"
+        )
 
 
 def learned_story(database: Database) -> None:
@@ -253,11 +316,17 @@ def learned_story(database: Database) -> None:
     assert kept.turn.exchange.sent.startswith(b"translated ")
 
 
-def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tmp_path: Path) -> None:
+def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(
+    tmp_path: Path,
+) -> None:
     database = open_database(snapshot("0002", tmp_path / "ledger.db"))
     (candidate,) = SqlCandidates(database).candidates()
     assert candidate.certificate is not None
-    assert (candidate.standing, candidate.proposal.support, candidate.certificate.wins) == ("accepted", ("t_0000",), 3)
+    assert (candidate.standing, candidate.proposal.support, candidate.certificate.wins) == (
+        "accepted",
+        ("t_0000",),
+        3,
+    )
     verdict = SqlVerdicts(database).verdict_of(TurnId("t_0001"))
     assert verdict is not None
     assert verdict.votes is not None
@@ -266,7 +335,9 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tm
     assert SqlGenerations(database).unwritten() == {skill.name}
     assert SqlCursors(database).cursor("sensing") == 16
     assert SqlBatches(database).turns_of(1) == ["t_0003"]
-    assert [drawn.placed for drawn in LedgerReader(database).drawn_turns(SkillName("tell-time"))] == [True]
+    assert [
+        drawn.placed for drawn in LedgerReader(database).drawn_turns(SkillName("tell-time"))
+    ] == [True]
     database.close()
 
 
@@ -276,7 +347,12 @@ def test_a_batch_of_the_schema_before_versions_has_ended(tmp_path: Path) -> None
     assert batches.open_batch_now() is None
     batch = batches.batch(1)
     assert batch is not None
-    assert (batch.state, batch.generation, batch.size, batch.turns) == (BatchState.DROPPED, 2, 1, ("t_0003",))
+    assert (batch.state, batch.generation, batch.size, batch.turns) == (
+        BatchState.DROPPED,
+        2,
+        1,
+        ("t_0003",),
+    )
     database.close()
 
 
@@ -286,7 +362,12 @@ def test_versions_are_read_from_the_snapshot_of_the_schema_that_has_them(tmp_pat
     (version,) = policies.versions()
     assert version.report is not None
     assert version.report.held_out is not None
-    assert (version.state, version.batch, version.steps, version.report.held_out.better) == (PolicyState.SERVING, 1, 4, 12)
+    assert (version.state, version.batch, version.steps, version.report.held_out.better) == (
+        PolicyState.SERVING,
+        1,
+        4,
+        12,
+    )
     assert version.weights.training == "{home}/policies/1/training"
     assert policies.serving() == Serving(1, absorbed={1: frozenset({SkillName("ask-first")})})
     batch = SqlBatches(database).batch(1)
@@ -295,7 +376,9 @@ def test_versions_are_read_from_the_snapshot_of_the_schema_that_has_them(tmp_pat
     database.close()
 
 
-def test_after_the_upgrade_turns_of_the_newest_generation_train_and_older_ones_do_not(tmp_path: Path) -> None:
+def test_after_the_upgrade_turns_of_the_newest_generation_train_and_older_ones_do_not(
+    tmp_path: Path,
+) -> None:
     database = open_database(snapshot("0006", tmp_path / "ledger.db"))
     generations = SqlGenerations(database)
     newest = generations.latest().number
@@ -305,6 +388,8 @@ def test_after_the_upgrade_turns_of_the_newest_generation_train_and_older_ones_d
     assert standing.is_aged
     with database.writing("a turn of now") as connection:
         connection.execute(text("DROP TRIGGER turns_are_final"))
-        connection.execute(text("UPDATE turns SET generation = :newest WHERE id = 't_0001'"), {"newest": newest})
+        connection.execute(
+            text("UPDATE turns SET generation = :newest WHERE id = 't_0001'"), {"newest": newest}
+        )
     assert SqlBatches(database).open_batch(0, [TurnId("t_0001")]) == 2
     database.close()

@@ -7,7 +7,9 @@ from metaclaw.errors import StoreError
 from metaclaw.store import Database, LedgerReader, SqlCursors, connect
 
 
-def test_the_database_itself_refuses_what_a_learner_would_write(database: Database, url: str) -> None:
+def test_the_database_itself_refuses_what_a_learner_would_write(
+    database: Database, url: str
+) -> None:
     SqlCursors(database).move_cursor("somebody's", 1)
     learners = connect(url)
     only_read(learners)

@@ -10,7 +10,14 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.policy import Comparison, GateReport, PolicyState, PolicyVersion, Serving, Weights
+from metaclaw.domain.policy import (
+    Comparison,
+    GateReport,
+    PolicyState,
+    PolicyVersion,
+    Serving,
+    Weights,
+)
 from metaclaw.domain.turn import Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import StoreError
@@ -31,7 +38,15 @@ pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 WEIGHTS = Weights("embedded", "policies/1", "policies/1/training")
-PASSED = GateReport(True, ("not worse", "the paired test favours it"), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
+PASSED = GateReport(
+    True,
+    ("not worse", "the paired test favours it"),
+    Comparison(40, 12, 3, 0.2, 25.0),
+    0.9,
+    0.95,
+    0.01,
+    "judge",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,9 @@ class StoreParts:
     batches: SqlBatches
     policies: SqlPolicies
 
-    async def taught(self, new_turn: TurnMaker, count: int = 2, version: int = 0, session: str | None = None) -> int:
+    async def taught(
+        self, new_turn: TurnMaker, count: int = 2, version: int = 0, session: str | None = None
+    ) -> int:
         """A new open batch with as many turns."""
         turns = [new_turn(session, stamp=Stamp(0, version, "", ())) for _ in range(count)]
         assert all(await asyncio.gather(*(self.ledger.record(turn) for turn in turns)))
@@ -56,7 +73,9 @@ class StoreParts:
 
     def told(self) -> list[tuple[object, ...]]:
         events = [event.data for event in self.reader.events(limit=1000) if event.kind == "policy"]
-        return [(data["action"], data["version"], data["serving"], data["canary"]) for data in events]
+        return [
+            (data["action"], data["version"], data["serving"], data["canary"]) for data in events
+        ]
 
 
 @pytest.fixture
@@ -71,13 +90,33 @@ async def test_before_anything_is_trained_the_untrained_model_serves(store: Stor
     assert store.policies.since(1) is None
 
 
-async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     batch = await store.taught(new_turn)
     made = store.policies.publish(
-        WEIGHTS, parent=0, base="smol\x00", batch=batch, steps=4, report=PASSED, note="first", absorbed=[SkillName("a")]
+        WEIGHTS,
+        parent=0,
+        base="smol\x00",
+        batch=batch,
+        steps=4,
+        report=PASSED,
+        note="first",
+        absorbed=[SkillName("a")],
     )
     assert made == PolicyVersion(
-        1, 0, PolicyState.CANDIDATE, WEIGHTS, "smol\x00", 0, NOON, batch, 4, PASSED, "first", frozenset({SkillName("a")})
+        1,
+        0,
+        PolicyState.CANDIDATE,
+        WEIGHTS,
+        "smol\x00",
+        0,
+        NOON,
+        batch,
+        4,
+        PASSED,
+        "first",
+        frozenset({SkillName("a")}),
     )
     assert store.policies.version(1) == made
     done = store.batches.batch(batch)
@@ -103,7 +142,9 @@ async def test_nothing_comes_of_a_dropped_batch(store: StoreParts, new_turn: Tur
     assert store.policies.versions() == []
 
 
-async def test_a_forgotten_turn_takes_its_open_batch_with_it(store: StoreParts, database: Database, new_turn: TurnMaker) -> None:
+async def test_a_forgotten_turn_takes_its_open_batch_with_it(
+    store: StoreParts, database: Database, new_turn: TurnMaker
+) -> None:
     batch = await store.taught(new_turn, session="s_gone")
     forgotten = SqlForgetting(database).forget_session(SessionId("s_gone"))
     assert (forgotten.batches, forgotten.versions) == ((batch,), ())
@@ -112,7 +153,9 @@ async def test_a_forgotten_turn_takes_its_open_batch_with_it(store: StoreParts, 
         store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
 
 
-async def test_turns_that_grew_old_do_not_hold_a_batch_up(store: StoreParts, database: Database, new_turn: TurnMaker) -> None:
+async def test_turns_that_grew_old_do_not_hold_a_batch_up(
+    store: StoreParts, database: Database, new_turn: TurnMaker
+) -> None:
     batch = await store.taught(new_turn)
     SqlForgetting(database).forget_before(datetime(2030, 1, 1, tzinfo=UTC))
     left = store.batches.open_batch_now()
@@ -137,7 +180,9 @@ async def test_forgetting_tells_the_versions_that_descend_from_what_is_gone(
 async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_again(
     store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
-    """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it and is on trial."""
+    """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it and is on
+    trial.
+    """
     clean, mine = await store.taught(new_turn), await store.taught(new_turn, session="s_gone")
     store.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
     store.policies.promote(1)
@@ -150,10 +195,14 @@ async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_agai
     for _ in range(2):
         forgetting.erase("it was trained on a session that was forgotten")
         assert store.states() == {3: "rolled back", 2: "rolled back", 1: "retired"}
-        assert store.policies.serving() == Serving(0), "version 2 began from the untrained model, so that serves again"
+        assert store.policies.serving() == Serving(0), (
+            "version 2 began from the untrained model, so that serves again"
+        )
     assert len(store.policies.thrown_away()) == 2
     for number in (2, 3):
-        with pytest.raises(RefusedError, match="no longer kept: it was trained on a session that was forgotten"):
+        with pytest.raises(
+            RefusedError, match="no longer kept: it was trained on a session that was forgotten"
+        ):
             store.policies.promote(number)
     store.policies.promote(1)
     assert store.policies.serving() == Serving(1, absorbed={1: frozenset()})
@@ -173,7 +222,9 @@ async def test_weights_that_go_on_from_a_clean_version_fall_back_to_it(
     assert store.states() == {2: "rolled back", 1: "serving"}
 
 
-async def test_a_version_descends_from_where_its_batch_began(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_a_version_descends_from_where_its_batch_began(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     batch = await store.taught(new_turn)
     store.publish()
     with pytest.raises(RefusedError, match="began from version 0, not from 1"):
@@ -187,7 +238,9 @@ async def test_a_version_descends_from_where_its_batch_began(store: StoreParts, 
     assert left.number == batch
 
 
-async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(store: StoreParts) -> None:
+async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(
+    store: StoreParts,
+) -> None:
     for number in (1, 2):
         assert store.publish(parent=number - 1) == number
         store.policies.canary(number, PASSED)
@@ -199,10 +252,16 @@ async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(store
     version = store.policies.version(2)
     assert version is not None
     assert (version.report, version.has_served) == (PASSED, True)
-    assert store.told()[-3:] == [("published", 2, 1, None), ("tried", 2, 1, 2), ("promoted", 2, 2, None)]
+    assert store.told()[-3:] == [
+        ("published", 2, 1, None),
+        ("tried", 2, 1, 2),
+        ("promoted", 2, 2, None),
+    ]
 
 
-async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(store: StoreParts) -> None:
+async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(
+    store: StoreParts,
+) -> None:
     store.publish()
     store.policies.promote(1, "better", PASSED)
     store.publish(parent=1)
@@ -276,13 +335,21 @@ async def test_a_move_that_may_not_be_made_is_refused_in_words_and_changes_nothi
     store.policies.canary(store.publish(parent=2))
     store.publish(parent=2)
     before, told = store.policies.versions(), store.told()
-    assert store.states() == {1: "retired", 2: "serving", 3: "rejected", 4: "canary", 5: "candidate"}
+    assert store.states() == {
+        1: "retired",
+        2: "serving",
+        3: "rejected",
+        4: "canary",
+        5: "candidate",
+    }
     with pytest.raises(RefusedError, match=words):
         move(store.policies)
     assert (store.policies.versions(), store.told()) == (before, told)
 
 
-async def test_there_is_nothing_to_roll_back_from_the_untrained_model_nor_to_what_never_served(store: StoreParts) -> None:
+async def test_there_is_nothing_to_roll_back_from_the_untrained_model_nor_to_what_never_served(
+    store: StoreParts,
+) -> None:
     with pytest.raises(RefusedError, match="nothing to roll back"):
         store.policies.rollback()
     with pytest.raises(RefusedError, match="version 0 serves already"):
@@ -329,7 +396,9 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
         assert await store.ledger.record(turn)
         if outcome is not None:
             fault = Fault.AGENT if outcome is Outcome.FAIL else None
-            assert SqlVerdicts(database).record_verdict(Verdict(turn.id, outcome, Source.CHECK, None, fault=fault))
+            assert SqlVerdicts(database).record_verdict(
+                Verdict(turn.id, outcome, Source.CHECK, None, fault=fault)
+            )
         return turn
 
     store.publish()
@@ -349,9 +418,14 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
         VersionOutcome(SessionId("s_1"), 1, Outcome.FAIL),
         VersionOutcome(SessionId("s_1"), 1, Outcome.UNKNOWN),
     ]
-    assert store.policies.outcomes_by_version([0], 0, since.turn) == [VersionOutcome(SessionId("s_1"), 0, Outcome.PASS)]
+    assert store.policies.outcomes_by_version([0], 0, since.turn) == [
+        VersionOutcome(SessionId("s_1"), 0, Outcome.PASS)
+    ]
     newest = store.policies.outcomes_by_version([0, 1], 0, limit=2)
-    assert [(one.version, one.outcome) for one in newest] == [(1, Outcome.FAIL), (1, Outcome.UNKNOWN)]
+    assert [(one.version, one.outcome) for one in newest] == [
+        (1, Outcome.FAIL),
+        (1, Outcome.UNKNOWN),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -369,10 +443,16 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
         "UPDATE batches SET seed = 9",
         "DELETE FROM batches",
         "INSERT INTO batch_turns (turn, batch) SELECT seq, 1 FROM turns WHERE id = 'free'",
-        "INSERT INTO policies (number, parent, state, backend, adapter, base, generation, batch, steps, note, absorbed, made_us,"
-        " state_us, state_turn) VALUES (9, 0, 'candidate', '', '', '', 0, 2, 0, '', '[]', 0, 0, 0)",
-        "INSERT INTO policies (number, parent, state, backend, adapter, base, generation, batch, steps, note, absorbed, made_us,"
-        " state_us, state_turn) VALUES (9, 0, 'candidate', '', '', '', 0, 1, 0, '', '[]', 0, 0, 0)",
+        (
+            "INSERT INTO policies (number, parent, state, backend, adapter, base, generation,"
+            " batch, steps, note, absorbed, made_us, state_us, state_turn) VALUES (9, 0,"
+            " 'candidate', '', '', '', 0, 2, 0, '', '[]', 0, 0, 0)"
+        ),
+        (
+            "INSERT INTO policies (number, parent, state, backend, adapter, base, generation,"
+            " batch, steps, note, absorbed, made_us, state_us, state_turn) VALUES (9, 0,"
+            " 'candidate', '', '', '', 0, 1, 0, '', '[]', 0, 0, 0)"
+        ),
     ],
 )
 async def test_the_database_itself_keeps_versions_in_order(
@@ -392,7 +472,9 @@ async def test_the_database_itself_keeps_versions_in_order(
     assert (store.policies.versions(), store.batches.batch(1)) == before
 
 
-async def test_versions_published_at_once_get_numbers_of_their_own_and_one_of_them_serves(store: StoreParts) -> None:
+async def test_versions_published_at_once_get_numbers_of_their_own_and_one_of_them_serves(
+    store: StoreParts,
+) -> None:
     failures: list[StoreError] = []
 
     def work() -> None:

@@ -1,4 +1,6 @@
-"""Recording in a process of its own: one that is killed, one whose disk is full, one that may not write."""
+"""Recording in a process of its own: one that is killed, one whose disk is full, one that may not
+write.
+"""
 
 import os
 import random
@@ -20,8 +22,12 @@ NOBODY = 65534
 
 
 def _kill_after(url: str, count: int) -> list[str]:
-    """Start the recorder, kill it without warning once it has named so many turns, and return all it has named."""
-    process = subprocess.Popen([sys.executable, str(RECORDER), url, "endless"], stdout=subprocess.PIPE, text=True)
+    """Start the recorder, kill it without warning once it has named so many turns, and return all
+    it has named.
+    """
+    process = subprocess.Popen(
+        [sys.executable, str(RECORDER), url, "endless"], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     with process:
         named = [process.stdout.readline() for _ in range(count)]
@@ -34,7 +40,9 @@ def _kill_after(url: str, count: int) -> list[str]:
 @pytest.mark.slow
 def test_nothing_that_was_promised_is_missing_after_kill_9(sqlite_url: str) -> None:
     randomness = random.Random(5)
-    named = [turn for _ in range(10) for turn in _kill_after(sqlite_url, randomness.randint(1, 300))]
+    named = [
+        turn for _ in range(10) for turn in _kill_after(sqlite_url, randomness.randint(1, 300))
+    ]
     assert len(set(named)) == len(named) > 500
     database = open_database(sqlite_url)
     reader = LedgerReader(database)
@@ -45,7 +53,9 @@ def test_nothing_that_was_promised_is_missing_after_kill_9(sqlite_url: str) -> N
         assert recorded.turn.exchange.request.startswith(b'{"0":"word ')
     with database.reading("looking for the turns") as connection:
         found = connection.execute(text("SELECT id FROM turns")).scalars().all()
-        whole = connection.execute(text("SELECT count(*) FROM turns JOIN payloads ON turn = seq JOIN tokens USING (turn)")).scalar()
+        whole = connection.execute(
+            text("SELECT count(*) FROM turns JOIN payloads ON turn = seq JOIN tokens USING (turn)")
+        ).scalar()
         counted = connection.execute(text("SELECT sum(turns) FROM sessions")).scalar()
         assert connection.execute(text("PRAGMA integrity_check")).scalar() == "ok"
         assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
@@ -54,9 +64,15 @@ def test_nothing_that_was_promised_is_missing_after_kill_9(sqlite_url: str) -> N
     assert len(set(found)) == len(found) == whole == counted
 
 
-def test_a_full_disk_degrades_and_what_waited_is_written_once_when_there_is_room(sqlite_url: str) -> None:
+def test_a_full_disk_degrades_and_what_waited_is_written_once_when_there_is_room(
+    sqlite_url: str,
+) -> None:
     done = subprocess.run(
-        [sys.executable, str(RECORDER), sqlite_url, "full"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(RECORDER), sqlite_url, "full"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     state, summary, *turns = done.stdout.splitlines()
     assert state.startswith("degraded recording: the disk")
@@ -66,14 +82,20 @@ def test_a_full_disk_degrades_and_what_waited_is_written_once_when_there_is_room
     database = open_database(sqlite_url)
     reader = LedgerReader(database)
     recorded = [reader.turn(TurnId(turn)) for turn in turns]
-    assert [found.turn.exchange.request for found in recorded if found] == [bytes([number]) * 20_000 for number in range(60)]
+    assert [found.turn.exchange.request for found in recorded if found] == [
+        bytes([number]) * 20_000 for number in range(60)
+    ]
     assert reader.counts().turns == 60
     database.close()
 
 
 def test_a_turn_for_which_there_is_never_room_spoils_no_other(sqlite_url: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(RECORDER), sqlite_url, "huge"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(RECORDER), sqlite_url, "huge"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     summary, *turns = done.stdout.splitlines()
     assert summary == "lost 1"

@@ -41,7 +41,9 @@ async def test_an_empty_ledger_is_empty(reader: LedgerReader) -> None:
     assert reader.counts() == LedgerCounts(0, 0, 0, 0)
 
 
-async def test_sessions_come_newest_first_in_pages(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_sessions_come_newest_first_in_pages(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     await record(ledger, *(new_turn(f"s_{number}") for number in range(7)), new_turn("s_0"))
     first = reader.sessions(limit=3)
     rest = reader.sessions(limit=10, before=first[-1].id)
@@ -50,7 +52,9 @@ async def test_sessions_come_newest_first_in_pages(ledger: SqlLedger, reader: Le
     assert reader.counts() == LedgerCounts(sessions=7, open_sessions=7, turns=8, main_turns=8)
 
 
-async def test_sessions_of_one_moment_are_all_listed(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_sessions_of_one_moment_are_all_listed(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     moment = new_turn().times
     await record(ledger, *(new_turn(f"s_{number}", times=moment) for number in range(5)))
     pages = [reader.sessions(limit=2)]
@@ -69,8 +73,19 @@ async def test_turns_of_a_session_are_listed_from_a_cursor_with_their_facts(
     rest = reader.turns_of(SessionId("s_1"), after=first[-1].seq)
     assert [row.id for row in (*first, *rest)] == [turn.id for turn in turns]
     row, turn = first[0], turns[0]
-    assert (row.session, row.kind, row.stamp, row.usage, row.times) == (turn.session, turn.kind, turn.stamp, turn.usage, turn.times)
-    assert (row.model, row.provider, row.end, row.finish) == (turn.model, turn.provider, turn.end, turn.finish)
+    assert (row.session, row.kind, row.stamp, row.usage, row.times) == (
+        turn.session,
+        turn.kind,
+        turn.stamp,
+        turn.usage,
+        turn.times,
+    )
+    assert (row.model, row.provider, row.end, row.finish) == (
+        turn.model,
+        turn.provider,
+        turn.end,
+        turn.finish,
+    )
 
 
 async def test_a_trace_is_of_the_last_main_turn_of_each_session_that_goes_on(
@@ -84,11 +99,23 @@ async def test_a_trace_is_of_the_last_main_turn_of_each_session_that_goes_on(
         await record(ledger, turn)
     await ledger.end_session(SessionId("s_ended"), "done")
     second, first = reader.recent_traces(since=old.times.received_at + timedelta(microseconds=1))
-    assert (first.session, first.head, first.segment, first.last_turn) == ("s_1", b"main", 4, main.id)
-    assert (first.key, first.agent, first.scope, first.last_at) == (main.key, main.agent, main.scope, side.times.received_at)
+    assert (first.session, first.head, first.segment, first.last_turn) == (
+        "s_1",
+        b"main",
+        4,
+        main.id,
+    )
+    assert (first.key, first.agent, first.scope, first.last_at) == (
+        main.key,
+        main.agent,
+        main.scope,
+        side.times.received_at,
+    )
     assert (second.session, second.head) == ("s_2", b"only")
     assert len(reader.recent_traces(since=old.times.received_at)) == 3
-    assert [trace.session for trace in reader.recent_traces(since=old.times.received_at, limit=1)] == ["s_2"]
+    assert [
+        trace.session for trace in reader.recent_traces(since=old.times.received_at, limit=1)
+    ] == ["s_2"]
 
 
 async def test_placements_that_share_a_beginning_are_read_back_whole(
@@ -96,7 +123,10 @@ async def test_placements_that_share_a_beginning_are_read_back_whole(
 ) -> None:
     placed: tuple[Placement, ...] = ()
     for number in range(5):
-        placed = (*placed, Placement(bytes([number]), (SkillName(f"skill-{number}"),), f"text {number} \ud800"))
+        placed = (
+            *placed,
+            Placement(bytes([number]), (SkillName(f"skill-{number}"),), f"text {number} \ud800"),
+        )
         turn = new_turn("s_1", placements=placed)
         await record(ledger, turn)
         found = reader.turn(turn.id)
@@ -107,7 +137,10 @@ async def test_placements_that_share_a_beginning_are_read_back_whole(
 async def test_whoever_reads_on_from_the_last_turn_misses_none(
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
-    turns = [new_turn(f"s_{number % 2}", kind=TurnKind.SIDE if number % 3 else TurnKind.MAIN) for number in range(7)]
+    turns = [
+        new_turn(f"s_{number % 2}", kind=TurnKind.SIDE if number % 3 else TurnKind.MAIN)
+        for number in range(7)
+    ]
     for turn in turns:
         await record(ledger, turn)
     pages = [reader.turns_after(0, limit=3)]
@@ -117,7 +150,9 @@ async def test_whoever_reads_on_from_the_last_turn_misses_none(
     assert pages[0][0].kind is TurnKind.MAIN
 
 
-async def test_a_turn_that_is_committed_after_a_later_one_is_not_passed_over(postgres: PostgresServer, new_turn: TurnMaker) -> None:
+async def test_a_turn_that_is_committed_after_a_later_one_is_not_passed_over(
+    postgres: PostgresServer, new_turn: TurnMaker
+) -> None:
     database = open_database(postgres.new_database())
     reader = LedgerReader(database)
     early, late = TurnWriter(database, 1000), SqlLedger(database, LedgerLimits(patience_s=60))
@@ -169,14 +204,18 @@ async def test_ended_sessions_come_in_the_order_in_which_they_were_recorded_what
     while last := pages[-1]:
         pages.append(reader.sessions_ended(last[0].seq, limit=1))
     ended = [row for page in pages for row in page]
-    assert [(row.id, row.is_open) for row in ended] == [(f"s_{number}", False) for number in range(4)]
+    assert [(row.id, row.is_open) for row in ended] == [
+        (f"s_{number}", False) for number in range(4)
+    ]
     assert [reader.ends_behind(cursor) for cursor in (0, ended[2].seq, ended[3].seq)] == [4, 1, 0]
 
 
 async def test_what_a_skill_is_worth_is_read_from_the_turns_that_left_it_to_chance(
     ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
 ) -> None:
-    with_it = new_turn("s_1", segment=4, draws=(Draw(SkillName("b"), True, 0.3), Draw(SkillName("a"), True, 0.75)))
+    with_it = new_turn(
+        "s_1", segment=4, draws=(Draw(SkillName("b"), True, 0.3), Draw(SkillName("a"), True, 0.75))
+    )
     without = new_turn("s_2", draws=(Draw(SkillName("a"), False, 0.75),))
     unjudged = new_turn("s_2", draws=(Draw(SkillName("a"), True, 0.5),))
     for turn in (with_it, without, unjudged, new_turn("s_2", draws=())):
@@ -189,7 +228,9 @@ async def test_what_a_skill_is_worth_is_read_from_the_turns_that_left_it_to_chan
         DrawnTurn(without.id, SessionId("s_2"), 1, False, 0.75, Outcome.FAIL, 3, "gpt-x"),
         DrawnTurn(with_it.id, SessionId("s_1"), 4, True, 0.75, Outcome.PASS, 3, "gpt-x"),
     ]
-    assert reader.drawn_turns(SkillName("a"), limit=1) == [DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x")]
+    assert reader.drawn_turns(SkillName("a"), limit=1) == [
+        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x")
+    ]
     assert reader.drawn_turns(SkillName("c")) == []
 
 
@@ -205,7 +246,9 @@ async def test_a_cursor_is_where_its_reader_left_it(url: str) -> None:
     database.close()
 
 
-async def test_a_store_that_cannot_be_read_is_a_store_error(database: Database, reader: LedgerReader) -> None:
+async def test_a_store_that_cannot_be_read_is_a_store_error(
+    database: Database, reader: LedgerReader
+) -> None:
     with pytest.raises(StoreError, match="listing sessions"):
         reader.sessions(limit=2**70)
 

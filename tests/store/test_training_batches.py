@@ -57,25 +57,40 @@ class StoreParts:
 def store(ledger: SqlLedger, reader: LedgerReader, database: Database) -> StoreParts:
     """A store whose newest generation is 1."""
     made = StoreParts(
-        ledger, reader, SqlGenerations(database), SqlVerdicts(database), SqlCandidates(database), SqlBatches(database)
+        ledger,
+        reader,
+        SqlGenerations(database),
+        SqlVerdicts(database),
+        SqlCandidates(database),
+        SqlBatches(database),
     )
     made.generations.publish([Skill(SkillName("first"), "when", "do")], "first")
     return made
 
 
-async def test_a_batch_makes_its_turns_query_and_they_are_in_one_run_at_a_time(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_a_batch_makes_its_turns_query_and_they_are_in_one_run_at_a_time(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     turns = await store.judged(*(new_turn(stamp=NOW) for _ in range(3)))
     number = store.batches.open_batch(7, turns[:2])
     assert store.batches.turns_of(number) == turns[:2]
-    assert [store.reader.role_of(turn) for turn in turns] == [TurnRole(RoleKind.QUERY, 1)] * 2 + [None]
-    assert [standing.taught for standing in store.reader.standings_of(turns).values()] == [True, True, False]
+    assert [store.reader.role_of(turn) for turn in turns] == [TurnRole(RoleKind.QUERY, 1)] * 2 + [
+        None
+    ]
+    assert [standing.taught for standing in store.reader.standings_of(turns).values()] == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(RefusedError, match="one open batch at a time"):
         store.batches.open_batch(8, [turns[2], turns[1]])
     assert store.reader.role_of(turns[2]) is None
     assert store.batches.open_batch(8, turns[2:]) > number
 
 
-async def test_what_fed_a_skill_never_trains_and_what_trained_feeds_no_skill(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_what_fed_a_skill_never_trains_and_what_trained_feeds_no_skill(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     support, query = await store.judged(new_turn(stamp=NOW), new_turn(stamp=NOW))
     store.candidates.begin_attempt("kind", 1, [support])
     with pytest.raises(RefusedError, match="fed a skill"):
@@ -97,7 +112,9 @@ async def test_a_turn_made_with_other_skills_than_the_newest_does_not_train(
     assert store.reader.role_of(turns[0]) is None
 
 
-async def test_a_skill_for_everyone_ages_every_turn_before_it(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_a_skill_for_everyone_ages_every_turn_before_it(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     turns = await store.judged(new_turn(stamp=NOW))
     store.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
     with pytest.raises(RefusedError, match="other skills"):
@@ -114,19 +131,76 @@ CHANGES = [
     (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE)]),
     (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="ada", extra=RULE)]),
     (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="/home/work", extra=RULE)]),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:/home/work", extra=RULE)]),
+    (
+        True,
+        [
+            FIRST,
+            Skill(SkillName("r"), "always", "Use uv.", scope="workspace:/home/work", extra=RULE),
+        ],
+    ),
     (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:web", extra=RULE)]),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/home/work"})]),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/home"})]),
+    (
+        True,
+        [
+            FIRST,
+            Skill(
+                SkillName("r"),
+                "always",
+                "Use uv.",
+                scope="user:ada",
+                extra=RULE | {"workspace": "/home/work"},
+            ),
+        ],
+    ),
+    (
+        True,
+        [
+            FIRST,
+            Skill(
+                SkillName("r"),
+                "always",
+                "Use uv.",
+                scope="user:ada",
+                extra=RULE | {"workspace": "/home"},
+            ),
+        ],
+    ),
     (True, [replace(FIRST, body="do it otherwise")]),
     (True, [replace(FIRST, extra={"applies": "always"})]),
     (True, []),
     (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:bob", extra=RULE)]),
     (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="owner", extra=RULE)]),
-    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)]),
+    (
+        False,
+        [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)],
+    ),
     (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)]),
-    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/ho"})]),
-    (False, [FIRST, Skill(SkillName("f"), "always", "Stage is stage-2.", scope="user:ada", extra={"kind": "fact"})]),
+    (
+        False,
+        [
+            FIRST,
+            Skill(
+                SkillName("r"),
+                "always",
+                "Use uv.",
+                scope="user:ada",
+                extra=RULE | {"workspace": "/ho"},
+            ),
+        ],
+    ),
+    (
+        False,
+        [
+            FIRST,
+            Skill(
+                SkillName("f"),
+                "always",
+                "Stage is stage-2.",
+                scope="user:ada",
+                extra={"kind": "fact"},
+            ),
+        ],
+    ),
     (False, [replace(FIRST, extra={"examples": ["Install numpy."]})]),
     (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
     (False, [replace(FIRST, pinned=True)]),
@@ -141,7 +215,11 @@ async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_until_that_is
     for ages, changed in CHANGES:
         newest = store.generations.publish(changed, "a change").number
         found = store.batches.eligible(newest, 7, 2, 10)
-        assert found == (EligibleTurns((), {Rejection.OLD_GENERATION: 1}) if ages else EligibleTurns(tuple(turns), {})), changed
+        assert found == (
+            EligibleTurns((), {Rejection.OLD_GENERATION: 1})
+            if ages
+            else EligibleTurns(tuple(turns), {})
+        ), changed
         assert store.batches.ready(newest, 7, 2, 10) == found.turns
         assert store.reader.standings_of(turns)[turns[0]].is_aged is ages
         if ages:
@@ -159,7 +237,10 @@ async def test_who_joins_or_leaves_a_team_is_known_to_the_database(
     teams = SqlTeams(database)
     teams.replace(TEAMS)
     turns = await store.judged(new_turn(stamp=NOW, scope=Scope("ada")))
-    store.generations.publish([FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)], "a team's rule")
+    store.generations.publish(
+        [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)],
+        "a team's rule",
+    )
     assert store.batches.ready(2, 7, 2, 10) == tuple(turns)
     teams.replace({"data": ["ada"]})
     assert store.batches.ready(2, 7, 2, 10) == ()
@@ -194,7 +275,9 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     store.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
     store.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
     chosen = store.batches.eligible(1, 7, max_lag=2, limit=10)
-    assert chosen == EligibleTurns((found[1], found[0]), dict.fromkeys(bad, 1) | {Rejection.INCOMPLETE: 2})
+    assert chosen == EligibleTurns(
+        (found[1], found[0]), dict.fromkeys(bad, 1) | {Rejection.INCOMPLETE: 2}
+    )
     for reason, turn in [*bad.items(), (Rejection.INCOMPLETE, cut)]:
         whole, standing = store.reader.turn(turn.id), store.reader.standing_of(turn.id)
         assert whole is not None
@@ -211,12 +294,23 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     assert store.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
 
 
-async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     mine = await store.judged(*(new_turn(stamp=NOW, provider="embedded") for _ in range(3)))
     await store.judged(new_turn(stamp=NOW, provider="openai"))
-    chosen = store.batches.eligible(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded")
-    assert chosen == EligibleTurns((mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1})
-    assert store.batches.ready(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded") == chosen.turns
+    chosen = store.batches.eligible(
+        1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded"
+    )
+    assert chosen == EligibleTurns(
+        (mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1}
+    )
+    assert (
+        store.batches.ready(
+            1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded"
+        )
+        == chosen.turns
+    )
     assert len(store.batches.eligible(1, 7, 2, 10).turns) == 4
 
 
@@ -234,7 +328,9 @@ async def test_rejections_are_counted_anew_when_a_clock_moved_or_some_time_has_p
     assert batches.rejections(1, 8, 1) == {Rejection.NO_VERDICT: 2}
 
 
-async def test_an_interrupted_batch_is_found_again_with_what_became_stale(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_an_interrupted_batch_is_found_again_with_what_became_stale(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     first = await store.judged(*(new_turn(stamp=NOW) for _ in range(2)))
     second = await store.judged(new_turn(stamp=NOW))
     assert store.batches.open_batch_now() is None
@@ -256,7 +352,9 @@ async def test_an_interrupted_batch_is_found_again_with_what_became_stale(store:
     assert left.number == later
 
 
-async def test_a_batch_is_dropped_once_and_gives_its_turns_back(store: StoreParts, new_turn: TurnMaker) -> None:
+async def test_a_batch_is_dropped_once_and_gives_its_turns_back(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     turns = await store.judged(new_turn(stamp=NOW))
     number = store.batches.open_batch(7, turns)
     store.batches.drop_batch(number, "it drifted")
@@ -309,23 +407,39 @@ async def test_the_database_itself_keeps_support_and_query_apart(
 @pytest.mark.parametrize(
     "statement",
     [
-        "INSERT OR REPLACE INTO roles (turn, kind, generation) SELECT turn, 'support', 1 FROM batch_turns",
+        (
+            "INSERT OR REPLACE INTO roles (turn, kind, generation) SELECT turn, 'support', 1 FROM"
+            " batch_turns"
+        ),
         "INSERT OR REPLACE INTO batch_turns (turn, batch) SELECT turn, batch FROM batch_turns",
-        "INSERT OR REPLACE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind = 'support'",
-        "INSERT OR IGNORE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind = 'support'",
-        "INSERT OR REPLACE INTO verdicts SELECT seq, turn, at_us, 'pass', source, 0, signals, votes, NULL, '' FROM verdicts",
+        (
+            "INSERT OR REPLACE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind"
+            " = 'support'"
+        ),
+        (
+            "INSERT OR IGNORE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind ="
+            " 'support'"
+        ),
+        (
+            "INSERT OR REPLACE INTO verdicts SELECT seq, turn, at_us, 'pass', source, 0, signals,"
+            " votes, NULL, '' FROM verdicts"
+        ),
         "INSERT OR REPLACE INTO turns SELECT * FROM turns",
         "UPDATE OR REPLACE turns SET generation = 5",
     ],
 )
-async def test_a_replacement_is_no_way_around(sqlite_url: str, new_turn: TurnMaker, statement: str) -> None:
+async def test_a_replacement_is_no_way_around(
+    sqlite_url: str, new_turn: TurnMaker, statement: str
+) -> None:
     from metaclaw.store import open_database
     from metaclaw.store.turn_writer import TurnWriter
 
     database = open_database(sqlite_url)
     turn_writer = TurnWriter(database, 1000)
     stamp = Stamp(0, 0, "", ())
-    turn_writer.write([new_turn("s_1", id=TurnId(name), stamp=stamp) for name in ("support", "taught")])
+    turn_writer.write(
+        [new_turn("s_1", id=TurnId(name), stamp=stamp) for name in ("support", "taught")]
+    )
     turn_writer.close()
     SqlVerdicts(database).record_verdict(Verdict(TurnId("support"), Outcome.PASS, Source.USER, 0.0))
     SqlCandidates(database).begin_attempt("kind", 0, [TurnId("support")])
@@ -362,6 +476,9 @@ async def test_an_attempt_and_a_batch_that_want_the_same_turns_at_once_never_bot
     for thread in threads:
         thread.join(30)
     standings = store.reader.standings_of(turns)
-    kinds = [(standing.role.kind if standing.role else None, standing.taught) for standing in standings.values()]
+    kinds = [
+        (standing.role.kind if standing.role else None, standing.taught)
+        for standing in standings.values()
+    ]
     assert len(refused) == len(turns)
     assert set(kinds) <= {(RoleKind.SUPPORT, False), (RoleKind.QUERY, True)}

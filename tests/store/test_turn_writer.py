@@ -18,22 +18,35 @@ def database(url: str) -> Database:
     return open_database(url)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 113, 200])
-def test_any_number_of_rows_goes_in_whole_and_in_order(database: Database, new_turn: TurnMaker, count: int) -> None:
+@pytest.mark.parametrize(
+    "count", [0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 113, 200]
+)
+def test_any_number_of_rows_goes_in_whole_and_in_order(
+    database: Database, new_turn: TurnMaker, count: int
+) -> None:
     turns = [new_turn("s_1", placements=()) for _ in range(count)]
     rows: list[Values] = [turn_row(turn, None) for turn in turns]
     with database.engine.connect() as connection:
         cursor = connection.connection.cursor()
-        Insertion(database.dialect, schema.sessions, add_to_session).run(cursor, session_rows(turns))
+        Insertion(database.dialect, schema.sessions, add_to_session).run(
+            cursor, session_rows(turns)
+        )
         numbers = Insertion(database.dialect, schema.turns).run_numbered(cursor, rows)
         cursor.execute("SELECT seq, id FROM turns ORDER BY seq")
-        assert [tuple(row) for row in cursor.fetchall()] == list(zip(numbers, [turn.id for turn in turns], strict=True))
-        assert connection.execute(text("SELECT coalesce(sum(turns), 0) FROM sessions")).scalar_one() == count
+        assert [tuple(row) for row in cursor.fetchall()] == list(
+            zip(numbers, [turn.id for turn in turns], strict=True)
+        )
+        assert (
+            connection.execute(text("SELECT coalesce(sum(turns), 0) FROM sessions")).scalar_one()
+            == count
+        )
     database.close()
 
 
 def test_statements_are_few_whatever_the_number_of_rows(sqlite_url: str) -> None:
-    """The driver keeps 256 compiled; ten tables with one of every size from 1 to 64 would push each other out."""
+    """The driver keeps 256 compiled; ten tables with one of every size from 1 to 64 would push each
+    other out.
+    """
     database = open_database(sqlite_url)
     ran: set[str] = set()
 

@@ -1,4 +1,6 @@
-"""The size of the store: a limit that the oldest sessions make room for, and space that is given back."""
+"""The size of the store: a limit that the oldest sessions make room for, and space that is given
+back.
+"""
 
 import asyncio
 import sqlite3
@@ -48,7 +50,9 @@ def sqlite(sqlite_url: str) -> Database:
     return open_database(sqlite_url)
 
 
-async def test_the_oldest_sessions_make_room_and_the_file_shrinks(sqlite: Database, new_turn: Callable[..., Turn]) -> None:
+async def test_the_oldest_sessions_make_room_and_the_file_shrinks(
+    sqlite: Database, new_turn: Callable[..., Turn]
+) -> None:
     turns = [new_turn(f"s_{number}", exchange=BODY) for number in range(40)]
     await record(sqlite, *turns)
     assert SqlUpkeep(sqlite).make_room() == 0
@@ -61,7 +65,9 @@ async def test_the_oldest_sessions_make_room_and_the_file_shrinks(sqlite: Databa
     assert size.size_bytes - size.free_bytes < 1_500_000 < before
     assert size.size_bytes < 0.8 * before
     reader = LedgerReader(sqlite)
-    assert [reader.turn(turn.id) is None for turn in turns] == [number < removed for number in range(40)]
+    assert [reader.turn(turn.id) is None for turn in turns] == [
+        number < removed for number in range(40)
+    ]
     assert upkeep.make_room() == 0, "there is room now"
     sqlite.close()
     path = sqlite.path
@@ -75,17 +81,24 @@ async def test_sessions_that_go_on_or_are_trained_on_stay_and_what_was_taught_st
     sqlite: Database, new_turn: Callable[..., Turn]
 ) -> None:
     newest = Stamp(0, 0, "", ())
-    going_on, trained, taught = (new_turn(name, exchange=BODY, stamp=newest) for name in ("s_on", "s_trained", "s_taught"))
+    going_on, trained, taught = (
+        new_turn(name, exchange=BODY, stamp=newest) for name in ("s_on", "s_trained", "s_taught")
+    )
     others = [new_turn(f"s_{number}", exchange=BODY) for number in range(10)]
     await record(sqlite, going_on, ended=False)
     await record(sqlite, trained, taught, *others)
     batch = SqlBatches(sqlite).open_batch(0, [trained.id])
-    SqlVerdicts(sqlite).record_verdict(Verdict(taught.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT))
+    SqlVerdicts(sqlite).record_verdict(
+        Verdict(taught.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT)
+    )
     SqlCandidates(sqlite).begin_attempt("kind", 0, [taught.id])
     upkeep = SqlUpkeep(sqlite, 1, now=lambda: MOMENT + timedelta(hours=1))
     assert upkeep.make_room() == 11
     reader = LedgerReader(sqlite)
-    assert {session.id for session in reader.sessions(100)} == {SessionId("s_on"), SessionId("s_trained")}
+    assert {session.id for session in reader.sessions(100)} == {
+        SessionId("s_on"),
+        SessionId("s_trained"),
+    }
     standing = reader.standing_of(trained.id)
     assert standing is not None
     assert standing.role is not None
@@ -94,7 +107,9 @@ async def test_sessions_that_go_on_or_are_trained_on_stay_and_what_was_taught_st
     sqlite.close()
 
 
-async def test_recording_goes_on_while_the_file_shrinks(sqlite: Database, new_turn: Callable[..., Turn]) -> None:
+async def test_recording_goes_on_while_the_file_shrinks(
+    sqlite: Database, new_turn: Callable[..., Turn]
+) -> None:
     await record(sqlite, *(new_turn(f"s_{number}", exchange=BODY) for number in range(40)))
     upkeep = SqlUpkeep(sqlite, 700_000)
     ledger = SqlLedger(sqlite, LedgerLimits(patience_s=60))
@@ -109,7 +124,9 @@ async def test_recording_goes_on_while_the_file_shrinks(sqlite: Database, new_tu
     sqlite.close()
 
 
-async def test_a_file_of_an_older_version_can_shrink_after_it_was_rewritten(tmp_path: Path, new_turn: Callable[..., Turn]) -> None:
+async def test_a_file_of_an_older_version_can_shrink_after_it_was_rewritten(
+    tmp_path: Path, new_turn: Callable[..., Turn]
+) -> None:
     database = open_database(snapshot("0003", tmp_path / "old.db"))
     turns = [replace(new_turn(f"s_{number}"), exchange=BODY) for number in range(40)]
     await record(database, *turns)
@@ -119,7 +136,9 @@ async def test_a_file_of_an_older_version_can_shrink_after_it_was_rewritten(tmp_
     compact(database)
     before = upkeep.size().size_bytes
     assert before < 1_000_000
-    await record(database, *(replace(new_turn(f"n_{number}"), exchange=BODY) for number in range(40)))
+    await record(
+        database, *(replace(new_turn(f"n_{number}"), exchange=BODY) for number in range(40))
+    )
     assert upkeep.make_room() > 0
     assert upkeep.give_back() > 0
     database.close()

@@ -1,4 +1,6 @@
-"""When skills were last needed, counted once; and attempts that were interrupted are known to be."""
+"""When skills were last needed, counted once; and attempts that were interrupted are known to
+be.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +12,16 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, 
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Draw, Scope, Stamp, Times, Turn, TurnKind
-from metaclaw.store import Database, LedgerReader, SkillAttempt, SkillUse, SqlCandidates, SqlGenerations, SqlLedger, SqlUses
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    SkillAttempt,
+    SkillUse,
+    SqlCandidates,
+    SqlGenerations,
+    SqlLedger,
+    SqlUses,
+)
 from tests.store.conftest import MOMENT
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +31,9 @@ A, B = SkillName("a"), SkillName("b")
 
 @pytest.fixture
 def in_force(database: Database) -> None:
-    """Only skills of a generation are counted: of one that was forgotten not even the name is kept."""
+    """Only skills of a generation are counted: of one that was forgotten not even the name is
+    kept.
+    """
     SqlGenerations(database).publish([Skill(name, "when", "do") for name in (A, B)], "by hand")
 
 
@@ -49,7 +62,10 @@ async def test_a_skill_is_used_where_it_is_placed_or_withheld_by_chance(
     )
     uses = SqlUses(database)
     uses.note(reader.turns_after(uses.cursor()))
-    assert uses.uses_of([A, B, SkillName("c")]) == {A: SkillUse(at(2).received_at, 2), B: SkillUse(at(1).received_at, 1)}
+    assert uses.uses_of([A, B, SkillName("c")]) == {
+        A: SkillUse(at(2).received_at, 2),
+        B: SkillUse(at(1).received_at, 1),
+    }
     assert uses.cursor() == reader.turns_after(0)[-1].seq
 
 
@@ -73,10 +89,15 @@ async def test_a_new_skill_counts_as_used_when_it_begins(database: Database) -> 
     uses.begin([A, B], MOMENT)
     uses.begin([A], MOMENT + timedelta(days=1))
     uses.begin([], MOMENT)
-    assert uses.uses_of([A, B]) == {A: SkillUse(MOMENT + timedelta(days=1), 0), B: SkillUse(MOMENT, 0)}
+    assert uses.uses_of([A, B]) == {
+        A: SkillUse(MOMENT + timedelta(days=1), 0),
+        B: SkillUse(MOMENT, 0),
+    }
 
 
-async def test_tasks_are_counted_by_who_works(ledger: SqlLedger, database: Database, new_turn: TurnMaker) -> None:
+async def test_tasks_are_counted_by_who_works(
+    ledger: SqlLedger, database: Database, new_turn: TurnMaker
+) -> None:
     ada, bob, nobody = Scope("ada", "lab"), Scope("bob", "lab"), Scope(None, "attic")
     await record(
         ledger,
@@ -112,10 +133,21 @@ async def test_an_attempt_of_which_nothing_came_yet_is_interrupted(
     )
     candidates.end_attempt(ended)
     candidates.end_attempt(ended)
-    proposal = Proposal(Skill(A, "when", "how", author=Authorship.EVOLVER), Change.NEW, (), (turns[1].id,), "kind", "evolver")
-    candidates.save_candidate(Candidate(CandidateId("c_1"), proposal, Standing.DRAFT, "", 3, MOMENT))
+    proposal = Proposal(
+        Skill(A, "when", "how", author=Authorship.EVOLVER),
+        Change.NEW,
+        (),
+        (turns[1].id,),
+        "kind",
+        "evolver",
+    )
+    candidates.save_candidate(
+        Candidate(CandidateId("c_1"), proposal, Standing.DRAFT, "", 3, MOMENT)
+    )
     assert taught < left
-    assert candidates.interrupted() == [SkillAttempt(left, "kind 2 \x00", 3, (turns[2].id, turns[3].id))]
+    assert candidates.interrupted() == [
+        SkillAttempt(left, "kind 2 \x00", 3, (turns[2].id, turns[3].id))
+    ]
 
 
 async def test_the_candidates_of_a_skill_are_found_by_its_name(database: Database) -> None:
@@ -124,7 +156,9 @@ async def test_the_candidates_of_a_skill_are_found_by_its_name(database: Databas
         skill = Skill(SkillName(name), "when", f"how {number}", author=Authorship.EVOLVER)
         proposal = Proposal(skill, Change.NEW, (), (TurnId(f"t_{number}"),), "kind", "evolver")
         made_at = MOMENT + timedelta(seconds=number)
-        candidates.save_candidate(Candidate(CandidateId(f"c_{number}"), proposal, Standing.REJECTED, "", 0, made_at))
+        candidates.save_candidate(
+            Candidate(CandidateId(f"c_{number}"), proposal, Standing.REJECTED, "", 0, made_at)
+        )
     assert [one.id for one in candidates.of_skill(A)] == ["c_2", "c_0"]
     assert candidates.of_skill(SkillName("nobodys")) == []
 
@@ -149,6 +183,8 @@ async def test_since_when_a_skill_is_what_it_is(database: Database) -> None:
         now[0] = MOMENT + timedelta(minutes=minutes)
         generations.publish(skills, "")
         found = generations.in_force(A)
-        assert (None if found is None else (found.generation, found.text_since, found.canaries)) == expected
+        assert (
+            None if found is None else (found.generation, found.text_since, found.canaries)
+        ) == expected
         if found is not None and found.generation == minutes + 1:
             assert found.since == now[0]

@@ -14,7 +14,15 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes
 from metaclaw.ports import VerdictStore
-from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlGenerations, SqlLedger, SqlVerdicts
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    RefusedError,
+    SqlCandidates,
+    SqlGenerations,
+    SqlLedger,
+    SqlVerdicts,
+)
 from metaclaw.store.learning import OPEN_FOR
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +53,9 @@ async def test_the_store_is_what_the_port_asks_for(store: SqlVerdicts) -> None:
     assert port.open_failures(0) == []
 
 
-async def test_a_verdict_is_read_back_with_all_its_evidence(ledger: SqlLedger, store: SqlVerdicts, new_turn: TurnMaker) -> None:
+async def test_a_verdict_is_read_back_with_all_its_evidence(
+    ledger: SqlLedger, store: SqlVerdicts, new_turn: TurnMaker
+) -> None:
     turn = new_turn()
     await record(ledger, turn)
     odd = "quoted \x00 \ud800 \x1a0000 é"
@@ -64,7 +74,9 @@ async def test_a_verdict_is_read_back_with_all_its_evidence(ledger: SqlLedger, s
     assert store.verdicts_of(turn.id) == [verdict]
 
 
-async def test_the_strongest_word_stands_and_every_word_is_kept(ledger: SqlLedger, store: SqlVerdicts, new_turn: TurnMaker) -> None:
+async def test_the_strongest_word_stands_and_every_word_is_kept(
+    ledger: SqlLedger, store: SqlVerdicts, new_turn: TurnMaker
+) -> None:
     turn = new_turn()
     await record(ledger, turn)
     nobody_knows = Verdict(turn.id, Outcome.UNKNOWN, Source.JUDGE, None)
@@ -98,7 +110,10 @@ async def test_two_who_speak_at_once_leave_one_verdict_that_stands(
     def speak(source: Source) -> None:
         stood.extend(store.record_verdict(passed(turn.id, source)) for _ in range(10))
 
-    threads = [threading.Thread(target=speak, args=(source,)) for source in (Source.USER, Source.JUDGE, Source.DETECTOR)]
+    threads = [
+        threading.Thread(target=speak, args=(source,))
+        for source in (Source.USER, Source.JUDGE, Source.DETECTOR)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -166,7 +181,9 @@ async def test_what_turns_came_to_is_known_together(
     await record(ledger, one, other)
     store.record_verdict(failed(one.id))
     standings = reader.standings_of([one.id, other.id, TurnId("t_nobody")])
-    assert {turn: (known.verdict, known.role, known.taught) for turn, known in standings.items()} == {
+    assert {
+        turn: (known.verdict, known.role, known.taught) for turn, known in standings.items()
+    } == {
         one.id: (failed(one.id), None, False),
         other.id: (None, None, False),
     }
@@ -175,7 +192,11 @@ async def test_what_turns_came_to_is_known_together(
     counts = reader.learning_counts().verdicts
     assert counts == {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 0}
     store.record_verdict(replace(passed(one.id), source=Source.USER))
-    assert reader.learning_counts().verdicts == {Outcome.PASS: 1, Outcome.FAIL: 0, Outcome.UNKNOWN: 0}
+    assert reader.learning_counts().verdicts == {
+        Outcome.PASS: 1,
+        Outcome.FAIL: 0,
+        Outcome.UNKNOWN: 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,10 +204,22 @@ async def test_what_turns_came_to_is_known_together(
     [
         "UPDATE verdicts SET outcome = 'pass', fault = NULL",
         "DELETE FROM verdicts",
-        "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (99, 0, 'pass', 'user', '[]', '')",
-        "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (1, 0, 'fail', 'user', '[]', '')",
-        "INSERT INTO verdicts (turn, at_us, outcome, source, p_fail, signals, comment) VALUES (1, 0, 'pass', 'u', 2, '[]', '')",
-        "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (1, 0, 'perhaps', 'user', '[]', '')",
+        (
+            "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (99, 0,"
+            " 'pass', 'user', '[]', '')"
+        ),
+        (
+            "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (1, 0,"
+            " 'fail', 'user', '[]', '')"
+        ),
+        (
+            "INSERT INTO verdicts (turn, at_us, outcome, source, p_fail, signals, comment) VALUES"
+            " (1, 0, 'pass', 'u', 2, '[]', '')"
+        ),
+        (
+            "INSERT INTO verdicts (turn, at_us, outcome, source, signals, comment) VALUES (1, 0,"
+            " 'perhaps', 'user', '[]', '')"
+        ),
     ],
 )
 async def test_the_database_itself_keeps_every_verdict(

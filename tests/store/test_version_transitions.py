@@ -1,9 +1,8 @@
-"""The law of versions: whatever moves are made in whatever order, one version serves at most and one is tried at most, no turn
-teaches twice, and going back leads to what once served.
+"""The law of versions: whatever moves are made in whatever order, one version serves at most and
+one is tried at most, no turn teaches twice, and going back leads to what once served.
 
-Batches, publications, gates, promotions, rollbacks, forgetting and restarts come in any order on a real database, legal or not; a
-small model of what must be true is kept beside it.
-"""
+Batches, publications, gates, promotions, rollbacks, forgetting and restarts come in any order on a
+real database, legal or not; a small model of what must be true is kept beside it."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -18,7 +17,14 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import RefusedError, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies, open_database
+from metaclaw.store import (
+    RefusedError,
+    SqlBatches,
+    SqlForgetting,
+    SqlGenerations,
+    SqlPolicies,
+    open_database,
+)
 from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
 from tests.support.machines import assert_machine_holds, migrated_copies
@@ -27,7 +33,13 @@ from tests.support.postgres import running_postgres
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 WEIGHTS = Weights("embedded", "policies")
 numbers = st.integers(0, 10**6)
-MOVES = [SqlPolicies.canary, SqlPolicies.reject, SqlPolicies.promote, SqlPolicies.promote, SqlPolicies.let_go]
+MOVES = [
+    SqlPolicies.canary,
+    SqlPolicies.reject,
+    SqlPolicies.promote,
+    SqlPolicies.promote,
+    SqlPolicies.let_go,
+]
 
 
 def make_turn(number: int, session: SessionId, generation: int, version: int) -> Turn:
@@ -89,7 +101,9 @@ class Versions(RuleBasedStateMachine):
     def open_a_batch(self, size: int) -> None:
         session = SessionId(f"s_{self.made}")
         generation = self.generations.latest().number
-        turns = [make_turn(self.made + place, session, generation, self.serving) for place in range(size)]
+        turns = [
+            make_turn(self.made + place, session, generation, self.serving) for place in range(size)
+        ]
         self.made += size
         self.turn_writer.write(turns)
         ids = [turn.id for turn in turns]
@@ -144,7 +158,9 @@ class Versions(RuleBasedStateMachine):
         session = list(self.sessions)[which % len(self.sessions)]
         turns = self.sessions.pop(session)
         told = SqlForgetting(self.database).forget_session(session)
-        assert {number for number, taught in self.taught_by.items() if taught & turns} <= set(told.versions)
+        assert {number for number, taught in self.taught_by.items() if taught & turns} <= set(
+            told.versions
+        )
         self.open = {number: taught for number, taught in self.open.items() if not taught & turns}
 
     @rule()
@@ -182,7 +198,9 @@ class Versions(RuleBasedStateMachine):
         after = self.policies.serving()
         assert after.canary is None
         assert after.version in self.has_served
-        assert after.version == to if to is not None else after.version < before or canary is not None
+        assert (
+            after.version == to if to is not None else after.version < before or canary is not None
+        )
         target = self.policies.version(after.version)
         assert target is None or target.is_kept
         self.note_who_serves()
@@ -204,7 +222,10 @@ class Versions(RuleBasedStateMachine):
     @invariant()
     def no_turn_teaches_twice(self) -> None:
         with self.database.reading("checking") as connection:
-            query = "SELECT count(*), count(DISTINCT turn) FROM batch_turns JOIN policies ON policies.batch = batch_turns.batch"
+            query = (
+                "SELECT count(*), count(DISTINCT turn) FROM batch_turns JOIN policies ON"
+                " policies.batch = batch_turns.batch"
+            )
             rows, turns = connection.execute(text(query)).one()
         left = set().union(*self.sessions.values()) if self.sessions else set[TurnId]()
         assert rows == turns == sum(len(taught & left) for taught in self.taught_by.values())
@@ -221,7 +242,9 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
         yield server.prepared_database
 
 
-def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: Callable[[], str]) -> None:
+def test_whatever_is_done_in_whatever_order_versions_stay_in_order(
+    sqlite_urls: Callable[[], str],
+) -> None:
     assert_machine_holds(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=12, steps=40)
 
 
@@ -233,4 +256,9 @@ def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> Non
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    assert_machine_holds(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=15), steps=40)
+    assert_machine_holds(
+        Versions,
+        {"fresh_url": staticmethod(postgres_urls)},
+        examples=tries(2, nightly=15),
+        steps=40,
+    )

@@ -1,4 +1,6 @@
-"""A real browser without a window, driven over Chromium's debugging pipe. Tests that need it are skipped where there is none."""
+"""A real browser without a window, driven over Chromium's debugging pipe. Tests that need it are
+skipped where there is none.
+"""
 
 import base64
 import json
@@ -10,12 +12,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+CHROMIUM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 _PATIENCE_S = 60
 # Chromium reads commands from descriptor 3 and writes to 4.
 _MOVE_PIPES = (
-    "import fcntl, os, sys; commands, answers = (fcntl.fcntl(int(one), fcntl.F_DUPFD, 10) for one in sys.argv[1:3]);"
-    " os.dup2(commands, 3); os.dup2(answers, 4); os.execv(sys.argv[3], sys.argv[3:])"
+    "import fcntl, os, sys; commands, answers = (fcntl.fcntl(int(one), fcntl.F_DUPFD, 10) for one"
+    " in sys.argv[1:3]); os.dup2(commands, 3); os.dup2(answers, 4); os.execv(sys.argv[3],"
+    " sys.argv[3:])"
 )
 
 
@@ -26,10 +36,27 @@ class Browser:
         assert CHROMIUM is not None
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        command = [sys.executable, "-S", "-c", _MOVE_PIPES, str(to_browser), str(from_browser), CHROMIUM, "--headless"]
-        command += ["--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        command = [
+            sys.executable,
+            "-S",
+            "-c",
+            _MOVE_PIPES,
+            str(to_browser),
+            str(from_browser),
+            CHROMIUM,
+            "--headless",
+        ]
+        command += [
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            f"--user-data-dir={profile}",
+            "--remote-debugging-pipe",
+        ]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, pass_fds=(to_browser, from_browser), stdout=quiet, stderr=quiet, stdin=quiet)
+        self._process = subprocess.Popen(
+            command, pass_fds=(to_browser, from_browser), stdout=quiet, stderr=quiet, stdin=quiet
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer, self._number = b"", 0
@@ -64,7 +91,9 @@ class Browser:
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        found = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        found = self.send(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -73,13 +102,22 @@ class Browser:
         deadline = time.monotonic() + _PATIENCE_S
         while not (value := self.run(expression)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{expression} did not become true on a page with: {self.run('document.body.innerText')}")
+                raise TimeoutError(
+                    f"{expression} did not become true on a page with:"
+                    f" {self.run('document.body.innerText')}"
+                )
             time.sleep(0.02)
         return value
 
     def screenshot(self, path: Path, width: int = 1000, height: int = 1000) -> None:
         """What the page looks like."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
 
     def close(self) -> None:

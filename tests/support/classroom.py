@@ -1,8 +1,9 @@
-"""A training service in this process: real learning on the toy's softmax policy, with a real service's habits and faults.
+"""A training service in this process: real learning on the toy's softmax policy, with a real
+service's habits and faults.
 
-`Classroom` is the service's own side (models, states, published weights); `PracticeService` speaks to it as an SDK's adapter would.
-A classroom that averages does what SkyRL's JAX engine does with losses; one that sums does what Tinker does.
-"""
+`Classroom` is the service's own side (models, states, published weights); `PracticeService` speaks
+to it as an SDK's adapter would. A classroom that averages does what SkyRL's JAX engine does with
+losses; one that sums does what Tinker does."""
 
 import copy
 import random
@@ -13,7 +14,15 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler, Trainee
+from metaclaw.train.backends.service import (
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    ServiceSampler,
+    Trainee,
+)
 from tests.support.softmax import END, Softmax
 from tests.support.softmax import Sampler as SoftmaxSampler
 
@@ -74,7 +83,11 @@ class Classroom:
             for number in range(request.count)
         ]
         return [
-            DrawnSequence(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), drawn[-1][0] == END)
+            DrawnSequence(
+                tuple(token for token, _ in drawn),
+                tuple(logprob for _, logprob in drawn),
+                drawn[-1][0] == END,
+            )
             for drawn in answers
         ]
 
@@ -127,14 +140,18 @@ class PracticeService:
 
 
 class PracticeTrainee:
-    """A model in the classroom. What is sent is done at once; its outcome is told when it is awaited."""
+    """A model in the classroom. What is sent is done at once; its outcome is told when it is
+    awaited.
+    """
 
     def __init__(self, room: Classroom, model: str) -> None:
         self._room = room
         self._model = model
         self.reduction = room.reduction
 
-    async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
+    async def teach(
+        self, rows: Sequence[Row], objective: Objective
+    ) -> Awaitable[list[list[float]]]:
         scores = self._room.teach(self._model, rows, objective)
 
         async def outcome() -> list[list[float]]:
@@ -183,7 +200,13 @@ class PracticeSampler:
 def _datum(row: Row, reduction: Reduction) -> Datum:
     """A row as data whose prompt is its first token: what carries no advantage pushes nothing."""
     share = 1.0 / len(row.targets) if reduction is Reduction.MEAN else 1.0
-    return Datum(TurnId("row"), row.inputs[:1], row.targets, tuple(value * share for value in row.advantages), row.logprobs)
+    return Datum(
+        TurnId("row"),
+        row.inputs[:1],
+        row.targets,
+        tuple(value * share for value in row.advantages),
+        row.logprobs,
+    )
 
 
 def _loss(objective: Objective) -> Loss:

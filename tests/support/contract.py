@@ -17,7 +17,9 @@ PLAIN = Loss(LossKind.IMPORTANCE_SAMPLING)
 
 @dataclass
 class Stage:
-    """A backend under test. `again` gives a new one that knows only what is durable, as after the end of a process."""
+    """A backend under test. `again` gives a new one that knows only what is durable, as after the
+    end of a process.
+    """
 
     backend: TrainingBackend
     again: Callable[[], Awaitable[TrainingBackend]]
@@ -34,13 +36,17 @@ def datum(rollout: Rollout, advantage: float, prompt: Sequence[int] = PROMPTS[0]
     return Datum(TurnId("turn"), tuple(prompt), rollout.tokens_T, advantages, rollout.logprobs_T)
 
 
-def pair(rollout: Rollout, prompt: Sequence[int] = PROMPTS[0]) -> tuple[Sequence[int], Sequence[int]]:
+def pair(
+    rollout: Rollout, prompt: Sequence[int] = PROMPTS[0]
+) -> tuple[Sequence[int], Sequence[int]]:
     """A rollout to be scored."""
     return prompt, rollout.tokens_T
 
 
 async def draw_one(backend: TrainingBackend) -> Rollout:
-    """The first rollout of the first prompt. All of them are drawn, so that every test asks for the same shapes."""
+    """The first rollout of the first prompt. All of them are drawn, so that every test asks for the
+    same shapes.
+    """
     return (await backend.sample(PROMPTS, DRAWING))[0][0]
 
 
@@ -50,6 +56,8 @@ async def step(backend: TrainingBackend, data: Sequence[Datum], loss: Loss = PLA
     await backend.apply(ADAM, float(sum(len(each.tokens_T) for each in data)))
 
 
-async def total(backend: TrainingBackend, rollout: Rollout, weights: Weights | None = None) -> float:
+async def total(
+    backend: TrainingBackend, rollout: Rollout, weights: Weights | None = None
+) -> float:
     """The log-probability of a whole rollout."""
     return sum((await backend.score([pair(rollout)], weights))[0])

@@ -1,4 +1,6 @@
-"""How often tests of chance try: few times for every change, many times each night (`make nightly`)."""
+"""How often tests of chance try: few times for every change, many times each night (`make
+nightly`).
+"""
 
 import os
 from typing import Final

@@ -1,4 +1,6 @@
-"""A scripted embedding model behind `/v1/embeddings`. Its vectors count words, and words of one meaning are one dimension."""
+"""A scripted embedding model behind `/v1/embeddings`. Its vectors count words, and words of one
+meaning are one dimension.
+"""
 
 import asyncio
 import json
@@ -8,7 +10,10 @@ from typing import Any
 from tests.support.provider import Json, Provider, Seen, _json
 
 DIMENSIONS = 256
-_MEANINGS = (("trip", "hotel", "sleep", "travel", "journey", "lodging"), ("book", "reserve", "find", "arrange"))
+_MEANINGS = (
+    ("trip", "hotel", "sleep", "travel", "journey", "lodging"),
+    ("book", "reserve", "find", "arrange"),
+)
 _SAME = {word: f"meaning {number}" for number, words in enumerate(_MEANINGS) for word in words}
 
 
@@ -23,7 +28,9 @@ def toy_vector(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 
 class EmbeddingProvider(Provider):
-    """The scripted provider with embeddings. `embedding_status` other than 200 fails; `embedding_delay_s` is waited before each."""
+    """The scripted provider with embeddings. `embedding_status` other than 200 fails;
+    `embedding_delay_s` is waited before each.
+    """
 
     embedding_status = 200
     embedding_delay_s = 0.0
@@ -42,8 +49,15 @@ class EmbeddingProvider(Provider):
         await asyncio.sleep(self.embedding_delay_s)
         status = 400 if len(texts) > self.most_texts else self.embedding_status
         if status != 200:
-            await _json(send, status, {"error": {"message": "no embeddings today", "type": "server_error"}})
+            await _json(
+                send, status, {"error": {"message": "no embeddings today", "type": "server_error"}}
+            )
             return
-        data = [{"object": "embedding", "index": at, "embedding": toy_vector(text)} for at, text in enumerate(texts)]
+        data = [
+            {"object": "embedding", "index": at, "embedding": toy_vector(text)}
+            for at, text in enumerate(texts)
+        ]
         usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
-        await _json(send, 200, {"object": "list", "data": data[::-1], "model": "toy", "usage": usage})
+        await _json(
+            send, 200, {"object": "list", "data": data[::-1], "model": "toy", "usage": usage}
+        )

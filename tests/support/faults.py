@@ -1,8 +1,8 @@
 """Faults of the machine for a running program: a disk without space, and calls that fail.
 
-A disk is a small tmpfs where one can be mounted; elsewhere, and for errors that no real disk gives on demand, a library that is
-loaded before the program's own lets its calls fail. Limits of open files and of memory are real.
-"""
+A disk is a small tmpfs where one can be mounted; elsewhere, and for errors that no real disk gives
+on demand, a library that is loaded before the program's own lets its calls fail. Limits of open
+files and of memory are real."""
 
 import errno
 import mmap
@@ -22,19 +22,25 @@ _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 @cache
 def _library() -> Path:
     made = Path(mkdtemp()) / "faults.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(_SOURCE), "-ldl"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(_SOURCE), "-ldl"], check=True
+    )
     return made
 
 
 class FailingCalls:
-    """Lets the calls of a program fail that was started with `env`, from one moment to the next: those that use files below
-    `folder`, and those that start threads and processes."""
+    """Lets the calls of a program fail that was started with `env`, from one moment to the next:
+    those that use files below `folder`, and those that start threads and processes."""
 
     def __init__(self, folder: Path, control: Path) -> None:
         control.write_bytes(bytes(mmap.PAGESIZE))
         with control.open("r+b") as file:
             self._control = mmap.mmap(file.fileno(), mmap.PAGESIZE)
-        self.env = {"LD_PRELOAD": str(_library()), "FAULTS_FOLDER": str(folder), "FAULTS_CONTROL": str(control)}
+        self.env = {
+            "LD_PRELOAD": str(_library()),
+            "FAULTS_FOLDER": str(folder),
+            "FAULTS_CONTROL": str(control),
+        }
 
     def set(self, *, files: int = 0, processes: int = 0) -> None:
         """The error codes with which they fail from now on; 0: they do not."""
@@ -50,7 +56,10 @@ class SmallDisk:
         self.folder = folder
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={self.SIZE},mode=700", "tmpfs", str(folder)]
-        self._is_mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        self._is_mounted = (
+            os.geteuid() == 0
+            and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        )
         self._calls = None if self._is_mounted else FailingCalls(folder, folder.with_name("faults"))
         self.env = {} if self._calls is None else self._calls.env
 
@@ -84,5 +93,9 @@ def limit_files(pid: int, most: int | None) -> None:
 def limit_memory(pid: int, more_bytes: int | None) -> None:
     """Let a process map no more than this beside what it has mapped; None: as much as there is."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    limit = _UNLIMITED if more_bytes is None else (pages * mmap.PAGESIZE + more_bytes, resource.RLIM_INFINITY)
+    limit = (
+        _UNLIMITED
+        if more_bytes is None
+        else (pages * mmap.PAGESIZE + more_bytes, resource.RLIM_INFINITY)
+    )
     resource.prlimit(pid, resource.RLIMIT_AS, limit)

@@ -1,9 +1,10 @@
-"""`metaclaw` processes forked from one that has imported the program: most of a start is imports, and tests start hundreds.
+"""`metaclaw` processes forked from one that has imported the program: most of a start is imports,
+and tests start hundreds.
 
-A forked program has its learners forked likewise, and engines and trainers from a process that has imported torch. `tests/cli`
-starts the program as a person does, `tests/app` the learner as the program does, and so do the programs that `tests/engine` starts
-and kills with engine and trainer. Where the environment changes the interpreter itself, nothing is forked.
-"""
+A forked program has its learners forked likewise, and engines and trainers from a process that has
+imported torch. `tests/cli` starts the program as a person does, `tests/app` the learner as the
+program does, and so do the programs that `tests/engine` starts and kills with engine and trainer.
+Where the environment changes the interpreter itself, nothing is forked."""
 
 import asyncio
 import atexit
@@ -31,7 +32,9 @@ MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
 """How the variables begin that are read before a program's first line."""
 _OUT_OF_THE_WAY: Final = 200
-"""Passed handles are moved here before they get the numbers that are wanted; below the least limit that a test sets."""
+"""Passed handles are moved here before they get the numbers that are wanted; below the least limit
+that a test sets.
+"""
 
 
 class Process(Protocol):
@@ -48,14 +51,20 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-def start(arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> Process:
+def start(
+    arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
+) -> Process:
     """Start `metaclaw` with these arguments and this environment."""
     if _of_interpreter(env) != _of_interpreter(os.environ):
-        return subprocess.Popen([*MAIN, *arguments], env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        return subprocess.Popen(
+            [*MAIN, *arguments], env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+        )
     return _template().fork(arguments, env, output, errors)
 
 
-def run(arguments: Sequence[str], env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: Sequence[str], env: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
     """Run `metaclaw` to its end, with what it printed."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = start(arguments, env, output, errors)
@@ -74,7 +83,11 @@ def run(arguments: Sequence[str], env: Mapping[str, str], timeout_s: float) -> s
 
 def learner_of(program: int) -> int:
     """The number of a forked program's learner. Raises ValueError where there is none."""
-    (found,) = (int(file.parent.name) for file in Path("/proc").glob("[0-9]*/comm") if _read(file) == _name_of_learner(program))
+    (found,) = (
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/comm")
+        if _read(file) == _name_of_learner(program)
+    )
     return found
 
 
@@ -115,12 +128,16 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         deadline = None if timeout is None else time.monotonic() + timeout
-        if (code := self._ended(None if deadline is None else max(0, deadline - time.monotonic()))) is None:
+        if (
+            code := self._ended(None if deadline is None else max(0, deadline - time.monotonic()))
+        ) is None:
             raise subprocess.TimeoutExpired("metaclaw", timeout or 0)
         return code
 
     def _ended(self, within_s: float | None) -> int | None:
-        if self.returncode is None and self._waiting.poll(None if within_s is None else within_s * 1000):
+        if self.returncode is None and self._waiting.poll(
+            None if within_s is None else within_s * 1000
+        ):
             self.returncode = self._read()
             self._told.close()
         return self.returncode
@@ -180,10 +197,13 @@ class _Template:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            # Libraries read an engine's settings when they are loaded. A session of its own: Ctrl-C is for the tests, which end
-            # what they have started.
+            # Libraries read an engine's settings when they are loaded. A session of its own: Ctrl-C
+            # is for the tests, which end what they have started.
             self._process = subprocess.Popen(
-                command, env=_engine_environment(1), pass_fds=[theirs.fileno()], start_new_session=True
+                command,
+                env=_engine_environment(1),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
             )
         atexit.register(self._end)
 
@@ -191,14 +211,26 @@ class _Template:
         self.requests.close()
         self._process.wait()
 
-    def fork(self, arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> ForkedProcess:
-        return ForkedProcess(_request(self.requests, "metaclaw", arguments, env, {1: output.fileno(), 2: errors.fileno()}))
+    def fork(
+        self, arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
+    ) -> ForkedProcess:
+        return ForkedProcess(
+            _request(
+                self.requests, "metaclaw", arguments, env, {1: output.fileno(), 2: errors.fileno()}
+            )
+        )
 
 
 def _request(
-    requests: socket.socket, name: str, arguments: Sequence[str], env: Mapping[str, str], handles: Mapping[int, int]
+    requests: socket.socket,
+    name: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    handles: Mapping[int, int],
 ) -> socket.socket:
-    """Ask the template for a process with these handles, by their numbers in it. Return where it tells of its id and its end."""
+    """Ask the template for a process with these handles, by their numbers in it. Return where it
+    tells of its id and its end.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         given = {"arguments": list(arguments), "env": dict(env), "folder": str(Path.cwd())}
@@ -207,7 +239,11 @@ def _request(
         with tempfile.TemporaryFile() as request:  # larger than a message may be
             request.write(json.dumps(wanted).encode())
             request.flush()
-            socket.send_fds(requests, [name.encode()], [request.fileno(), theirs.fileno(), asker, *handles.values()])
+            socket.send_fds(
+                requests,
+                [name.encode()],
+                [request.fileno(), theirs.fileno(), asker, *handles.values()],
+            )
         os.close(asker)
     return ours
 
@@ -215,10 +251,18 @@ def _request(
 def _request_with_pipes(
     requests: socket.socket, name: str, arguments: Sequence[str], env: Mapping[str, str], *more: int
 ) -> tuple[socket.socket, int, int]:
-    """The same for a process that is spoken with: also the handles for what it reads and what it writes."""
+    """The same for a process that is spoken with: also the handles for what it reads and what it
+    writes.
+    """
     (its_in, ours_in), (ours_out, its_out) = os.pipe(), os.pipe()
     try:
-        told = _request(requests, name, arguments, env, {0: its_in, 1: its_out, 2: 2, **{handle: handle for handle in more}})
+        told = _request(
+            requests,
+            name,
+            arguments,
+            env,
+            {0: its_in, 1: its_out, 2: 2, **{handle: handle for handle in more}},
+        )
     finally:
         os.close(its_in)
         os.close(its_out)
@@ -227,18 +271,27 @@ def _request_with_pipes(
 
 def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedChild:
     """Stand in for the program's own way to start a learner."""
-    return ForkedChild(*_request_with_pipes(requests, "learner", [str(crash_record)], os.environ, crash_record))
+    return ForkedChild(
+        *_request_with_pipes(requests, "learner", [str(crash_record)], os.environ, crash_record)
+    )
 
 
-def _spawn_trainer(requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]) -> ForkedChild:
+def _spawn_trainer(
+    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]
+) -> ForkedChild:
     """Stand in for the program's own way to start a trainer."""
     return ForkedChild(*_request_with_pipes(requests(), "trainer", arguments, env))
 
 
 async def _spawn_engine(
-    requests: Callable[[], socket.socket], module: str, arguments: Sequence[str], env: Mapping[str, str]
+    requests: Callable[[], socket.socket],
+    module: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
 ) -> tuple[_Awaitable, asyncio.StreamWriter, asyncio.StreamReader]:
-    """Stand in for the program's own way to start an engine; other modules are started as the program does."""
+    """Stand in for the program's own way to start an engine; other modules are started as the
+    program does.
+    """
     if module != "metaclaw.engine":
         return await spawn(module, arguments, env)  # type: ignore[return-value]
     told, stdin, stdout = _request_with_pipes(requests(), "engine", arguments, env)
@@ -284,7 +337,9 @@ class _Forker:
     def __init__(self, requests: socket.socket, *, has_torch: bool = False) -> None:
         self._has_torch = has_torch
         self._requests = requests
-        self._of_programs, self._for_programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._of_programs, self._for_programs = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
         self._running: dict[int, int] = {}
         self._askers: dict[int, int] = {}
         self._ended, self._woken = os.pipe()
@@ -296,7 +351,12 @@ class _Forker:
     def serve(self) -> str:
         """Serve until nobody can ask any more; in a forked process, return what it is to be."""
         while True:
-            sources = [self._requests.fileno(), self._of_programs.fileno(), self._ended, *self._askers]
+            sources = [
+                self._requests.fileno(),
+                self._of_programs.fileno(),
+                self._ended,
+                *self._askers,
+            ]
             ready, _, _ = select.select(sources, [], [])
             if self._ended in ready:
                 os.read(self._ended, 1000)
@@ -348,8 +408,19 @@ class _Forker:
         """Let go, in a forked process, of what is the template's."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        sockets = [self._requests, self._of_programs, *([self._with_torch] if self._with_torch else [])]
-        for handle in (*(one.detach() for one in sockets), self._ended, self._woken, *self._running.values(), *self._askers, *more):
+        sockets = [
+            self._requests,
+            self._of_programs,
+            *([self._with_torch] if self._with_torch else []),
+        ]
+        for handle in (
+            *(one.detach() for one in sockets),
+            self._ended,
+            self._woken,
+            *self._running.values(),
+            *self._askers,
+            *more,
+        ):
             if handle >= 0:
                 os.close(handle)
 
@@ -372,7 +443,11 @@ _WITH_TORCH: Final = ("engine", "trainer")
 
 def _import_torch() -> None:
     """Import what engines and trainers do."""
-    for module in ("metaclaw.engine.serve", "metaclaw.engine.training.process", "metaclaw.engine.training.hf_model"):
+    for module in (
+        "metaclaw.engine.serve",
+        "metaclaw.engine.training.process",
+        "metaclaw.engine.training.hf_model",
+    ):
         import_module(module)
     gc.collect()
     gc.freeze()
@@ -395,7 +470,9 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     if name == "learner":
         Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))
     if name == "trainer":
-        arguments[arguments.index("--parent") + 1] = str(os.getppid())  # the template sees to its end
+        arguments[arguments.index("--parent") + 1] = str(
+            os.getppid()
+        )  # the template sees to its end
         # Behind everybody else, it would wait until the other tests have ended.
         arguments[arguments.index("--nice") + 1] = "0"
     moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for handle in handles]
@@ -435,7 +512,9 @@ def _main() -> int:
     if name == "learner":
         metaclaw.app.learner.main()
     else:
-        import_module("metaclaw.engine.__main__" if name == "engine" else "metaclaw.engine.training.__main__").main()
+        import_module(
+            "metaclaw.engine.__main__" if name == "engine" else "metaclaw.engine.training.__main__"
+        ).main()
     return 0
 
 

@@ -1,4 +1,6 @@
-"""Clients of all wires on the official SDKs that keep their history as agents do, for tests of held rules."""
+"""Clients of all wires on the official SDKs that keep their history as agents do, for tests of held
+rules.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +22,11 @@ check: "{check}"
 {more}---
 {text}
 """
-PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"command": {"type": "string"}},
+    "required": ["command"],
+}
 
 
 CLOSING = {"Connection": "close"}
@@ -43,7 +49,9 @@ def write_rule(
 
 @dataclass
 class Got:
-    """What a client was given: text, calls as (id, command), usage, and the response's header fields."""
+    """What a client was given: text, calls as (id, command), usage, and the response's header
+    fields.
+    """
 
     text: str
     calls: list[tuple[str, str]]
@@ -68,7 +76,12 @@ class ChatAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
+        self.client = openai.OpenAI(
+            base_url=f"{self.url}/v1",
+            api_key=KEY,
+            max_retries=0,
+            default_headers=self.headers | CLOSING,
+        )
 
     def ask(self, words: str) -> Got:
         self.history.append({"role": "user", "content": words})
@@ -76,7 +89,8 @@ class ChatAgent:
 
     def answer_calls(self) -> Got:
         self.history += [
-            {"role": "tool", "tool_call_id": call["id"], "content": "done"} for call in self.history[-1].get("tool_calls", [])
+            {"role": "tool", "tool_call_id": call["id"], "content": "done"}
+            for call in self.history[-1].get("tool_calls", [])
         ]
         return self._go()
 
@@ -89,9 +103,13 @@ class ChatAgent:
             message = completion.choices[0].message.to_dict()
             usage = completion.usage
             headers = raw.headers
-            assert completion.choices[0].finish_reason == ("tool_calls" if message.get("tool_calls") else "stop")
+            assert completion.choices[0].finish_reason == (
+                "tool_calls" if message.get("tool_calls") else "stop"
+            )
         else:
-            with self.client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
+            with self.client.chat.completions.stream(
+                **asked, stream_options={"include_usage": True}
+            ) as stream:
                 for _ in stream:
                     pass
                 final = stream.get_final_completion()
@@ -122,7 +140,9 @@ class MessagesAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.client = anthropic.Anthropic(base_url=self.url, api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
+        self.client = anthropic.Anthropic(
+            base_url=self.url, api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING
+        )
 
     def ask(self, words: str) -> Got:
         self.history.append({"role": "user", "content": words})
@@ -130,13 +150,20 @@ class MessagesAgent:
 
     def answer_calls(self) -> Got:
         calls = [block for block in self.history[-1]["content"] if block["type"] == "tool_use"]
-        results = [{"type": "tool_result", "tool_use_id": call["id"], "content": "done"} for call in calls]
+        results = [
+            {"type": "tool_result", "tool_use_id": call["id"], "content": "done"} for call in calls
+        ]
         self.history.append({"role": "user", "content": results})
         return self._go()
 
     def _go(self) -> Got:
         tools: Any = [{"name": "bash", "input_schema": PARAMETERS}]
-        asked: Any = {"model": self.model, "messages": self.history, "tools": tools, "max_tokens": 500}
+        asked: Any = {
+            "model": self.model,
+            "messages": self.history,
+            "tools": tools,
+            "max_tokens": 500,
+        }
         if not self.stream:
             raw = self.client.messages.with_raw_response.create(**asked)
             message, headers = raw.parse(), raw.headers
@@ -147,7 +174,11 @@ class MessagesAgent:
                 message = stream.get_final_message()
                 headers = stream.response.headers
         content = [
-            {key: value for key, value in block.to_dict().items() if value is not None and key != "parsed_output"}
+            {
+                key: value
+                for key, value in block.to_dict().items()
+                if value is not None and key != "parsed_output"
+            }
             for block in message.content
         ]
         self.history.append({"role": "assistant", "content": content})
@@ -174,19 +205,31 @@ class ResponsesAgent:
     previous: str | None = None
 
     def __post_init__(self) -> None:
-        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
+        self.client = openai.OpenAI(
+            base_url=f"{self.url}/v1",
+            api_key=KEY,
+            max_retries=0,
+            default_headers=self.headers | CLOSING,
+        )
         self.open: list[str] = []
 
     def ask(self, words: str) -> Got:
-        self.history.append({"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]})
+        self.history.append(
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]}
+        )
         return self._go()
 
     def answer_calls(self) -> Got:
-        self.history += [{"type": "function_call_output", "call_id": identity, "output": "done"} for identity in self.open]
+        self.history += [
+            {"type": "function_call_output", "call_id": identity, "output": "done"}
+            for identity in self.open
+        ]
         return self._go()
 
     def _go(self) -> Got:
-        tools: Any = [{"type": "function", "name": "bash", "parameters": PARAMETERS, "strict": False}]
+        tools: Any = [
+            {"type": "function", "name": "bash", "parameters": PARAMETERS, "strict": False}
+        ]
         asked: Any = {"model": self.model, "input": self.history, "tools": tools}
         if self.previous is not None:
             asked["previous_response_id"] = self.previous
@@ -219,7 +262,9 @@ class ResponsesAgent:
         )
 
 
-def new_agent(wire: str, url: str, model: str, stream: bool, headers: dict[str, str] | None = None) -> Agent:
+def new_agent(
+    wire: str, url: str, model: str, stream: bool, headers: dict[str, str] | None = None
+) -> Agent:
     """A client of this wire."""
     if wire == "chat":
         return ChatAgent(url, model, stream, headers or {})

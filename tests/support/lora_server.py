@@ -1,4 +1,5 @@
-"""Fakes of vLLM 0.32 and SGLang 0.5.23 on loopback, as far as adapters go: their routes, their words, their statuses.
+"""Fakes of vLLM 0.32 and SGLang 0.5.23 on loopback, as far as adapters go: their routes, their
+words, their statuses.
 
 They hold names and folders, no model. What they answer was read from those servers' own sources.
 """
@@ -25,7 +26,9 @@ class FakeServer:
     def __post_init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -38,7 +41,9 @@ class FakeServer:
 
 
 class FakeVllm(FakeServer):
-    """An adapter without a folder is refused; a success is told in plain text, a refusal in JSON."""
+    """An adapter without a folder is refused; a success is told in plain text, a refusal in
+    JSON.
+    """
 
     def answer(self, path: str, body: Body) -> tuple[int, str]:
         name = body["lora_name"]
@@ -46,23 +51,32 @@ class FakeVllm(FakeServer):
             return 500, self._error(self.fails, "InternalServerError", 500)
         if path == "/v1/load_lora_adapter":
             if name in self.adapters and not body.get("load_inplace"):
-                words = f"The lora adapter '{name}' has already been loaded. If you want to load the adapter in place, set"
+                words = (
+                    f"The lora adapter '{name}' has already been loaded. If you want to load the"
+                    " adapter in place, set"
+                )
                 return 400, self._error(f"{words} 'load_inplace' to True.", "InvalidUserInput", 400)
             if not (Path(body["lora_path"]) / "adapter_config.json").exists():
                 return 404, self._error(
-                    f"Loading lora {name} failed: No adapter found for {body['lora_path']}", "NotFoundError", 404
+                    f"Loading lora {name} failed: No adapter found for {body['lora_path']}",
+                    "NotFoundError",
+                    404,
                 )
             self.adapters[name] = body["lora_path"]
             return 200, f"Success: LoRA adapter '{name}' added successfully."
         if path == "/v1/unload_lora_adapter":
             if self.adapters.pop(name, None) is None:
-                return 404, self._error(f"The lora adapter '{name}' cannot be found.", "NotFoundError", 404)
+                return 404, self._error(
+                    f"The lora adapter '{name}' cannot be found.", "NotFoundError", 404
+                )
             return 200, f"Success: LoRA adapter '{name}' removed successfully."
         return 404, json.dumps({"detail": "Not Found"})
 
     @staticmethod
     def _error(message: str, kind: str, code: int) -> str:
-        return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+        return json.dumps(
+            {"error": {"message": message, "type": kind, "param": None, "code": code}}
+        )
 
 
 class FakeSglang(FakeServer):
@@ -75,7 +89,9 @@ class FakeSglang(FakeServer):
             if name in self.adapters:
                 words = f"Failed to load LoRA adapter {name} because it is already loaded"
             elif not (Path(body["lora_path"]) / "adapter_config.json").exists():
-                words = f"{body['lora_path']} does not appear to have a file named adapter_config.json"
+                words = (
+                    f"{body['lora_path']} does not appear to have a file named adapter_config.json"
+                )
             else:
                 self.adapters[name] = body["lora_path"]
         elif words is None and path == "/unload_lora_adapter":
@@ -83,7 +99,11 @@ class FakeSglang(FakeServer):
                 words = f"LoRA with name {name} does not exist. Loaded LoRAs: {list(self.adapters)}"
         elif words is None:
             return 404, json.dumps({"detail": "Not Found"})
-        answer = {"success": words is None, "error_message": words or "", "loaded_adapters": self.adapters}
+        answer = {
+            "success": words is None,
+            "error_message": words or "",
+            "loaded_adapters": self.adapters,
+        }
         return 200 if words is None else 400, json.dumps(answer)
 
 

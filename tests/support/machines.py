@@ -18,14 +18,25 @@ def migrated_copies(folder: Path) -> Callable[[], str]:
     return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(copies)}.db')}"
 
 
-def assert_machine_holds(kind: type[RuleBasedStateMachine], given: Mapping[str, object], *, examples: int, steps: int) -> None:
-    """Let a machine with these attributes (where its databases come from) try many orders of its rules."""
+def assert_machine_holds(
+    kind: type[RuleBasedStateMachine], given: Mapping[str, object], *, examples: int, steps: int
+) -> None:
+    """Let a machine with these attributes (where its databases come from) try many orders of its
+    rules.
+    """
     machine = type("Machine", (kind,), dict(given))
     relaxed = settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
-        phases=[Phase.reuse, Phase.generate],  # each step is a real database at work: shrinking would take many minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        phases=[
+            Phase.reuse,
+            Phase.generate,
+        ],  # each step is a real database at work: shrinking would take many minutes
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+        ],
     )
     run_state_machine_as_test(machine, settings=relaxed)

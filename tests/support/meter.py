@@ -9,7 +9,9 @@ from metaclaw.upstream import Charge, Spent
 
 
 class CountingMeter:
-    """Lets every call through. `spent` is by purpose, `expected` the size of each request as it was announced."""
+    """Lets every call through. `spent` is by purpose, `expected` the size of each request as it was
+    announced.
+    """
 
     def __init__(self) -> None:
         self.spent: dict[Purpose, Spent] = {}
@@ -33,5 +35,9 @@ class _Charge:
             mine.output_tokens + more.output_tokens,
             mine.cached_tokens + more.cached_tokens,
         )
-        counts = (before.calls + spent.calls, before.failures + spent.failures, before.estimated + spent.estimated)
+        counts = (
+            before.calls + spent.calls,
+            before.failures + spent.failures,
+            before.estimated + spent.estimated,
+        )
         self._meter.spent[self._purpose] = Spent(*counts, usage)

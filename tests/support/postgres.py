@@ -15,7 +15,9 @@ from sqlalchemy import create_engine, text
 
 from metaclaw.store import open_database
 
-SERVER_FOLDERS = [Path("/usr/lib/postgresql").joinpath(str(version), "bin") for version in range(20, 12, -1)]
+SERVER_FOLDERS = [
+    Path("/usr/lib/postgresql").joinpath(str(version), "bin") for version in range(20, 12, -1)
+]
 
 
 class PostgresServer:
@@ -26,7 +28,20 @@ class PostgresServer:
         self._user = user if os.getuid() == 0 else None
         self._databases = 0
         self._has_template = False
-        self._command([str(binaries / "initdb"), "-D", str(folder / "data"), "-U", "metaclaw", "-A", "trust", "-N", "-E", "UTF8"])
+        self._command(
+            [
+                str(binaries / "initdb"),
+                "-D",
+                str(folder / "data"),
+                "-U",
+                "metaclaw",
+                "-A",
+                "trust",
+                "-N",
+                "-E",
+                "UTF8",
+            ]
+        )
         self._process = subprocess.Popen(
             [
                 str(binaries / "postgres"),
@@ -51,12 +66,19 @@ class PostgresServer:
         self._wait(binaries / "pg_isready")
 
     def _command(self, command: list[str]) -> None:
-        subprocess.run(command, check=True, capture_output=True, user=self._user, cwd=self._folder, timeout=60)
+        subprocess.run(
+            command, check=True, capture_output=True, user=self._user, cwd=self._folder, timeout=60
+        )
 
     def _wait(self, is_ready: Path) -> None:
-        # `-t` makes the tool itself wait; it returns at once while the socket does not exist yet, so it is asked a few times.
+        # `-t` makes the tool itself wait; it returns at once while the socket does not exist yet,
+        # so it is asked a few times.
         for _ in range(200):
-            asked = subprocess.run([str(is_ready), "-h", str(self._folder), "-t", "1"], capture_output=True, check=False)
+            asked = subprocess.run(
+                [str(is_ready), "-h", str(self._folder), "-t", "1"],
+                capture_output=True,
+                check=False,
+            )
             if asked.returncode == 0:
                 return
             try:
@@ -67,14 +89,18 @@ class PostgresServer:
         raise RuntimeError("PostgreSQL did not start")
 
     def new_database(self) -> str:
-        """The URL of a fresh schema of the one database, which is a database as far as the store can see, and made in no time."""
+        """The URL of a fresh schema of the one database, which is a database as far as the store
+        can see, and made in no time.
+        """
         self._databases += 1
         name = f"ledger_{self._databases}"
         self._command_sql(f"CREATE SCHEMA {name}")
         return f"{self._url('postgres')}&options=-csearch_path%3D{name}"
 
     def prepared_database(self) -> str:
-        """The URL of a database that has the program's tables: a copy, which takes a third of the time that making them does."""
+        """The URL of a database that has the program's tables: a copy, which takes a third of the
+        time that making them does.
+        """
         if not self._has_template:
             self._command_sql("CREATE DATABASE template_of_ledgers")
             open_database(self._url("template_of_ledgers")).close()
@@ -88,7 +114,10 @@ class PostgresServer:
         return f"postgresql://metaclaw@/{database}?host={self._folder}"
 
     def _command_sql(self, command: str) -> None:
-        engine = create_engine(self._url("postgres").replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+        engine = create_engine(
+            self._url("postgres").replace("postgresql:", "postgresql+psycopg:"),
+            isolation_level="AUTOCOMMIT",
+        )
         with engine.connect() as connection:
             connection.execute(text(command))
         engine.dispose()
@@ -101,11 +130,19 @@ class PostgresServer:
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
     """A server for as long as it is needed; skips the test where there is none to run."""
-    pytest.importorskip("psycopg", reason="no PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'")
+    pytest.importorskip(
+        "psycopg", reason="no PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'"
+    )
     binaries = next((folder for folder in SERVER_FOLDERS if (folder / "initdb").exists()), None)
     if binaries is None:
-        pytest.skip("no PostgreSQL server binaries under /usr/lib/postgresql: install the package postgresql to test on it")
-    user = next((entry.pw_name for entry in pwd.getpwall() if entry.pw_name in ("postgres", "nobody")), "nobody")
+        pytest.skip(
+            "no PostgreSQL server binaries under /usr/lib/postgresql: install the package"
+            " postgresql to test on it"
+        )
+    user = next(
+        (entry.pw_name for entry in pwd.getpwall() if entry.pw_name in ("postgres", "nobody")),
+        "nobody",
+    )
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-pg-"))
     if os.getuid() == 0:
         shutil.chown(folder, user)

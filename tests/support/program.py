@@ -17,11 +17,15 @@ KEY = "mc-test-key"
 NOT_LEARNING = {"METACLAW__SKILLS__LEARN": "false"}
 """For tests that look at every request a provider gets: no judge asks in between."""
 PATIENCE_S = 60
-"""The least limit of a wait. It is for a hang: a busy machine takes many seconds for what otherwise takes a moment."""
+"""The least limit of a wait. It is for a hang: a busy machine takes many seconds for what otherwise
+takes a moment.
+"""
 
 
 def providers_toml(url: str, *, timeout_s: float = 20) -> str:
-    """Three providers at one scripted address: one that speaks both OpenAI wires, a chat-only one, and an Anthropic one."""
+    """Three providers at one scripted address: one that speaks both OpenAI wires, a chat-only one,
+    and an Anthropic one.
+    """
     return f"""
 [[providers]]
 name = "openai"
@@ -52,10 +56,17 @@ timeout_s = {timeout_s}
 class Program:
     """One home folder, and at most one running proxy on it."""
 
-    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home
         # Tests count on what words find; those about meaning say so in `env`.
-        self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
+        self.env = {
+            **os.environ,
+            "METACLAW_HOME": str(home),
+            "METACLAW__SKILLS__RETRIEVAL": "words",
+            **(env or {}),
+        }
         self.process: forks.Process | None = None
         self.url = ""
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +84,9 @@ class Program:
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             if (code := self.process.poll()) is not None:
-                raise AssertionError(f"the program exited {code} at start:\n{self.log.read_text()[-4000:]}")
+                raise AssertionError(
+                    f"the program exited {code} at start:\n{self.log.read_text()[-4000:]}"
+                )
             self.url = self._serving_url(self.process.pid)
             if self.url and self._answers():
                 return self
@@ -115,7 +128,9 @@ class Program:
         answer.raise_for_status()
         return answer.json()
 
-    def wait_for(self, path: str, wanted: Callable[[Any], bool], within_s: float = PATIENCE_S) -> Any:
+    def wait_for(
+        self, path: str, wanted: Callable[[Any], bool], within_s: float = PATIENCE_S
+    ) -> Any:
         """Read again and again until it is as wanted."""
         deadline = time.monotonic() + max(within_s, PATIENCE_S)
         while not wanted(value := self.get(path)):

@@ -1,9 +1,10 @@
-"""A scripted provider on loopback: real HTTP, real streams of all three wires, and every way a provider can misbehave.
+"""A scripted provider on loopback: real HTTP, real streams of all three wires, and every way a
+provider can misbehave.
 
-What it does is chosen by the model's name: `echo` repeats the last user's words, `tools` calls the first two tools in parallel,
-`reason` thinks first, `die` drops the connection mid-stream, `garbage` sends no JSON, `endless` never ends, `status-429` fails.
-It writes its streams by hand, so that a mistake in our own writers cannot hide in it.
-"""
+What it does is chosen by the model's name: `echo` repeats the last user's words, `tools` calls the
+first two tools in parallel, `reason` thinks first, `die` drops the connection mid-stream, `garbage`
+sends no JSON, `endless` never ends, `status-429` fails. It writes its streams by hand, so that a
+mistake in our own writers cannot hide in it."""
 
 import asyncio
 import json
@@ -67,7 +68,14 @@ class Provider:
     _thread: threading.Thread | None = None
 
     def start(self) -> "Provider":
-        config = uvicorn.Config(self._app, host="127.0.0.1", port=0, log_level="critical", lifespan="off", interface="asgi3")
+        config = uvicorn.Config(
+            self._app,
+            host="127.0.0.1",
+            port=0,
+            log_level="critical",
+            lifespan="off",
+            interface="asgi3",
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
@@ -91,7 +99,9 @@ class Provider:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        ]
         seen = Seen(scope["method"], scope["path"], scope["query_string"].decode(), headers, body)
         self.requests.append(seen)
         await self._answer(seen, receive, send)
@@ -100,16 +110,34 @@ class Provider:
         fixed = next((value for path, value in FIXED.items() if seen.path.endswith(path)), None)
         wire = next((wire for path, wire in WIRES.items() if seen.path.endswith(path)), "")
         if (seen.header("authorization") or "").removeprefix("Bearer ") in self.refused_keys:
-            await _json(send, 401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+            await _json(
+                send,
+                401,
+                {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}},
+            )
         elif self.missing and seen.path.endswith(self.missing):
             await _json(send, 404, {"detail": "Not Found"})
         elif seen.path.endswith("/models"):
-            listed = [{"id": name, "object": "model", "created": 1, "owned_by": "scripted"} for name in self.listed]
+            listed = [
+                {"id": name, "object": "model", "created": 1, "owned_by": "scripted"}
+                for name in self.listed
+            ]
             await _json(send, 200, {"object": "list", "data": listed})
         elif fixed is not None:
             await _json(send, 200, fixed)
         elif not wire:
-            await _json(send, 404, {"error": {"message": "no such route", "type": "not_found", "code": None, "param": None}})
+            await _json(
+                send,
+                404,
+                {
+                    "error": {
+                        "message": "no such route",
+                        "type": "not_found",
+                        "code": None,
+                        "param": None,
+                    }
+                },
+            )
         else:
             await self._speak(wire, seen.json, receive, send)
 
@@ -117,11 +145,19 @@ class Provider:
         model, streamed = str(request.get("model", "")), request.get("stream")
         if not request or (self.models and model not in self.models):
             about = f"The model `{model}` does not exist" if request else "you must provide a model"
-            await _json(send, 404 if request else 400, {"error": {"message": about, "type": "invalid_request_error"}})
+            await _json(
+                send,
+                404 if request else 400,
+                {"error": {"message": about, "type": "invalid_request_error"}},
+            )
         elif model.startswith("status-"):
             await _fail(send, wire, int(model.removeprefix("status-")))
         elif model == "garbage":
-            await _raw(send, b"<html>this is no answer</html>", b"text/event-stream" if streamed else b"application/json")
+            await _raw(
+                send,
+                b"<html>this is no answer</html>",
+                b"text/event-stream" if streamed else b"application/json",
+            )
         elif streamed:
             await self._stream(wire, request, model, receive, send)
         elif model == "die":
@@ -157,7 +193,11 @@ async def _json(send: Any, status: int, value: Json) -> None:
 
 async def _raw(send: Any, body: bytes, kind: bytes, status: int = 200) -> None:
     await send(
-        {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind), (b"x-request-id", b"req-scripted")]}
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", kind), (b"x-request-id", b"req-scripted")],
+        }
     )
     await send({"type": "http.response.body", "body": body})
 
@@ -167,11 +207,24 @@ async def _fail(send: Any, wire: str, status: int) -> None:
         await _json(
             send,
             status,
-            {"type": "error", "error": {"type": "scripted_error", "message": f"scripted {status}"}, "request_id": "req_1"},
+            {
+                "type": "error",
+                "error": {"type": "scripted_error", "message": f"scripted {status}"},
+                "request_id": "req_1",
+            },
         )
     else:
         await _json(
-            send, status, {"error": {"message": f"scripted {status}", "type": "scripted_error", "param": None, "code": "scripted"}}
+            send,
+            status,
+            {
+                "error": {
+                    "message": f"scripted {status}",
+                    "type": "scripted_error",
+                    "param": None,
+                    "code": "scripted",
+                }
+            },
         )
 
 
@@ -188,7 +241,9 @@ def _last_user(request: Json) -> str:
     if isinstance(messages, str):
         return messages
     users = [
-        _texts(message.get("content")) for message in messages or [] if isinstance(message, dict) and message.get("role") == "user"
+        _texts(message.get("content"))
+        for message in messages or []
+        if isinstance(message, dict) and message.get("role") == "user"
     ]
     return users[-1] if users else ""
 
@@ -198,7 +253,10 @@ def _words(request: Json) -> list[str]:
 
 
 def _tool_names(request: Json) -> list[str]:
-    names = [tool.get("name") or tool.get("function", {}).get("name") for tool in request.get("tools") or []]
+    names = [
+        tool.get("name") or tool.get("function", {}).get("name")
+        for tool in request.get("tools") or []
+    ]
     return [str(name) for name in names[:2]] or ["tool_a", "tool_b"]
 
 
@@ -221,7 +279,14 @@ def _chat_stream(request: Json) -> Iterator[bytes]:
     }
 
     def chunk(delta: Json, finish: str | None = None) -> bytes:
-        return _sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]})
+        return _sse(
+            {
+                **base,
+                "choices": [
+                    {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+                ],
+            }
+        )
 
     yield chunk({"role": "assistant", "content": ""})
     if _wants(request, "reason"):
@@ -231,7 +296,12 @@ def _chat_stream(request: Json) -> Iterator[bytes]:
             yield chunk(
                 {
                     "tool_calls": [
-                        {"index": index, "id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+                        {
+                            "index": index,
+                            "id": f"call_{index}",
+                            "type": "function",
+                            "function": {"name": name, "arguments": ""},
+                        }
                     ]
                 }
             )
@@ -262,7 +332,11 @@ def _chat_whole(request: Json) -> Json:
     message: Json = {"role": "assistant", "content": "".join(_words(request)), "refusal": None}
     if _wants(request, "tools"):
         calls = [
-            {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": f'{{"n": {index}}}'}}
+            {
+                "id": f"call_{index}",
+                "type": "function",
+                "function": {"name": name, "arguments": f'{{"n": {index}}}'},
+            }
             for index, name in enumerate(_tool_names(request))
         ]
         message = {"role": "assistant", "content": None, "tool_calls": calls}
@@ -281,7 +355,12 @@ def _chat_whole(request: Json) -> Json:
                 "logprobs": None,
             }
         ],
-        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "prompt_tokens_details": {"cached_tokens": 3}},
+        "usage": {
+            "prompt_tokens": 11,
+            "completion_tokens": 7,
+            "total_tokens": 18,
+            "prompt_tokens_details": {"cached_tokens": 3},
+        },
         "unknown_field": {"kept": True},
     }
 
@@ -307,13 +386,23 @@ def _messages_whole(request: Json) -> Json:
         "content": _blocks(request),
         "stop_reason": "tool_use" if _wants(request, "tools") else "end_turn",
         "stop_sequence": None,
-        "usage": {"input_tokens": 8, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 0, "output_tokens": 7},
+        "usage": {
+            "input_tokens": 8,
+            "cache_read_input_tokens": 3,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": 7,
+        },
     }
 
 
 def _messages_stream(request: Json) -> Iterator[bytes]:
     whole = _messages_whole(request)
-    start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
+    start = {
+        **whole,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**whole["usage"], "output_tokens": 1},
+    }
     yield _sse({"type": "message_start", "message": start}, "message_start")
     yield _sse({"type": "ping"}, "ping")
     for index, block in enumerate(_blocks(request)):
@@ -331,9 +420,10 @@ def _messages_stream(request: Json) -> Iterator[bytes]:
 
 def _block_events(index: int, block: Json, words: list[str]) -> Iterator[bytes]:
     kind = block["type"]
-    empty: Json = {"text": {"type": "text", "text": ""}, "thinking": {"type": "thinking", "thinking": "", "signature": ""}}.get(
-        kind
-    ) or {
+    empty: Json = {
+        "text": {"type": "text", "text": ""},
+        "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+    }.get(kind) or {
         **block,
         "input": {},
     }
@@ -347,10 +437,18 @@ def _block_events(index: int, block: Json, words: list[str]) -> Iterator[bytes]:
         ]
     else:
         text = json.dumps(block["input"])
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", text[:3], text[3:])]
-    yield _sse({"type": "content_block_start", "index": index, "content_block": empty}, "content_block_start")
+        deltas = [
+            {"type": "input_json_delta", "partial_json": piece}
+            for piece in ("", text[:3], text[3:])
+        ]
+    yield _sse(
+        {"type": "content_block_start", "index": index, "content_block": empty},
+        "content_block_start",
+    )
     for delta in deltas:
-        yield _sse({"type": "content_block_delta", "index": index, "delta": delta}, "content_block_delta")
+        yield _sse(
+            {"type": "content_block_delta", "index": index, "delta": delta}, "content_block_delta"
+        )
     yield _sse({"type": "content_block_stop", "index": index}, "content_block_stop")
 
 
@@ -367,8 +465,21 @@ def _items(request: Json) -> list[Json]:
             }
             for index, name in enumerate(_tool_names(request))
         ]
-    text = {"type": "output_text", "text": "".join(_words(request)), "annotations": [], "logprobs": []}
-    items: list[Json] = [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]}]
+    text = {
+        "type": "output_text",
+        "text": "".join(_words(request)),
+        "annotations": [],
+        "logprobs": [],
+    }
+    items: list[Json] = [
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [text],
+        }
+    ]
     if _wants(request, "reason"):
         items.insert(
             0,
@@ -412,7 +523,10 @@ def _responses_whole(request: Json) -> Json:
 def _responses_stream(request: Json) -> Iterator[bytes]:
     whole = _responses_whole(request)
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
+    events: list[Json] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
     for index, item in enumerate(_items(request)):
         events += _item_events(index, item, _words(request))
     events.append({"type": "response.completed", "response": whole})
@@ -426,12 +540,32 @@ def _item_events(index: int, item: Json, words: list[str]) -> list[Json]:
     events: list[Json] = []
     if item["type"] == "message":
         part = item["content"][0]
-        events = [{"type": "response.content_part.added", **at, "content_index": 0, "part": {**part, "text": ""}}]
-        events += [
-            {"type": "response.output_text.delta", **at, "content_index": 0, "delta": word, "logprobs": []} for word in words
+        events = [
+            {
+                "type": "response.content_part.added",
+                **at,
+                "content_index": 0,
+                "part": {**part, "text": ""},
+            }
         ]
         events += [
-            {"type": "response.output_text.done", **at, "content_index": 0, "text": part["text"], "logprobs": []},
+            {
+                "type": "response.output_text.delta",
+                **at,
+                "content_index": 0,
+                "delta": word,
+                "logprobs": [],
+            }
+            for word in words
+        ]
+        events += [
+            {
+                "type": "response.output_text.done",
+                **at,
+                "content_index": 0,
+                "text": part["text"],
+                "logprobs": [],
+            },
             {"type": "response.content_part.done", **at, "content_index": 0, "part": part},
         ]
         added = {**added, "content": []}
@@ -441,18 +575,44 @@ def _item_events(index: int, item: Json, words: list[str]) -> list[Json]:
             {"type": "response.function_call_arguments.delta", **at, "delta": piece}
             for piece in (item["arguments"][:3], item["arguments"][3:])
         ]
-        events.append({"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]})
+        events.append(
+            {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]}
+        )
     elif item["type"] == "reasoning":
         part = item["summary"][0]
         added = {**added, "summary": []}
         events = [
-            {"type": "response.reasoning_summary_part.added", **at, "summary_index": 0, "part": {**part, "text": ""}},
-            {"type": "response.reasoning_summary_text.delta", **at, "summary_index": 0, "delta": part["text"]},
-            {"type": "response.reasoning_summary_text.done", **at, "summary_index": 0, "text": part["text"]},
-            {"type": "response.reasoning_summary_part.done", **at, "summary_index": 0, "part": part},
+            {
+                "type": "response.reasoning_summary_part.added",
+                **at,
+                "summary_index": 0,
+                "part": {**part, "text": ""},
+            },
+            {
+                "type": "response.reasoning_summary_text.delta",
+                **at,
+                "summary_index": 0,
+                "delta": part["text"],
+            },
+            {
+                "type": "response.reasoning_summary_text.done",
+                **at,
+                "summary_index": 0,
+                "text": part["text"],
+            },
+            {
+                "type": "response.reasoning_summary_part.done",
+                **at,
+                "summary_index": 0,
+                "part": part,
+            },
         ]
     begin = {"type": "response.output_item.added", "output_index": index, "item": added}
-    return [begin, *events, {"type": "response.output_item.done", "output_index": index, "item": item}]
+    return [
+        begin,
+        *events,
+        {"type": "response.output_item.done", "output_index": index, "item": item},
+    ]
 
 
 STREAMS = {"chat": _chat_stream, "messages": _messages_stream, "responses": _responses_stream}
@@ -462,7 +622,14 @@ WHOLES = {"chat": _chat_whole, "messages": _messages_whole, "responses": _respon
 def main() -> None:
     """Run as a process of its own, for tests that kill it."""
     app = Provider(chunk_delay_s=float(sys.argv[2]))._app
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="critical", lifespan="off", interface="asgi3")
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        log_level="critical",
+        lifespan="off",
+        interface="asgi3",
+    )
 
 
 if __name__ == "__main__":

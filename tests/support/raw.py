@@ -8,20 +8,31 @@ from dataclasses import dataclass, field
 CLOSE, RESET, LINGER = "close", "reset", "linger"
 
 
-def http(body: bytes, content_type: str | None = "application/json", *, status: str = "200 OK", chunked: bool = False) -> bytes:
+def http(
+    body: bytes,
+    content_type: str | None = "application/json",
+    *,
+    status: str = "200 OK",
+    chunked: bool = False,
+) -> bytes:
     """A whole response, with a content-length, or as one chunk without the last one."""
     kind = f"content-type: {content_type}\r\n" if content_type else ""
     if chunked:
-        return f"HTTP/1.1 {status}\r\n{kind}transfer-encoding: chunked\r\n\r\n{len(body):x}\r\n".encode() + body + b"\r\n"
+        return (
+            f"HTTP/1.1 {status}\r\n{kind}transfer-encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+            + body
+            + b"\r\n"
+        )
     return f"HTTP/1.1 {status}\r\n{kind}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @dataclass
 class RawProvider:
-    """Answers every connection's first request with the script, then closes, resets, or keeps the line open.
+    """Answers every connection's first request with the script, then closes, resets, or keeps the
+    line open.
 
-    A listener that is given stays open afterwards, so that the next one can answer at the same address.
-    """
+    A listener that is given stays open afterwards, so that the next one can answer at the same
+    address."""
 
     script: Sequence[bytes]
     then: str = CLOSE

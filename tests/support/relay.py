@@ -1,8 +1,9 @@
-"""A relay in front of a Tinker-API server: it can be cut, and it translates for SDKs that are newer than the server.
+"""A relay in front of a Tinker-API server: it can be cut, and it translates for SDKs that are newer
+than the server.
 
-From 0.25 on the SDK sends training data as protobuf, which SkyRL 0.3.0 does not read; from 0.26 on it expects names for the
-sequences it samples; the newest wants results as protobuf, too. Both are read and written with the SDK's own description of them.
-"""
+From 0.25 on the SDK sends training data as protobuf, which SkyRL 0.3.0 does not read; from 0.26 on
+it expects names for the sequences it samples; the newest wants results as protobuf, too. Both are
+read and written with the SDK's own description of them."""
 
 import array
 import importlib
@@ -17,7 +18,15 @@ import httpx
 import uvicorn
 
 _PROTOBUF = "application/x-protobuf"
-_DROPPED = {"host", "content-length", "connection", "transfer-encoding", "content-encoding", "accept-encoding", "accept"}
+_DROPPED = {
+    "host",
+    "content-length",
+    "connection",
+    "transfer-encoding",
+    "content-encoding",
+    "accept-encoding",
+    "accept",
+}
 
 
 class Relay:
@@ -30,10 +39,17 @@ class Relay:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.translated = 0
         config = uvicorn.Config(
-            self._app, log_level="critical", lifespan="off", interface="asgi3", loop="asyncio", timeout_graceful_shutdown=0
+            self._app,
+            log_level="critical",
+            lifespan="off",
+            interface="asgi3",
+            loop="asyncio",
+            timeout_graceful_shutdown=0,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), daemon=True
+        )
 
     def start(self) -> "Relay":
         self._thread.start()
@@ -59,16 +75,25 @@ class Relay:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        status, answer = await self._forward(scope["method"], scope["path"], scope["query_string"].decode(), headers, body)
+        status, answer = await self._forward(
+            scope["method"], scope["path"], scope["query_string"].decode(), headers, body
+        )
         kind = "application/json"
-        if status == 200 and scope["path"] == "/api/v1/retrieve_future" and headers.get("accept") == _PROTOBUF:
+        if (
+            status == 200
+            and scope["path"] == "/api/v1/retrieve_future"
+            and headers.get("accept") == _PROTOBUF
+        ):
             kind, answer = _write_result(kind, answer)
-        # With its length: the SDK's client takes a refusal that comes in chunks for a broken connection, and tries for ever.
+        # With its length: the SDK's client takes a refusal that comes in chunks for a broken
+        # connection, and tries for ever.
         told = [(b"content-type", kind.encode()), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": told})
         await send({"type": "http.response.body", "body": answer})
 
-    async def _forward(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    async def _forward(
+        self, method: str, path: str, query: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, bytes]:
         passed = {name: value for name, value in headers.items() if name not in _DROPPED}
         if headers.get("content-type") == _PROTOBUF:
             self.translated += 1
@@ -79,7 +104,9 @@ class Relay:
         answer = reply.content
         if path == "/api/v1/asample" and reply.status_code == 200:
             named = json.loads(answer)
-            named["sample_sequence_ids"] = [f"{named['request_id']}-{n}" for n in range(json.loads(body).get("num_samples", 1))]
+            named["sample_sequence_ids"] = [
+                f"{named['request_id']}-{n}" for n in range(json.loads(body).get("num_samples", 1))
+            ]
             answer = json.dumps(named).encode()
         return reply.status_code, answer
 
@@ -90,18 +117,26 @@ def _read_training(body: bytes) -> tuple[str, bytes]:
     data = [
         {
             "model_input": {"chunks": [_chunk(chunk) for chunk in datum.model_input]},
-            "loss_fn_inputs": {name: _tensor(tensor) for name, tensor in datum.loss_fn_inputs.items()},
+            "loss_fn_inputs": {
+                name: _tensor(tensor) for name, tensor in datum.loss_fn_inputs.items()
+            },
         }
         for datum in message.data
     ]
-    inputs = {"data": data, "loss_fn": message.loss_fn, "loss_fn_config": dict(message.loss_fn_config) or None}
+    inputs = {
+        "data": data,
+        "loss_fn": message.loss_fn,
+        "loss_fn_config": dict(message.loss_fn_config) or None,
+    }
     name = "forward" if message.forward_only else "forward_backward"
     asked = {"model_id": message.model_id, "seq_id": message.seq_id, f"{name}_input": inputs}
     return f"/api/v1/{name}", json.dumps(asked).encode()
 
 
 def _write_result(kind: str, answer: bytes) -> tuple[str, bytes]:
-    """A result as the newer protobuf one, if it is of a kind that has one; its content type and its body."""
+    """A result as the newer protobuf one, if it is of a kind that has one; its content type and its
+    body.
+    """
     result = json.loads(answer)
     if "sequences" in result:
         return _PROTOBUF, _write_sample(result)
@@ -115,7 +150,9 @@ def _write_sample(result: dict[str, Any]) -> bytes:
     reasons = {"stop": messages.STOP_REASON_STOP, "length": messages.STOP_REASON_LENGTH}
     sequences = [
         messages.SampledSequence(
-            stop_reason=reasons[each["stop_reason"]], tokens=_raw("i", each["tokens"]), logprobs=_raw("f", each["logprobs"])
+            stop_reason=reasons[each["stop_reason"]],
+            tokens=_raw("i", each["tokens"]),
+            logprobs=_raw("f", each["logprobs"]),
         )
         for each in result["sequences"]
     ]
@@ -133,7 +170,9 @@ def _write_taught(result: dict[str, Any]) -> bytes:
     for name in outputs[0]:
         columns = [_raw("f", output[name]["data"]) for output in outputs]
         offsets = list(itertools.accumulate(map(len, columns), initial=0))
-        tensor = messages.BatchedTensor(dtype=messages.DTYPE_FLOAT32, offsets=_raw("q", offsets), data=b"".join(columns))
+        tensor = messages.BatchedTensor(
+            dtype=messages.DTYPE_FLOAT32, offsets=_raw("q", offsets), data=b"".join(columns)
+        )
         record.fields[name].CopyFrom(tensor)
     written: bytes = messages.ForwardBackwardOutput(
         loss_fn_output_type="ArrayRecord", loss_fn_outputs=[record], metrics=result["metrics"]

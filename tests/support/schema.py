@@ -1,4 +1,6 @@
-"""Values made from a JSON Schema, for fuzzing: what fits it, and now and then something that does not."""
+"""Values made from a JSON Schema, for fuzzing: what fits it, and now and then something that does
+not.
+"""
 
 from typing import Any
 
@@ -12,13 +14,17 @@ _ANYTHING: st.SearchStrategy[Any] = st.recursive(
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 def values(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values of the schema; the words it may use are enum, oneOf, type, properties, required, items, maxItems, maxLength."""
+    """Values of the schema; the words it may use are enum, oneOf, type, properties, required,
+    items, maxItems, maxLength.
+    """
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     if "oneOf" in schema:

@@ -1,4 +1,6 @@
-"""A model that says what a test wrote down, behind real HTTP: OpenAI chat completions, one step of the script for each request."""
+"""A model that says what a test wrote down, behind real HTTP: OpenAI chat completions, one step of
+the script for each request.
+"""
 
 import json
 import threading
@@ -24,12 +26,17 @@ def say(text: str, *, usage: Mapping[str, int] | None = USAGE) -> Step:
 
 
 def call(*calls: tuple[str, Any], text: str | None = None) -> Step:
-    """Calls of tools by name; arguments that are a string go out as they are, so that they may be broken."""
+    """Calls of tools by name; arguments that are a string go out as they are, so that they may be
+    broken.
+    """
     made = [
         {
             "id": f"call_{number}",
             "type": "function",
-            "function": {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)},
+            "function": {
+                "name": name,
+                "arguments": given if isinstance(given, str) else json.dumps(given),
+            },
         }
         for number, (name, given) in enumerate(calls)
     ]
@@ -38,7 +45,17 @@ def call(*calls: tuple[str, Any], text: str | None = None) -> Step:
 
 
 def refuse(status: int) -> Step:
-    return lambda request: (status, {"error": {"message": f"scripted {status}", "type": "scripted", "code": None, "param": None}})
+    return lambda request: (
+        status,
+        {
+            "error": {
+                "message": f"scripted {status}",
+                "type": "scripted",
+                "code": None,
+                "param": None,
+            }
+        },
+    )
 
 
 def drop() -> Step:
@@ -56,7 +73,11 @@ class Asked:
     body: dict[str, Any]
 
     def texts(self, role: str) -> list[str]:
-        return [_text(message.get("content")) for message in self.body["messages"] if message["role"] == role]
+        return [
+            _text(message.get("content"))
+            for message in self.body["messages"]
+            if message["role"] == role
+        ]
 
 
 @dataclass
@@ -69,7 +90,9 @@ class ScriptedModel:
 
     def __enter__(self) -> "ScriptedModel":
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self._thread.start()
         return self
 
@@ -94,14 +117,20 @@ class ScriptedModel:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                status, reply = model.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                status, reply = model.answer(
+                    self.path, {name.lower(): value for name, value in self.headers.items()}, body
+                )
                 if reply is None:
                     self.close_connection = True
                     return
                 sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
                 self.send_response(status)
                 kind = "text/event-stream" if sent.startswith(b"data: ") else "application/json"
-                for name, value in {**model.headers, "Content-Type": kind, "Content-Length": str(len(sent))}.items():
+                for name, value in {
+                    **model.headers,
+                    "Content-Type": kind,
+                    "Content-Length": str(len(sent)),
+                }.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(sent)
@@ -112,7 +141,9 @@ class ScriptedModel:
         return Handler
 
 
-def _completion(message: dict[str, Any], finish: str, usage: Mapping[str, int] | None) -> dict[str, Any]:
+def _completion(
+    message: dict[str, Any], finish: str, usage: Mapping[str, int] | None
+) -> dict[str, Any]:
     whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "scripted"}
     choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     return {**whole, "choices": [choice], **({"usage": dict(usage)} if usage is not None else {})}

@@ -1,4 +1,6 @@
-"""A real Tinker-API server on loopback: SkyRL's, in an environment of its own (`scripts/skyrl-env`), with a model in miniature."""
+"""A real Tinker-API server on loopback: SkyRL's, in an environment of its own
+(`scripts/skyrl-env`), with a model in miniature.
+"""
 
 import json
 import os
@@ -16,10 +18,17 @@ from tests.support.tiny import make_tiny_model
 
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "tinker"
 _START_S: Final = 300.0
-# Batches of one size, so that few shapes are compiled. A model in training, and kept weights that are asked for, take an adapter
-# each; one is the server's own.
-_ENGINE: Final = {"max_lora_adapters": 4, "max_lora_rank": 8, "sample_max_num_sequences": 8, "train_micro_batch_size": 8}
-MISSING: Final = "no Tinker-API server to test against: `make test-tinker` installs one and runs these"
+# Batches of one size, so that few shapes are compiled. A model in training, and kept weights that
+# are asked for, take an adapter each; one is the server's own.
+_ENGINE: Final = {
+    "max_lora_adapters": 4,
+    "max_lora_rank": 8,
+    "sample_max_num_sequences": 8,
+    "train_micro_batch_size": 8,
+}
+MISSING: Final = (
+    "no Tinker-API server to test against: `make test-tinker` installs one and runs these"
+)
 
 
 def is_installed() -> bool:
@@ -28,7 +37,9 @@ def is_installed() -> bool:
 
 
 class SkyRL:
-    """A server that can be started, killed and started again at the same place with what it had on disk."""
+    """A server that can be started, killed and started again at the same place with what it had on
+    disk.
+    """
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.model = model
@@ -45,7 +56,9 @@ class SkyRL:
         path = self._folder / "server.log"
         command = _command(self._folder, self.model, self._port)
         with path.open("ab") as log:
-            self._process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, env=_environment(), stdout=log, stderr=log, start_new_session=True
+            )
         _wait_for(self, self._process, path)
 
     def kill(self) -> None:
@@ -66,7 +79,9 @@ class SkyRL:
 
 @contextmanager
 def serve(folder: Path, model: Path | None = None) -> Iterator[SkyRL]:
-    """A server with its database, checkpoints and log in this folder; compiled code is kept for later runs."""
+    """A server with its database, checkpoints and log in this folder; compiled code is kept for
+    later runs.
+    """
     server = SkyRL(folder, model or make_tiny_model(folder / "tiny"))
     try:
         server.start()
@@ -76,14 +91,38 @@ def serve(folder: Path, model: Path | None = None) -> Iterator[SkyRL]:
 
 
 def _command(folder: Path, model: Path, port: int) -> list[str]:
-    # The server finds out how to start its engine from the command line of its parent, so it must be `uv run … -m`.
+    # The server finds out how to start its engine from the command line of its parent, so it must
+    # be `uv run … -m`.
     environment = _CACHE / "server"
-    uv = [str(environment / "bin" / "uv"), "run", "--no-project", "--active", "--python", str(environment / "bin" / "python")]
+    uv = [
+        str(environment / "bin" / "uv"),
+        "run",
+        "--no-project",
+        "--active",
+        "--python",
+        str(environment / "bin" / "python"),
+    ]
     return [
         *uv,
-        *("-m", "skyrl.tinker.api", "--host", "127.0.0.1", "--port", str(port), "--backend", "jax", "--base-model", str(model)),
+        *(
+            "-m",
+            "skyrl.tinker.api",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--backend",
+            "jax",
+            "--base-model",
+            str(model),
+        ),
         *("--backend-config", json.dumps(_ENGINE)),
-        *("--checkpoints-base", str(folder / "checkpoints"), "--database-url", f"sqlite:///{folder / 'tinker.db'}"),
+        *(
+            "--checkpoints-base",
+            str(folder / "checkpoints"),
+            "--database-url",
+            f"sqlite:///{folder / 'tinker.db'}",
+        ),
     ]
 
 

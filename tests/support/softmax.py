@@ -2,9 +2,8 @@
 
     p(token | before) = softmax(bias + rows[last token before])
 
-Gradients are exact (∇ log p = one-hot − p, on the bias and on one row), so whatever raises a reward on a real model raises it here,
-in milliseconds. Tokens are ASCII codes; 3 ends an answer.
-"""
+Gradients are exact (∇ log p = one-hot − p, on the bias and on one row), so whatever raises a reward
+on a real model raises it here, in milliseconds. Tokens are ASCII codes; 3 ends an answer."""
 
 import math
 import random
@@ -23,7 +22,9 @@ _BIAS = -1
 _UNIFORM: Final = (-math.log(SIZE),) * SIZE
 
 Table = dict[int, list[float]]
-"""A row of numbers for each token that was met, and one for the bias; a missing row is all zeros."""
+"""A row of numbers for each token that was met, and one for the bias; a missing row is all
+zeros.
+"""
 
 
 def encode(text: str) -> tuple[int, ...]:
@@ -59,8 +60,12 @@ class Softmax:
         total = peak + math.log(sum([math.exp(logit - peak) for logit in logits]))
         return [logit - total for logit in logits]
 
-    def draw(self, prompt: Sequence[int], max_tokens: int, temperature: float, chance: random.Random) -> list[tuple[int, float]]:
-        """Tokens up to the end or to where the room runs out, each with its log-probability at temperature 1."""
+    def draw(
+        self, prompt: Sequence[int], max_tokens: int, temperature: float, chance: random.Random
+    ) -> list[tuple[int, float]]:
+        """Tokens up to the end or to where the room runs out, each with its log-probability at
+        temperature 1.
+        """
         return Sampler(self, temperature).draw(prompt, max_tokens, chance)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
@@ -87,7 +92,9 @@ class Softmax:
 
     def step(self, adam: Adam, normaliser: float) -> float:
         """One step of AdamW; the norm of the gradient."""
-        gradient = {key: [value / normaliser for value in row] for key, row in self.gradient.items()}
+        gradient = {
+            key: [value / normaliser for value in row] for key, row in self.gradient.items()
+        }
         norm = math.sqrt(sum(value * value for row in gradient.values() for value in row))
         shrink = min(1.0, adam.grad_clip_norm / norm) if adam.grad_clip_norm and norm else 1.0
         self.steps, self.pieces, self.gradient = self.steps + 1, 0, {}
@@ -101,7 +108,9 @@ class Softmax:
         return Softmax(weights={key: list(row) for key, row in self.weights.items()})
 
     def _move(self, key: int, gradient: Sequence[float], adam: Adam) -> None:
-        weights, first, second = (table.setdefault(key, [0.0] * SIZE) for table in (self.weights, self.first, self.second))
+        weights, first, second = (
+            table.setdefault(key, [0.0] * SIZE) for table in (self.weights, self.first, self.second)
+        )
         first_share, second_share = 1 - adam.beta1**self.steps, 1 - adam.beta2**self.steps
         for number, slope in enumerate(gradient):
             first[number] = mean = adam.beta1 * first[number] + (1 - adam.beta1) * slope
@@ -118,8 +127,12 @@ class Sampler:
         self._temperature = temperature
         self._rows: dict[int, tuple[Sequence[float], Sequence[float]]] = {}
 
-    def draw(self, prompt: Sequence[int], max_tokens: int, chance: random.Random) -> list[tuple[int, float]]:
-        """Tokens up to the end or to where the room runs out, each with its log-probability at temperature 1."""
+    def draw(
+        self, prompt: Sequence[int], max_tokens: int, chance: random.Random
+    ) -> list[tuple[int, float]]:
+        """Tokens up to the end or to where the room runs out, each with its log-probability at
+        temperature 1.
+        """
         drawn: list[tuple[int, float]] = []
         before = prompt[-1]
         while len(drawn) < max_tokens and (not drawn or before != END):
@@ -136,7 +149,10 @@ class Sampler:
         if (row := self._rows.get(before)) is None:
             logprobs = self._policy.logprobs(before)
             heat = self._temperature or 1.0
-            row = self._rows[before] = logprobs, list(accumulate(math.exp(logprob / heat) for logprob in logprobs))
+            row = self._rows[before] = (
+                logprobs,
+                list(accumulate(math.exp(logprob / heat) for logprob in logprobs)),
+            )
         return row
 
 
@@ -162,7 +178,9 @@ def _push(datum: Datum, loss: Loss, number: int, now: float) -> float:
 
 
 def _pull(loss: Loss, now: float) -> float:
-    """Back to the untrained weights, which are uniform: the gradient of exp(d) − d − 1 with d = log p_base − log p."""
+    """Back to the untrained weights, which are uniform: the gradient of exp(d) − d − 1 with d = log
+    p_base − log p.
+    """
     return loss.kl * (1.0 - math.exp(-math.log(SIZE) - now)) if loss.kl else 0.0
 
 

@@ -1,4 +1,6 @@
-"""The rules of placement told a second time, over decoded JSON, so that the byte-wise telling can be held against them."""
+"""The rules of placement told a second time, over decoded JSON, so that the byte-wise telling can
+be held against them.
+"""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,9 @@ Body = dict[str, Any]
 
 
 def without(sent: bytes, splices: Sequence[Splice]) -> bytes:
-    """What remains when everything inserted is taken out again; each insertion must be found in its place."""
+    """What remains when everything inserted is taken out again; each insertion must be found in its
+    place.
+    """
     pieces: list[bytes] = []
     at = taken = 0
     for splice in splices:
@@ -23,7 +27,9 @@ def without(sent: bytes, splices: Sequence[Splice]) -> bytes:
     return b"".join([*pieces, sent[at:]])
 
 
-def place_by_rule(wire: Wire, body: Mapping[str, Json], placements: Sequence[Placement], index: int) -> Body:
+def place_by_rule(
+    wire: Wire, body: Mapping[str, Json], placements: Sequence[Placement], index: int
+) -> Body:
     """The decoded body with the system placements and those anchored at message `index` in it."""
     result: Body = copy.deepcopy(dict(body))
     later = "\n\n".join(placement.text for placement in placements if placement.anchor)
@@ -31,7 +37,11 @@ def place_by_rule(wire: Wire, body: Mapping[str, Json], placements: Sequence[Pla
     if later:
         _extend_message(wire, result, index, later)
     if system:
-        {Wire.CHAT: _chat_system, Wire.MESSAGES: _messages_system, Wire.RESPONSES: _responses_system}[wire](result, system)
+        {
+            Wire.CHAT: _chat_system,
+            Wire.MESSAGES: _messages_system,
+            Wire.RESPONSES: _responses_system,
+        }[wire](result, system)
     return result
 
 
@@ -40,7 +50,14 @@ def anchorable(wire: Wire, body: Mapping[str, Any]) -> int | None:
     items = body["input" if wire is Wire.RESPONSES else "messages"]
     if isinstance(items, str):
         return 0
-    return next((at for at, item in enumerate(items) if item.get("role") == "user" and item.get("content") is not None), None)
+    return next(
+        (
+            at
+            for at, item in enumerate(items)
+            if item.get("role") == "user" and item.get("content") is not None
+        ),
+        None,
+    )
 
 
 def _extend_message(wire: Wire, body: Body, index: int, text: str) -> None:
@@ -51,7 +68,9 @@ def _extend_message(wire: Wire, body: Body, index: int, text: str) -> None:
     message = body[key][index]
     if wire is Wire.MESSAGES and isinstance(message["content"], str):
         message["content"] = [{"type": "text", "text": message["content"]}]
-    message["content"] = _extended(message["content"], text, "input_text" if wire is Wire.RESPONSES else "text")
+    message["content"] = _extended(
+        message["content"], text, "input_text" if wire is Wire.RESPONSES else "text"
+    )
 
 
 def _chat_system(body: Body, text: str) -> None:
@@ -68,7 +87,11 @@ def _messages_system(body: Body, text: str) -> None:
 
 
 def _responses_system(body: Body, text: str) -> None:
-    item = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": text}]}
+    item = {
+        "type": "message",
+        "role": "developer",
+        "content": [{"type": "input_text", "text": text}],
+    }
     if isinstance(body.get("instructions"), str):
         body["instructions"] = _longer(body["instructions"], text)
     elif isinstance(body["input"], list):
@@ -85,7 +108,11 @@ def _leading(items: list[Any]) -> int:
 
 
 def _extended(content: Any, text: str, kind: str) -> Any:
-    return _longer(content, text) if isinstance(content, str) else [*content, {"type": kind, "text": text}]
+    return (
+        _longer(content, text)
+        if isinstance(content, str)
+        else [*content, {"type": kind, "text": text}]
+    )
 
 
 def _longer(content: str, text: str) -> str:

@@ -1,4 +1,6 @@
-"""The story of a policy in miniature, told to the real program: animals are asked about, and a skill's check says what is good."""
+"""The story of a policy in miniature, told to the real program: animals are asked about, and a
+skill's check says what is good.
+"""
 
 import json
 import re
@@ -34,9 +36,10 @@ max_share = 0.0
 min_failures = 1000
 """
 PATTERN: Final = "^(?=[a-l]{4}$)[b-l]*a([b-l]*a[b-l]*a)?[b-l]*$"
-"""One a or three. The miniature that speaks answers with four letters from a to l: one answer in four follows the rule before it is
-trained. Any other letter in an answer that follows it breaks it, so that the gate believes the check even if the miniature, which
-does not understand its questions, has one answer for all of them."""
+"""One a or three. The miniature that speaks answers with four letters from a to l: one answer in
+four follows the rule before it is trained. Any other letter in an answer that follows it breaks it,
+so that the gate believes the check even if the miniature, which does not understand its questions,
+has one answer for all of them."""
 SKILL: Final = f"""---
 name: animals
 description: When asked to describe an animal
@@ -63,11 +66,25 @@ def question(animal: str) -> str:
 
 
 def ask(program: Program, animal: str, seed: int, *, ends: bool = True) -> httpx.Response:
-    """One answer, in a session of its own; a turn whose session has not ended does not train. A scripted provider answers `echo`
-    with the question itself."""
-    body = {"model": "echo", "messages": [{"role": "user", "content": question(animal)}], "max_tokens": 8, "temperature": 1}
-    headers = program.auth | {"X-Session-Id": f"{animal}-{seed}"} | ({"X-Session-Done": "true"} if ends else {})
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body | {"seed": seed}, headers=headers, timeout=180)
+    """One answer, in a session of its own; a turn whose session has not ended does not train. A
+    scripted provider answers `echo` with the question itself."""
+    body = {
+        "model": "echo",
+        "messages": [{"role": "user", "content": question(animal)}],
+        "max_tokens": 8,
+        "temperature": 1,
+    }
+    headers = (
+        program.auth
+        | {"X-Session-Id": f"{animal}-{seed}"}
+        | ({"X-Session-Done": "true"} if ends else {})
+    )
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions",
+        json=body | {"seed": seed},
+        headers=headers,
+        timeout=180,
+    )
     assert answer.status_code == 200, answer.text
     return answer
 
@@ -86,15 +103,19 @@ def is_ours(program: Program, answer: httpx.Response) -> bool:
 
 
 def ask_about_all(program: Program, seed: int) -> None:
-    """A turn about each animal. While the policy's server compiles it answers nobody, and somebody else does."""
+    """A turn about each animal. While the policy's server compiles it answers nobody, and somebody
+    else does.
+    """
     answers = [ask(program, animal, seed) for animal in ANIMALS]
     assert sum(is_ours(program, answer) for answer in answers) > len(answers) / 2
 
 
 def share(program: Program, first_seed: int) -> float:
-    """The share of the policy's answers that follow the rule, to within 0.1. With one seed a miniature says nearly the same to all
-    animals, so only other seeds make other answers."""
-    answers = [ask(program, ANIMALS[0], seed, ends=False) for seed in range(first_seed, first_seed + 100)]
+    """The share of the policy's answers that follow the rule, to within 0.1. With one seed a
+    miniature says nearly the same to all animals, so only other seeds make other answers."""
+    answers = [
+        ask(program, ANIMALS[0], seed, ends=False) for seed in range(first_seed, first_seed + 100)
+    ]
     ours = [answer for answer in answers if is_ours(program, answer)]
     assert len(ours) > len(answers) / 2
     return sum(re.search(PATTERN, said(answer)) is not None for answer in ours) / len(ours)
@@ -104,18 +125,25 @@ def wait_until(wanted: Callable[[], bool], program: Program, within_s: float = 1
     """Asked seldom: on few cores every question costs whoever trains."""
     deadline = time.monotonic() + within_s
     while not wanted():
-        assert time.monotonic() < deadline, (program.get("/api/status")["training"], program.log.read_text()[-4000:])
+        assert time.monotonic() < deadline, (
+            program.get("/api/status")["training"],
+            program.log.read_text()[-4000:],
+        )
         time.sleep(0.5)
 
 
 def judged(program: Program) -> list[int]:
     """The versions on which the gate has ruled."""
-    return [one["version"] for one in program.get("/api/policy")["versions"] if one["state"] != "candidate"]
+    return [
+        one["version"]
+        for one in program.get("/api/policy")["versions"]
+        if one["state"] != "candidate"
+    ]
 
 
 def wait_until_served(program: Program) -> int:
-    """Wait until trained weights serve; their version. A miniature may learn to give one answer to everything, which the gate
-    refuses: then it learns from more turns."""
+    """Wait until trained weights serve; their version. A miniature may learn to give one answer to
+    everything, which the gate refuses: then it learns from more turns."""
     seeds = iter((107, 207, 307))
     refused: set[int] = set()
 

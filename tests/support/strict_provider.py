@@ -1,12 +1,14 @@
-"""A provider on loopback that breaks rules on a schedule and refuses every history that it did not make itself.
+"""A provider on loopback that breaks rules on a schedule and refuses every history that it did not
+make itself.
 
-The last message of the person says what to answer, step by step: `PLAN bad good` answers first with a call that breaks the rule and
-then, when it is asked again, with one that does not. Steps are `bad`, `good`, `mixed` (a good and a bad call in parallel),
-`two` (two good calls), `text` (no call) and `fail` (status 500). The streams are written by hand, piece by piece.
+The last message of the person says what to answer, step by step: `PLAN bad good` answers first with
+a call that breaks the rule and then, when it is asked again, with one that does not. Steps are
+`bad`, `good`, `mixed` (a good and a bad call in parallel), `two` (two good calls), `text` (no call)
+and `fail` (status 500). The streams are written by hand, piece by piece.
 
-Like the real ones it keeps a record of all it has said. An assistant's turn that holds calls or reasoning and is not exactly one of
-those, in the place where it was made, is refused with 400, and so are calls without results and results without calls.
-"""
+Like the real ones it keeps a record of all it has said. An assistant's turn that holds calls or
+reasoning and is not exactly one of those, in the place where it was made, is refused with 400, and
+so are calls without results and results without calls."""
 
 import asyncio
 import hashlib
@@ -23,13 +25,21 @@ import uvicorn
 
 Json = dict[str, Any]
 GOOD, BAD = "git push origin topic", "git push --force origin main"
-STEPS = {"bad": [BAD], "good": [GOOD], "mixed": [GOOD, BAD], "two": [GOOD, "git status"], "text": []}
+STEPS = {
+    "bad": [BAD],
+    "good": [GOOD],
+    "mixed": [GOOD, BAD],
+    "two": [GOOD, "git status"],
+    "text": [],
+}
 WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 
 
 @dataclass
 class Answer:
-    """What the provider says once: reasoning, its proof, text, and calls as (id, command) of one tool, which takes one argument."""
+    """What the provider says once: reasoning, its proof, text, and calls as (id, command) of one
+    tool, which takes one argument.
+    """
 
     id: str
     thought: str
@@ -66,7 +76,14 @@ class StrictProvider:
     _thread: threading.Thread | None = None
 
     def start(self) -> "StrictProvider":
-        config = uvicorn.Config(self._app, host="127.0.0.1", port=0, log_level="critical", lifespan="off", interface="asgi3")
+        config = uvicorn.Config(
+            self._app,
+            host="127.0.0.1",
+            port=0,
+            log_level="critical",
+            lifespan="off",
+            interface="asgi3",
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
@@ -93,19 +110,29 @@ class StrictProvider:
         if not wire:
             await _json(send, 200, {"object": "list", "data": []})
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         status, said = self.reply(wire, json.loads(body), headers)
         if isinstance(said, dict):
             await _json(send, status, said)
             return
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
         for event in said:
             await send({"type": "http.response.body", "body": event, "more_body": True})
             if self.pause_s:
                 await asyncio.sleep(self.pause_s)
         await send({"type": "http.response.body", "body": b""})
 
-    def reply(self, wire: str, request: Json, headers: dict[str, str]) -> tuple[int, Json | list[bytes]]:
+    def reply(
+        self, wire: str, request: Json, headers: dict[str, str]
+    ) -> tuple[int, Json | list[bytes]]:
         """The answer to a request: its status, and its body, or the events of its stream."""
         self.bodies.append((wire, request, headers))
         try:
@@ -113,12 +140,21 @@ class StrictProvider:
             step = self._step(turns)
         except RefusedError as error:
             self.refused.append(str(error))
-            return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": str(error)}}
+            return 400, {
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": str(error)},
+            }
         if step == "fail":
             return 500, {"error": {"message": "scripted failure", "type": "server_error"}}
         answer = self._make(step)
         self.issued.setdefault(_print(turns), set()).add(_answer_print(answer))
-        words = {"role": "assistant", "text": answer.text, "thought": answer.thought, "proof": answer.proof, "calls": answer.calls}
+        words = {
+            "role": "assistant",
+            "text": answer.text,
+            "thought": answer.thought,
+            "proof": answer.proof,
+            "calls": answer.calls,
+        }
         self.kept[f"resp_{answer.id}"] = [*turns, words]
         return 200, self.written(wire, answer, request)
 
@@ -127,9 +163,9 @@ class StrictProvider:
         whole = {"chat": _chat, "messages": _message, "responses": _response}[wire](answer, request)
         if not request.get("stream"):
             return whole
-        events = {"chat": _chat_events, "messages": _message_events, "responses": _response_events}[wire](
-            answer, whole, request, self.pieces, self.random
-        )
+        events = {"chat": _chat_events, "messages": _message_events, "responses": _response_events}[
+            wire
+        ](answer, whole, request, self.pieces, self.random)
         said = []
         for name, event in events:
             data = event if isinstance(event, str) else json.dumps(event)
@@ -140,7 +176,10 @@ class StrictProvider:
     def _make(self, step: str) -> Answer:
         number = next(self._numbers)
         commands = STEPS[step.removeprefix("mute-")]
-        calls = [(f"call_{number:05d}_{place}_abcdefgh", command) for place, command in enumerate(commands)]
+        calls = [
+            (f"call_{number:05d}_{place}_abcdefgh", command)
+            for place, command in enumerate(commands)
+        ]
         proof = hashlib.sha256(f"proof {number}".encode()).hexdigest()
         if step.startswith("mute-"):
             return Answer(f"answer{number:05d}", "", "", "", calls)
@@ -172,10 +211,12 @@ class StrictProvider:
                     raise RefusedError(f"calls without results: {sorted(open_calls)}")
                 if turn["calls"] or turn["proof"]:
                     known = self.issued.get(_print(seen), set())
-                    if _turn_print(turn) not in known and _turn_print({**turn, "thought": None, "proof": None}) not in {
-                        _loose(one) for one in known
-                    }:
-                        raise RefusedError(f"an answer that was never given here: {json.dumps(turn)}")
+                    if _turn_print(turn) not in known and _turn_print(
+                        {**turn, "thought": None, "proof": None}
+                    ) not in {_loose(one) for one in known}:
+                        raise RefusedError(
+                            f"an answer that was never given here: {json.dumps(turn)}"
+                        )
                 else:
                     turn["foreign"] = not self._is_issued_text(turn, seen)
                 open_calls = {identity for identity, _ in turn["calls"]}
@@ -191,32 +232,47 @@ class StrictProvider:
         return turns
 
     def _is_issued_text(self, turn: Json, seen: list[Json]) -> bool:
-        return any(json.loads(one)["text"] == turn["text"] for one in self.issued.get(_print(seen), set()))
+        return any(
+            json.loads(one)["text"] == turn["text"] for one in self.issued.get(_print(seen), set())
+        )
 
 
 def read_turns(wire: str, request: Json) -> list[Json]:
     """The history of a request in plain terms."""
-    return {"chat": _chat_turns, "messages": _message_turns, "responses": _response_turns}[wire](request)
+    return {"chat": _chat_turns, "messages": _message_turns, "responses": _response_turns}[wire](
+        request
+    )
 
 
 def _print(turns: list[Json]) -> str:
-    plain = [{key: turn[key] for key in ("role", "text", "calls", "id") if key in turn} for turn in turns]
+    plain = [
+        {key: turn[key] for key in ("role", "text", "calls", "id") if key in turn} for turn in turns
+    ]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _answer_print(answer: Answer) -> str:
     return _turn_print(
-        {"thought": answer.thought or None, "proof": answer.proof or None, "text": answer.text, "calls": answer.calls}
+        {
+            "thought": answer.thought or None,
+            "proof": answer.proof or None,
+            "text": answer.text,
+            "calls": answer.calls,
+        }
     )
 
 
 def _turn_print(turn: Json) -> str:
     calls = [list(call) for call in turn["calls"]]
-    return json.dumps({"thought": turn["thought"], "proof": turn["proof"], "text": turn["text"], "calls": calls})
+    return json.dumps(
+        {"thought": turn["thought"], "proof": turn["proof"], "text": turn["text"], "calls": calls}
+    )
 
 
 def _loose(printed: str) -> str:
-    """An answer without its reasoning, which clients of other wires cannot keep; never with another one's."""
+    """An answer without its reasoning, which clients of other wires cannot keep; never with another
+    one's.
+    """
     return json.dumps({**json.loads(printed), "thought": None, "proof": None})
 
 
@@ -236,7 +292,10 @@ def _chat_turns(request: Json) -> list[Json]:
     for message in request["messages"]:
         role = message["role"]
         if role == "assistant":
-            calls = [(one["id"], _command(json.loads(one["function"]["arguments"]))) for one in message.get("tool_calls") or []]
+            calls = [
+                (one["id"], _command(json.loads(one["function"]["arguments"])))
+                for one in message.get("tool_calls") or []
+            ]
             proof = message.get("proof")
             turns.append(
                 {
@@ -249,7 +308,9 @@ def _chat_turns(request: Json) -> list[Json]:
                 }
             )
         elif role == "tool":
-            turns.append({"role": "tool", "id": message["tool_call_id"], "text": _texts(message["content"])})
+            turns.append(
+                {"role": "tool", "id": message["tool_call_id"], "text": _texts(message["content"])}
+            )
         elif role == "user":
             turns.append({"role": role, "text": _texts(message["content"])})
     return turns
@@ -258,18 +319,28 @@ def _chat_turns(request: Json) -> list[Json]:
 def _message_turns(request: Json) -> list[Json]:
     turns: list[Json] = []
     for message in request["messages"]:
-        blocks = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
+        blocks = (
+            message["content"]
+            if isinstance(message["content"], list)
+            else [{"type": "text", "text": message["content"]}]
+        )
         if message["role"] == "assistant":
             thoughts = [one for one in blocks if one["type"] == "thinking"]
             if len(thoughts) > 1 or (thoughts and blocks[0] is not thoughts[0]):
-                raise RefusedError("thinking blocks in the latest assistant message cannot be modified")
+                raise RefusedError(
+                    "thinking blocks in the latest assistant message cannot be modified"
+                )
             turns.append(
                 {
                     "role": "assistant",
                     "text": _texts([one for one in blocks if one["type"] == "text"]),
                     "thought": thoughts[0]["thinking"] if thoughts else None,
                     "proof": thoughts[0]["signature"] if thoughts else None,
-                    "calls": [(one["id"], _command(one["input"])) for one in blocks if one["type"] == "tool_use"],
+                    "calls": [
+                        (one["id"], _command(one["input"]))
+                        for one in blocks
+                        if one["type"] == "tool_use"
+                    ],
                 }
             )
             continue
@@ -279,19 +350,39 @@ def _message_turns(request: Json) -> list[Json]:
             if one["type"] == "tool_result"
         ]
         if any(one["type"] == "text" for one in blocks):
-            turns.append({"role": "user", "text": _texts([one for one in blocks if one["type"] == "text"])})
+            turns.append(
+                {"role": "user", "text": _texts([one for one in blocks if one["type"] == "text"])}
+            )
     return turns
 
 
 def _response_turns(request: Json) -> list[Json]:
-    items = request["input"] if isinstance(request["input"], list) else [{"role": "user", "content": request["input"]}]
+    items = (
+        request["input"]
+        if isinstance(request["input"], list)
+        else [{"role": "user", "content": request["input"]}]
+    )
     turns: list[Json] = []
     for item in items:
         kind = item.get("type", "message")
-        if kind in ("reasoning", "function_call") or (kind == "message" and item.get("role") == "assistant"):
-            last = turns[-1] if turns and turns[-1]["role"] == "assistant" and not turns[-1].get("shut") else None
-            if last is None or (kind == "reasoning" and (last["proof"] or last["text"] or last["calls"])):
-                last = {"role": "assistant", "text": "", "thought": None, "proof": None, "calls": []}
+        if kind in ("reasoning", "function_call") or (
+            kind == "message" and item.get("role") == "assistant"
+        ):
+            last = (
+                turns[-1]
+                if turns and turns[-1]["role"] == "assistant" and not turns[-1].get("shut")
+                else None
+            )
+            if last is None or (
+                kind == "reasoning" and (last["proof"] or last["text"] or last["calls"])
+            ):
+                last = {
+                    "role": "assistant",
+                    "text": "",
+                    "thought": None,
+                    "proof": None,
+                    "calls": [],
+                }
                 turns.append(last)
             if kind == "reasoning":
                 last["thought"], last["proof"] = _texts(item["summary"]), item["encrypted_content"]
@@ -325,27 +416,52 @@ def _mixed(lists: list[list[Json]], random: Random | None) -> Iterator[Json]:
 
 
 def _chat(answer: Answer, request: Json) -> Json:
-    message: Json = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": []}
+    message: Json = {
+        "role": "assistant",
+        "content": answer.text,
+        "refusal": None,
+        "annotations": [],
+    }
     if answer.proof:
         message |= {"reasoning_content": answer.thought, "proof": answer.proof}
     if answer.calls:
         message["tool_calls"] = [
-            {"id": identity, "type": "function", "function": {"name": answer.tool, "arguments": answer.arguments(command)}}
+            {
+                "id": identity,
+                "type": "function",
+                "function": {"name": answer.tool, "arguments": answer.arguments(command)},
+            }
             for identity, command in answer.calls
         ]
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if answer.calls else "stop", "logprobs": None}
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": "tool_calls" if answer.calls else "stop",
+        "logprobs": None,
+    }
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    head = {"id": f"chatcmpl-{answer.id}", "object": "chat.completion", "created": 1, "model": request["model"]}
+    head = {
+        "id": f"chatcmpl-{answer.id}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": request["model"],
+    }
     return {**head, "choices": [choice], "usage": usage}
 
 
 def _chat_events(
     answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
 ) -> Iterator[tuple[str, Json | str]]:
-    head = {**{key: whole[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
+    head = {
+        **{key: whole[key] for key in ("id", "created", "model")},
+        "object": "chat.completion.chunk",
+    }
 
     def chunk(delta: Json, finish: str | None = None) -> tuple[str, Json | str]:
-        return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
+        return "", {
+            **head,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}],
+        }
 
     yield chunk({"role": "assistant", "content": ""})
     if answer.proof:
@@ -356,7 +472,15 @@ def _chat_events(
     for place, (identity, command) in enumerate(answer.calls):
         function = {"name": answer.tool, "arguments": ""}
         begun: Json = {"index": place, "id": identity, "type": "function", "function": function}
-        said.append([begun, *({"index": place, "function": {"arguments": one}} for one in _cut(answer.arguments(command), pieces))])
+        said.append(
+            [
+                begun,
+                *(
+                    {"index": place, "function": {"arguments": one}}
+                    for one in _cut(answer.arguments(command), pieces)
+                ),
+            ]
+        )
     for call in _mixed(said, random):
         yield chunk({"tool_calls": [call]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
@@ -372,7 +496,12 @@ def _message(answer: Answer, request: Json) -> Json:
     if answer.text:
         content.append({"type": "text", "text": answer.text, "citations": None})
     content += [
-        {"type": "tool_use", "id": identity, "name": answer.tool, "input": {answer.argument: command}}
+        {
+            "type": "tool_use",
+            "id": identity,
+            "name": answer.tool,
+            "input": {answer.argument: command},
+        }
         for identity, command in answer.calls
     ]
     return {
@@ -390,7 +519,12 @@ def _message(answer: Answer, request: Json) -> Json:
 def _message_events(
     answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
 ) -> Iterator[tuple[str, Json | str]]:
-    begun = {**whole, "content": [], "stop_reason": None, "usage": {"input_tokens": 10, "output_tokens": 1}}
+    begun = {
+        **whole,
+        "content": [],
+        "stop_reason": None,
+        "usage": {"input_tokens": 10, "output_tokens": 1},
+    }
 
     def event(name: str, /, **fields: Any) -> tuple[str, Json | str]:
         return name, {"type": name, **fields}
@@ -398,27 +532,47 @@ def _message_events(
     yield event("message_start", message=begun)
     place = 0
     if answer.proof:
-        yield event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
+        yield event(
+            "content_block_start",
+            index=0,
+            content_block={"type": "thinking", "thinking": "", "signature": ""},
+        )
         for piece in _cut(answer.thought, pieces):
-            yield event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": piece})
-        yield event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": answer.proof})
+            yield event(
+                "content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": piece}
+            )
+        yield event(
+            "content_block_delta",
+            index=0,
+            delta={"type": "signature_delta", "signature": answer.proof},
+        )
         yield event("content_block_stop", index=0)
         place += 1
     if answer.text:
         yield event("content_block_start", index=place, content_block={"type": "text", "text": ""})
         yield event("ping")
         for piece in _cut(answer.text, pieces):
-            yield event("content_block_delta", index=place, delta={"type": "text_delta", "text": piece})
+            yield event(
+                "content_block_delta", index=place, delta={"type": "text_delta", "text": piece}
+            )
         yield event("content_block_stop", index=place)
         place += 1
     for identity, command in answer.calls:
         block = {"type": "tool_use", "id": identity, "name": answer.tool, "input": {}}
         yield event("content_block_start", index=place, content_block=block)
         for piece in _cut(answer.arguments(command), pieces):
-            yield event("content_block_delta", index=place, delta={"type": "input_json_delta", "partial_json": piece})
+            yield event(
+                "content_block_delta",
+                index=place,
+                delta={"type": "input_json_delta", "partial_json": piece},
+            )
         yield event("content_block_stop", index=place)
         place += 1
-    yield event("message_delta", delta={"stop_reason": whole["stop_reason"], "stop_sequence": None}, usage={"output_tokens": 5})
+    yield event(
+        "message_delta",
+        delta={"stop_reason": whole["stop_reason"], "stop_sequence": None},
+        usage={"output_tokens": 5},
+    )
     yield event("message_stop")
 
 
@@ -483,28 +637,51 @@ def _response_events(
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
-    said, calls = whole["output"][: -len(answer.calls) or None], whole["output"][len(whole["output"]) - len(answer.calls) :]
+    said, calls = (
+        whole["output"][: -len(answer.calls) or None],
+        whole["output"][len(whole["output"]) - len(answer.calls) :],
+    )
     if answer.proof:
         yield event("response.output_item.added", output_index=0, item={**said[0], "summary": []})
         yield event("response.output_item.done", output_index=0, item=said[0])
     if answer.text:
         words, place = said[-1], len(said) - 1
-        yield event("response.output_item.added", output_index=place, item={**words, "status": "in_progress", "content": []})
+        yield event(
+            "response.output_item.added",
+            output_index=place,
+            item={**words, "status": "in_progress", "content": []},
+        )
         where = {"item_id": words["id"], "output_index": place, "content_index": 0}
-        yield event("response.content_part.added", **where, part={"type": "output_text", "text": "", "annotations": []})
+        yield event(
+            "response.content_part.added",
+            **where,
+            part={"type": "output_text", "text": "", "annotations": []},
+        )
         for piece in _cut(answer.text, pieces):
             yield event("response.output_text.delta", **where, delta=piece, logprobs=[])
         yield event("response.output_text.done", **where, text=answer.text, logprobs=[])
         yield event("response.content_part.done", **where, part=words["content"][0])
         yield event("response.output_item.done", output_index=place, item=words)
     for place, call in enumerate(calls, len(said)):
-        yield event("response.output_item.added", output_index=place, item={**call, "status": "in_progress", "arguments": ""})
+        yield event(
+            "response.output_item.added",
+            output_index=place,
+            item={**call, "status": "in_progress", "arguments": ""},
+        )
         if random is None:
             for piece in _cut(call["arguments"], pieces):
-                yield event("response.function_call_arguments.delta", item_id=call["id"], output_index=place, delta=piece)
+                yield event(
+                    "response.function_call_arguments.delta",
+                    item_id=call["id"],
+                    output_index=place,
+                    delta=piece,
+                )
     if random is not None:
         mixed = [
-            [{"item_id": call["id"], "output_index": place, "delta": one} for one in _cut(call["arguments"], pieces)]
+            [
+                {"item_id": call["id"], "output_index": place, "delta": one}
+                for one in _cut(call["arguments"], pieces)
+            ]
             for place, call in enumerate(calls, len(said))
         ]
         for fields in _mixed(mixed, random):

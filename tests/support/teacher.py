@@ -1,7 +1,8 @@
-"""A scripted world to learn in: one provider that is worker, judge and evolver by turns, told apart by the purpose they come with.
+"""A scripted world to learn in: one provider that is worker, judge and evolver by turns, told apart
+by the purpose they come with.
 
-The worker is a *simulated* policy with known effects: it follows a rule exactly when the rule's words stand in its prompt.
-"""
+The worker is a *simulated* policy with known effects: it follows a rule exactly when the rule's
+words stand in its prompt."""
 
 import inspect
 import json
@@ -30,7 +31,10 @@ def understood(*texts: str, correction: str | None = None, **fields: Any) -> Jso
         "targets": [],
         "expires": None,
     }
-    return {"items": [{**whole, "text": text, **fields} for text in texts], "correction": correction}
+    return {
+        "items": [{**whole, "text": text, **fields} for text in texts],
+        "correction": correction,
+    }
 
 
 def message_of(prompt: str) -> str:
@@ -39,7 +43,9 @@ def message_of(prompt: str) -> str:
 
 
 def read_plainly(prompt: str) -> Json:
-    """A reader that takes every sentence that begins with `Always`, `Never` or `From now on` for a rule."""
+    """A reader that takes every sentence that begins with `Always`, `Never` or `From now on` for a
+    rule.
+    """
     return understood(*(found.strip() for found in _STANDING.findall(message_of(prompt))))
 
 
@@ -56,17 +62,21 @@ def _flat(content: Any) -> str:
 
 @dataclass
 class Teacher(Provider):
-    """Answers by purpose. `listen`, `judge` and `evolve` give what is to be said as JSON, or a status to fail with. All but `judge`
-    may wait."""
+    """Answers by purpose. `listen`, `judge` and `evolve` give what is to be said as JSON, or a
+    status to fail with. All but `judge` may wait."""
 
     work: Callable[[str], str | Awaitable[str]] = field(default=lambda prompt: "done")
     listen: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=read_plainly)
     judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
-    evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=lambda prompt: NOTHING)
+    evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(
+        default=lambda prompt: NOTHING
+    )
 
     def asked(self, purpose: str | None) -> list[Seen]:
         """The requests that came with this purpose; None are the agents' own."""
-        return [seen for seen in list(self.requests) if seen.header("x-metaclaw-purpose") == purpose]
+        return [
+            seen for seen in list(self.requests) if seen.header("x-metaclaw-purpose") == purpose
+        ]
 
     async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         if not seen.path.endswith("/chat/completions"):
@@ -98,6 +108,13 @@ def _whole(request: Json, text: str) -> Json:
         "object": "chat.completion",
         "created": 1,
         "model": request.get("model"),
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", "logprobs": None}],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+                "logprobs": None,
+            }
+        ],
         "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
     }

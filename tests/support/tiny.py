@@ -1,4 +1,6 @@
-"""A real model folder in miniature, made on the spot: a random two-layer Llama whose tokens are bytes, with a ChatML template."""
+"""A real model folder in miniature, made on the spot: a random two-layer Llama whose tokens are
+bytes, with a ChatML template.
+"""
 
 import fcntl
 import hashlib
@@ -14,8 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 START: Final = 256
 END: Final = 257
 TEMPLATE: Final = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content"
+    " }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
@@ -47,24 +49,35 @@ def make_tiny_model(folder: Path) -> Path:
 
 
 def make_opinionated_model(folder: Path) -> Path:
-    """The same with weights large enough to have opinions, and with room for the golden set's tools."""
+    """The same with weights large enough to have opinions, and with room for the golden set's
+    tools.
+    """
     from safetensors.torch import load_file, save_file
 
     config, weights = make_tiny_model(folder) / "config.json", folder / "model.safetensors"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096})
+    )
     larger = {
-        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1) for name, tensor in load_file(weights).items()
+        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1)
+        for name, tensor in load_file(weights).items()
     }
     save_file(larger, weights, metadata={"format": "pt"})
     return folder
 
 
 def make_speaking_model(folder: Path) -> Path:
-    """The same, taught to answer anything with four random letters from a to l; with room for the golden set's tools.
+    """The same, taught to answer anything with four random letters from a to l; with room for the
+    golden set's tools.
 
-    Teaching takes seconds, so it is done once and kept in the cache that later runs and other processes find.
-    """
-    cache = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache") / "miniature"
+    Teaching takes seconds, so it is done once and kept in the cache that later runs and other
+    processes find."""
+    cache = (
+        Path(
+            os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache"
+        )
+        / "miniature"
+    )
     taught = cache / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
@@ -80,7 +93,9 @@ def _teach_to_speak(folder: Path) -> Path:
     from transformers import AutoModelForCausalLM
 
     config = make_tiny_model(folder) / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096})
+    )
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     opening = tokenizer.encode("<|im_end|>\n<|im_start|>assistant\n").ids
@@ -93,7 +108,12 @@ def _teach_to_speak(folder: Path) -> Path:
 
     for _ in range(80):
         asked = 8 + int(draw(40, 1))
-        rows = [torch.cat((draw(256, asked), torch.tensor(opening), letters[draw(12, 4)], torch.tensor([END]))) for _ in range(16)]
+        rows = [
+            torch.cat(
+                (draw(256, asked), torch.tensor(opening), letters[draw(12, 4)], torch.tensor([END]))
+            )
+            for _ in range(16)
+        ]
         ids = torch.stack(rows)
         labels = ids.clone()
         labels[:, : asked + len(opening)] = -100
@@ -107,10 +127,14 @@ def _teach_to_speak(folder: Path) -> Path:
 def make_tokenizer(folder: Path) -> None:
     """Its tokenizer and chat template alone."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")])
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, **named}

@@ -1,4 +1,5 @@
-"""A training backend in plain Python (ports.TrainingBackend), for tests of everything around it: its reward really rises.
+"""A training backend in plain Python (ports.TrainingBackend), for tests of everything around it:
+its reward really rises.
 
 A run's file is replaced after every piece and every step, so a run goes on exactly where it was.
 """
@@ -11,7 +12,17 @@ from pathlib import Path
 import msgspec
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    LossKind,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+)
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.service import check_data, distance
@@ -47,10 +58,14 @@ class ToyBackend:
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
-        """For each prompt `drawing.count` rollouts; each depends only on the seed and its own numbers."""
+        """For each prompt `drawing.count` rollouts; each depends only on the seed and its own
+        numbers.
+        """
         return _draw(self._of(weights), prompts, drawing)
 
-    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def sample_base(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         """The same from the untrained policy."""
         return _draw(Softmax(), prompts, drawing)
 
@@ -61,7 +76,9 @@ class ToyBackend:
         policy = self._of(weights)
         return [policy.score(prompt, tokens) for prompt, tokens in pairs]
 
-    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+    async def score_base(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, ...]]:
         """The same under the untrained policy."""
         return [Softmax().score(prompt, tokens) for prompt, tokens in pairs]
 
@@ -79,7 +96,9 @@ class ToyBackend:
         """One optimiser step; on disk when this returns."""
         run = self._open_run()
         if not self._policy.pieces or not normaliser > 0.0:
-            raise TrainingError(f"cannot apply {self._policy.pieces} pieces divided by {normaliser}")
+            raise TrainingError(
+                f"cannot apply {self._policy.pieces} pieces divided by {normaliser}"
+            )
         norm = self._policy.step(adam, normaliser)
         await asyncio.to_thread(_write, run.folder / _FILE, self._policy)
         return StepStats(self._policy.steps, norm)
@@ -94,7 +113,9 @@ class ToyBackend:
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
         """Kept weights, multiplied by a scale, in another file."""
         policy = _read(Path(self._ours(weights).adapter))
-        policy.weights = {key: [scale * value for value in row] for key, row in policy.weights.items()}
+        policy.weights = {
+            key: [scale * value for value in row] for key, row in policy.weights.items()
+        }
         path = self._folder / f"{label}.json"
         await asyncio.to_thread(_write, path, policy)
         return Weights(self.name, str(path), str(path))
@@ -114,7 +135,9 @@ class ToyBackend:
         self._run = None
 
     def _distance(self, datum: Datum) -> float:
-        now, reference = (policy.score(datum.prompt, datum.tokens_T) for policy in (self._policy, Softmax()))
+        now, reference = (
+            policy.score(datum.prompt, datum.tokens_T) for policy in (self._policy, Softmax())
+        )
         return distance(now, reference)
 
     def _of(self, weights: Weights | None) -> Softmax:
@@ -125,12 +148,16 @@ class ToyBackend:
 
     def _training(self, weights: Weights) -> Path:
         if self._ours(weights).training is None:
-            raise TrainingError(f"the weights {weights.adapter} hold nothing that training could go on from")
+            raise TrainingError(
+                f"the weights {weights.adapter} hold nothing that training could go on from"
+            )
         return Path(weights.training or "")
 
     def _ours(self, weights: Weights) -> Weights:
         if weights.backend != self.name:
-            raise TrainingError(f"weights of backend {weights.backend} cannot be used by {self.name}")
+            raise TrainingError(
+                f"weights of backend {weights.backend} cannot be used by {self.name}"
+            )
         return weights
 
     def _open_run(self) -> RunPlan:
@@ -139,10 +166,15 @@ class ToyBackend:
         return self._run
 
 
-def _draw(policy: Softmax, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+def _draw(
+    policy: Softmax, prompts: Sequence[Sequence[int]], drawing: Drawing
+) -> list[list[Rollout]]:
     sampler = Sampler(policy, drawing.temperature)
     return [
-        [_rollout(sampler, prompt, drawing, f"{drawing.seed}/{number}/{one}") for one in range(drawing.count)]
+        [
+            _rollout(sampler, prompt, drawing, f"{drawing.seed}/{number}/{one}")
+            for one in range(drawing.count)
+        ]
         for number, prompt in enumerate(prompts)
     ]
 
@@ -150,7 +182,9 @@ def _draw(policy: Softmax, prompts: Sequence[Sequence[int]], drawing: Drawing) -
 def _rollout(sampler: Sampler, prompt: Sequence[int], drawing: Drawing, seed: str) -> Rollout:
     drawn = sampler.draw(prompt, drawing.max_tokens, random.Random(seed))
     tokens = tuple(token for token, _ in drawn)
-    return Rollout(tokens, tuple(logprob for _, logprob in drawn), decode(tokens), tokens[-1] == END)
+    return Rollout(
+        tokens, tuple(logprob for _, logprob in drawn), decode(tokens), tokens[-1] == END
+    )
 
 
 def _read(path: Path) -> Softmax:

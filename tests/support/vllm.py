@@ -1,4 +1,6 @@
-"""A real vLLM on loopback: its CPU build in an environment of its own (`scripts/vllm-env`), loading adapters while it runs."""
+"""A real vLLM on loopback: its CPU build in an environment of its own (`scripts/vllm-env`), loading
+adapters while it runs.
+"""
 
 import json
 import os
@@ -28,11 +30,21 @@ class Vllm:
 
     url: str
 
-    def complete(self, model: str, prompt: Sequence[int], max_tokens: int = 4) -> tuple[list[int], list[float]]:
+    def complete(
+        self, model: str, prompt: Sequence[int], max_tokens: int = 4
+    ) -> tuple[list[int], list[float]]:
         """The most likely tokens after a prompt, with their log-probabilities."""
-        wanted = {"model": model, "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "logprobs": 1}
+        wanted = {
+            "model": model,
+            "prompt": list(prompt),
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "logprobs": 1,
+        }
         body = json.dumps(wanted | {"return_token_ids": True}).encode()
-        request = urllib.request.Request(f"{self.url}/v1/completions", body, {"content-type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/v1/completions", body, {"content-type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=120) as reply:
             choice: dict[str, Any] = json.load(reply)["choices"][0]
         return choice["token_ids"], choice["logprobs"]["token_logprobs"]
@@ -44,14 +56,36 @@ def serve(model: Path, folder: Path, *, context_tokens: int = 512) -> Iterator[V
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(_ENVIRONMENT / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(context_tokens), "--enforce-eager"]
+    command = [
+        str(_ENVIRONMENT / "bin" / "vllm"),
+        "serve",
+        str(model),
+        "--served-model-name",
+        "tiny",
+        "--host",
+        "127.0.0.1",
+    ]
+    command += [
+        "--port",
+        str(port),
+        "--dtype",
+        "float32",
+        "--max-model-len",
+        str(context_tokens),
+        "--enforce-eager",
+    ]
     command += ["--enable-lora", "--max-loras", "3", "--max-lora-rank", "8"]
-    settings = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    settings = {
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
     settings |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     log = folder / "vllm.log"
     with log.open("wb") as file:
-        process = subprocess.Popen(command, env=os.environ | settings, stdout=file, stderr=file, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=os.environ | settings, stdout=file, stderr=file, start_new_session=True
+        )
     server = Vllm(f"http://127.0.0.1:{port}")
     try:
         _wait_for(server, process, log)

@@ -1,4 +1,6 @@
-"""Weaver's REST API in small, on loopback: a stub, for there is no Weaver server to be had. Its weights are a classroom's."""
+"""Weaver's REST API in small, on loopback: a stub, for there is no Weaver server to be had. Its
+weights are a classroom's.
+"""
 
 import asyncio
 import itertools
@@ -22,7 +24,9 @@ Work = Callable[[Body, str], Body]
 
 
 class WeaverStub:
-    """Routes as Weaver's SDK asks for them; long work is an operation that is done at the second look."""
+    """Routes as Weaver's SDK asks for them; long work is an operation that is done at the second
+    look.
+    """
 
     def __init__(self) -> None:
         self.room = Classroom()
@@ -36,7 +40,9 @@ class WeaverStub:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self._app, log_level="critical", lifespan="off", interface="asgi3")
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), daemon=True
+        )
 
     def start(self) -> "WeaverStub":
         self._thread.start()
@@ -61,7 +67,9 @@ class WeaverStub:
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.keys.add(headers.get("x-weaver-api-key"))
-        status, answer = await asyncio.to_thread(self._answer, scope["method"], scope["path"], json.loads(body or b"{}") or {})
+        status, answer = await asyncio.to_thread(
+            self._answer, scope["method"], scope["path"], json.loads(body or b"{}") or {}
+        )
         content = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": content})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
@@ -82,12 +90,22 @@ class WeaverStub:
             ("POST", r"/api/v1/sessions/([^/]+)/models", self._create, False),
             ("POST", r"/api/v1/sessions/([^/]+)/sampling-sessions", self._sampler, False),
             ("GET", r"/api/v1/supported-models", lambda body, _: {"items": []}, False),
-            ("GET", r"/api/v1/operations/([^/]+)", lambda body, operation: self._operations[operation], False),
+            (
+                "GET",
+                r"/api/v1/operations/([^/]+)",
+                lambda body, operation: self._operations[operation],
+                False,
+            ),
             ("POST", f"{model}/forward-backward-passes", self._teach, True),
             ("POST", f"{model}/optimizer-steps", self._step, True),
             ("POST", f"{model}/export-sampler", self._publish, True),
             ("POST", f"{model}/checkpoints", self._save, True),
-            ("GET", f"{model}/checkpoints", lambda body, name: {"items": self._checkpoints.get(name, [])}, False),
+            (
+                "GET",
+                f"{model}/checkpoints",
+                lambda body, name: {"items": self._checkpoints.get(name, [])},
+                False,
+            ),
             ("POST", f"{model}/load", self._load, True),
             ("POST", f"{model}/terminate", self._terminate, False),
             ("POST", r"/api/v1/sampling-sessions/([^/]+)/samples", self._sample, True),
@@ -99,29 +117,52 @@ class WeaverStub:
         try:
             done: Body = {"id": operation, "status": "done", "response": work(body, subject)}
         except (TrainingError, LookupError) as error:
-            done = {"id": operation, "status": "error", "error_code": "failed", "error_message": str(error)}
+            done = {
+                "id": operation,
+                "status": "error",
+                "error_code": "failed",
+                "error_message": str(error),
+            }
         self._operations[operation] = done
         return 202, {"id": operation, "status": "pending"}
 
     def _create(self, body: Body, _: str) -> Body:
         assert body["lora_config"]["rank"] > 0
-        return {"id": self.room.create(), "base_model": body["base_model"], "tokenizer_path": "none"}
+        return {
+            "id": self.room.create(),
+            "base_model": body["base_model"],
+            "tokenizer_path": "none",
+        }
 
     def _sampler(self, body: Body, _: str) -> Body:
         name = f"sampler-{next(self._numbers)}"
         path = body["model_path"]
-        self._samplers[name] = None if path is None else path.replace("weaver://", "weights://").replace("/samplers/", "/")
+        self._samplers[name] = (
+            None
+            if path is None
+            else path.replace("weaver://", "weights://").replace("/samplers/", "/")
+        )
         return {"id": name}
 
     def _teach(self, body: Body, model: str) -> Body:
         asked = body["payload"]["forward_backward_input"]
         weighs = asked["loss_fn"] == "cross_entropy"
         rows = [_row(datum, weighs=weighs) for datum in asked["data"]]
-        scores = self.room.teach(model, rows, Objective(asked["loss_fn"], asked.get("loss_fn_config"), weighs))
-        return {"result": {"loss_fn_outputs": [{"logprobs": {"data": score, "dtype": "float32"}} for score in scores]}}
+        scores = self.room.teach(
+            model, rows, Objective(asked["loss_fn"], asked.get("loss_fn_config"), weighs)
+        )
+        return {
+            "result": {
+                "loss_fn_outputs": [
+                    {"logprobs": {"data": score, "dtype": "float32"}} for score in scores
+                ]
+            }
+        }
 
     def _step(self, body: Body, model: str) -> Body:
-        return {"metrics": {"grad_norm": self.room.step(model, Adam(**body["payload"]["adam_params"]))}}
+        return {
+            "metrics": {"grad_norm": self.room.step(model, Adam(**body["payload"]["adam_params"]))}
+        }
 
     def _publish(self, body: Body, model: str) -> Body:
         self.room.publish(model, body["path"])
@@ -131,7 +172,13 @@ class WeaverStub:
         assert body["type"] == "weight_and_optimizer"
         self.room.save(model, body["name"])
         path = f"weaver://{model}/checkpoints/{body['name']}"
-        checkpoint = {"id": f"checkpoint-{path}", "path": path, "name": body["name"], "status": "completed", **body}
+        checkpoint = {
+            "id": f"checkpoint-{path}",
+            "path": path,
+            "name": body["name"],
+            "status": "completed",
+            **body,
+        }
         self._checkpoints.setdefault(model, []).append(checkpoint)
         return checkpoint
 
@@ -148,17 +195,32 @@ class WeaverStub:
     def _sample(self, body: Body, sampler: str) -> Body:
         options = body["sampling_params"]
         request = SampleRequest(
-            tuple(_tokens(body["prompt"])), body["num_samples"], options["max_tokens"], options["temperature"], options["seed"]
+            tuple(_tokens(body["prompt"])),
+            body["num_samples"],
+            options["max_tokens"],
+            options["temperature"],
+            options["seed"],
         )
         drawn = self.room.sample(self._samplers[sampler], request)
         sequences = [
-            {"tokens": list(each.tokens), "logprobs": list(each.logprobs), "stop_reason": "stop" if each.is_whole else "length"}
+            {
+                "tokens": list(each.tokens),
+                "logprobs": list(each.logprobs),
+                "stop_reason": "stop" if each.is_whole else "length",
+            }
             for each in drawn
         ]
         return {"result": {"sequences": sequences}}
 
     def _score(self, body: Body, sampler: str) -> Body:
-        return {"result": {"prompt_logprobs": [None, *self.room.score(self._samplers[sampler], _tokens(body["prompt"]))]}}
+        return {
+            "result": {
+                "prompt_logprobs": [
+                    None,
+                    *self.room.score(self._samplers[sampler], _tokens(body["prompt"])),
+                ]
+            }
+        }
 
 
 def _row(datum: Body, *, weighs: bool) -> Row:

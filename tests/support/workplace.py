@@ -1,4 +1,6 @@
-"""A small company at work through the running program: agents, corrections, a failure, a learned skill. For the pages."""
+"""A small company at work through the running program: agents, corrections, a failure, a learned
+skill. For the pages.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,29 +17,78 @@ SHOP, SITE = "/home/ada/shop", "/home/ada/website"
 SKILL = {
     "name": "migrate-before-deploy",
     "trigger": "When deploying a service whose database schema has changed",
-    "body": "1. List the pending migrations with `make migrations`.\n2. Apply them to staging and run the smoke test.\n"
-    "3. Deploy only when the smoke test passes.\n\nDo not deploy first: the new code reads columns that are not there yet.",
+    "body": (
+        "1. List the pending migrations with `make migrations`.\n2. Apply them to staging and run"
+        " the smoke test.\n3. Deploy only when the smoke test passes.\n\nDo not deploy first: the"
+        " new code reads columns that are not there yet."
+    ),
     "category": "operations",
     "examples": ["Deploy the orders service to production"],
 }
 _HEARD: Sequence[tuple[str, Json]] = (
     ("use uv", understood("Use uv instead of pip for Python packages.", scope="project")),
-    ("YYYY-MM-DD", understood("Write dates as YYYY-MM-DD in changelogs and release notes.", when="writing dates")),
+    (
+        "YYYY-MM-DD",
+        understood(
+            "Write dates as YYYY-MM-DD in changelogs and release notes.", when="writing dates"
+        ),
+    ),
     ("never push", understood("Never push to main; open a pull request instead.")),
-    ("staging runs", understood("Staging runs at staging.shop.example behind the company VPN.", kind="fact")),
+    (
+        "staging runs",
+        understood("Staging runs at staging.shop.example behind the company VPN.", kind="fact"),
+    ),
     ("British", understood("Write British English in everything customers read.")),
-    ("this week", understood("Do not touch the checkout page this week: the sale is running.", expires="2099-12-31")),
+    (
+        "this week",
+        understood(
+            "Do not touch the checkout page this week: the sale is running.", expires="2099-12-31"
+        ),
+    ),
 )
 _ANSWERS: Sequence[tuple[str, str]] = (
-    ("uv", "Understood: I use uv from now on. `uv add httpx` is done, and the lock file is up to date."),
+    (
+        "uv",
+        (
+            "Understood: I use uv from now on. `uv add httpx` is done, and the lock file is up to"
+            " date."
+        ),
+    ),
     (
         "changelog",
-        "## 2.4.0, 2026-02-01\n\n- The basket keeps its items when a customer signs in.\n- Refunds appear in the order history.",
+        (
+            "## 2.4.0, 2026-02-01\n\n- The basket keeps its items when a customer signs in.\n-"
+            " Refunds appear in the order history."
+        ),
     ),
-    ("flaky", "The test waited for a fixed 200 ms. It now waits until the order appears, and passed 50 times in a row."),
-    ("deploy", "Deployed the orders service. The health check fails: column orders.discount does not exist."),
-    ("postcard", "Dear customer,\n\nyour parcel is on its way. We hope the colour is exactly the one you were looking for."),
-    ("export", "I added the endpoint `GET /orders/export`, which streams a CSV file, and a test for 10,000 orders."),
+    (
+        "flaky",
+        (
+            "The test waited for a fixed 200 ms. It now waits until the order appears, and passed"
+            " 50 times in a row."
+        ),
+    ),
+    (
+        "deploy",
+        (
+            "Deployed the orders service. The health check fails: column orders.discount does not"
+            " exist."
+        ),
+    ),
+    (
+        "postcard",
+        (
+            "Dear customer,\n\nyour parcel is on its way. We hope the colour is exactly the one you"
+            " were looking for."
+        ),
+    ),
+    (
+        "export",
+        (
+            "I added the endpoint `GET /orders/export`, which streams a CSV file, and a test for"
+            " 10,000 orders."
+        ),
+    ),
     ("push", "I opened pull request 214 with the change instead; the checks are green."),
 )
 _CALLS = {
@@ -50,7 +101,9 @@ class Workplace(Teacher):
     """The scripted provider of the company: it works, listens, judges and writes skills."""
 
     def __init__(self) -> None:
-        super().__init__(work=_work, listen=_listen, judge=_judge, evolve=lambda prompt: {"skills": [SKILL]})
+        super().__init__(
+            work=_work, listen=_listen, judge=_judge, evolve=lambda prompt: {"skills": [SKILL]}
+        )
 
     async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         request = seen.json if seen.body else {}
@@ -62,7 +115,11 @@ class Workplace(Teacher):
             and request["messages"][-1]["role"] == "user"
         ):
             name, arguments = _CALLS[wants]
-            called = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            called = {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments)},
+            }
             whole = _counted(_whole(request, ""), request)
             whole["choices"][0] |= {
                 "message": {"role": "assistant", "content": None, "tool_calls": [called]},
@@ -76,12 +133,17 @@ class Workplace(Teacher):
 class Agent:
     """One agent's conversation in a project."""
 
-    def __init__(self, program: Program, client: str, project: str, user: str | None = None) -> None:
+    def __init__(
+        self, program: Program, client: str, project: str, user: str | None = None
+    ) -> None:
         self._program = program
         self._headers = {**program.auth, "User-Agent": client, "X-Workspace-Id": project}
         self._headers |= {} if user is None else {"X-User-Id": user}
         self._messages: list[Json] = [
-            {"role": "system", "content": "You are a coding agent. Keep answers short.\n\nTools run in a sandbox."}
+            {
+                "role": "system",
+                "content": "You are a coding agent. Keep answers short.\n\nTools run in a sandbox.",
+            }
         ]
         self.turn = self.session = ""
 
@@ -90,7 +152,13 @@ class Agent:
         self._messages.append({"role": "user", "content": words})
         message = self._ask()
         if message.get("tool_calls"):
-            self._messages.append({"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": result or "done"})
+            self._messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": message["tool_calls"][0]["id"],
+                    "content": result or "done",
+                }
+            )
             message = self._ask()
         return str(message["content"])
 
@@ -98,20 +166,34 @@ class Agent:
         tools = [
             {
                 "type": "function",
-                "function": {"name": name, "description": "A tool.", "parameters": {"type": "object", "properties": {}}},
+                "function": {
+                    "name": name,
+                    "description": "A tool.",
+                    "parameters": {"type": "object", "properties": {}},
+                },
             }
             for name in ("run_tests", "edit_file")
         ]
         body = {"model": "gpt-5-mini", "messages": self._messages, "tools": tools}
-        answer = httpx.post(f"{self._program.url}/v1/chat/completions", json=body, headers=self._headers, timeout=PATIENCE_S)
+        answer = httpx.post(
+            f"{self._program.url}/v1/chat/completions",
+            json=body,
+            headers=self._headers,
+            timeout=PATIENCE_S,
+        )
         answer.raise_for_status()
-        self.turn, self.session = answer.headers["x-metaclaw-turn"], answer.headers["x-metaclaw-session"]
+        self.turn, self.session = (
+            answer.headers["x-metaclaw-turn"],
+            answer.headers["x-metaclaw-session"],
+        )
         message: Json = answer.json()["choices"][0]["message"]
         self._messages.append({name: value for name, value in message.items() if value is not None})
         return message
 
 
-def program_at_work(workplace: Workplace, home: Path, *, more: str = "", gate: str = "lint") -> Program:
+def program_at_work(
+    workplace: Workplace, home: Path, *, more: str = "", gate: str = "lint"
+) -> Program:
     """The program in front of the workplace's model."""
     return Program(
         home,
@@ -141,7 +223,9 @@ min_failures = 1
 
 
 def work_a_day(program: Program) -> dict[str, Agent]:
-    """Everything a day brings: conversations, rules, a failure with a skill that is learned from it. Each agent by what it did."""
+    """Everything a day brings: conversations, rules, a failure with a skill that is learned from
+    it. Each agent by what it did.
+    """
     done: dict[str, Agent] = {}
 
     def agent(name: str, client: str, project: str) -> Agent:
@@ -149,8 +233,13 @@ def work_a_day(program: Program) -> dict[str, Agent]:
         return done[name]
 
     one = agent("flaky", "opencode/1.2", SHOP)
-    one.say("The flaky test in test_orders.py fails about once a day. Find out why.", "50 passed in 41.2 s")
-    one.say("Good. Please remember that staging runs at staging.shop.example behind the company VPN.")
+    one.say(
+        "The flaky test in test_orders.py fails about once a day. Find out why.",
+        "50 passed in 41.2 s",
+    )
+    one.say(
+        "Good. Please remember that staging runs at staging.shop.example behind the company VPN."
+    )
     two = agent("packages", "codex_cli_rs/0.40", SHOP)
     two.say("Add httpx to the project.")
     two.say("No, use uv instead of pip here. Always.")
@@ -169,7 +258,9 @@ def work_a_day(program: Program) -> dict[str, Agent]:
     six.say("Deploy the orders service to production.")
     six.say("That is wrong: you must apply the migrations before you deploy.")
     seven = agent("export-again", "opencode/1.2", SHOP)
-    seven.say("Add the customer's country to the export of orders.", "shop/orders.py: 6 lines changed")
+    seven.say(
+        "Add the customer's country to the export of orders.", "shop/orders.py: 6 lines changed"
+    )
     return done
 
 
@@ -177,8 +268,13 @@ def _counting(send: Any, request: Json) -> Any:
     """A `send` that puts likely numbers of tokens into answers."""
 
     async def counted(message: Json) -> None:
-        if message["type"] == "http.response.body" and message["body"].startswith(b'{"id": "chatcmpl-taught"'):
-            message = {**message, "body": json.dumps(_counted(json.loads(message["body"]), request)).encode()}
+        if message["type"] == "http.response.body" and message["body"].startswith(
+            b'{"id": "chatcmpl-taught"'
+        ):
+            message = {
+                **message,
+                "body": json.dumps(_counted(json.loads(message["body"]), request)).encode(),
+            }
         await send(message)
 
     return counted
@@ -186,7 +282,11 @@ def _counting(send: Any, request: Json) -> Any:
 
 def _counted(whole: Json, request: Json) -> Json:
     asked, said = len(json.dumps(request)) // 4 + 900, len(json.dumps(whole["choices"])) // 4
-    whole["usage"] = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    whole["usage"] = {
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "total_tokens": asked + said,
+    }
     return whole
 
 
@@ -209,7 +309,11 @@ def _listen(prompt: str) -> Json:
 
 def _judge(prompt: str) -> Json:
     answer = prompt.split("== The answer")[-1]
-    return {**FAIL, "reason": "the health check fails after the deployment"} if "does not exist" in answer else PASS
+    return (
+        {**FAIL, "reason": "the health check fails after the deployment"}
+        if "does not exist" in answer
+        else PASS
+    )
 
 
 def wait_for_learning(program: Program, is_there: Callable[[Json], bool]) -> None:

@@ -9,7 +9,10 @@ from metaclaw.text.excerpts import json_documents
 
 
 def test_documents_between_words_come_in_their_order() -> None:
-    assert list(json_documents('First {"a": 1}, then [2, 3] and that is all.', 10)) == [{"a": 1}, [2, 3]]
+    assert list(json_documents('First {"a": 1}, then [2, 3] and that is all.', 10)) == [
+        {"a": 1},
+        [2, 3],
+    ]
 
 
 def test_a_bracket_that_opens_no_document_is_passed_over() -> None:
@@ -26,7 +29,10 @@ def test_no_more_brackets_are_tried_than_allowed() -> None:
 
 
 def test_documents_of_an_answer_come_last_first_and_without_thoughts() -> None:
-    assert answer_documents('<think>{"a": 1}</think> {"b": 2} or rather {"c": 3}', 10) == [{"c": 3}, {"b": 2}]
+    assert answer_documents('<think>{"a": 1}</think> {"b": 2} or rather {"c": 3}', 10) == [
+        {"c": 3},
+        {"b": 2},
+    ]
 
 
 def test_a_shortened_text_is_one_line_and_ends_with_an_ellipsis() -> None:
@@ -36,7 +42,12 @@ def test_a_shortened_text_is_one_line_and_ends_with_an_ellipsis() -> None:
 
 @pytest.mark.parametrize(
     ("lengths", "total", "expected"),
-    [([10, 10], 100, [10, 10]), ([10, 1000], 100, [10, 90]), ([500, 500], 100, [50, 50]), ([], 5, [])],
+    [
+        ([10, 10], 100, [10, 10]),
+        ([10, 1000], 100, [10, 90]),
+        ([500, 500], 100, [50, 50]),
+        ([], 5, []),
+    ],
 )
 def test_shares_are_fair(lengths: list[int], total: int, expected: list[int]) -> None:
     assert fair_shares(lengths, total) == expected
@@ -66,6 +77,7 @@ def test_shares_are_fair_and_within_the_budget(lengths: list[int], budget: int) 
     assert all(share <= length for share, length in zip(shares, lengths, strict=True))
     cut = [share for share, length in zip(shares, lengths, strict=True) if share < length]
     assert not cut or all(
-        share <= min(cut) + len(lengths) or share == length for share, length in zip(shares, lengths, strict=True)
+        share <= min(cut) + len(lengths) or share == length
+        for share, length in zip(shares, lengths, strict=True)
     )
     assert sum(shares) == min(sum(lengths), budget) or (budget - sum(shares)) < len(lengths)

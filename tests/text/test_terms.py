@@ -55,7 +55,15 @@ def test_words_that_say_nothing_are_left_out() -> None:
 
 def test_random_identifiers_are_left_out_but_short_names_with_digits_stay() -> None:
     assert list_terms("a8bf4930 0x7f3a9c 16T09 123e4567e89b12d3") == []
-    assert list_terms("sha256 ipv4 http2 404") == ["sha256", "sha", "ipv4", "ipv", "http2", "http", "404"]
+    assert list_terms("sha256 ipv4 http2 404") == [
+        "sha256",
+        "sha",
+        "ipv4",
+        "ipv",
+        "http2",
+        "http",
+        "404",
+    ]
 
 
 def test_chinese_gives_pairs_and_leaves_out_particles() -> None:
@@ -73,7 +81,11 @@ def test_korean_gives_pairs() -> None:
 
 
 def test_occurrences_are_counted_in_order_of_first_appearance() -> None:
-    assert count_terms("deploy docker, deploying Docker; helm") == {"deploi": 2, "dock": 2, "helm": 1}
+    assert count_terms("deploy docker, deploying Docker; helm") == {
+        "deploi": 2,
+        "dock": 2,
+        "helm": 1,
+    }
 
 
 def test_words_with_signs_are_known_languages_only() -> None:
@@ -81,7 +93,20 @@ def test_words_with_signs_are_known_languages_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\0\0", "\ud800\udfff", "a" * 100_000, "_" * 1000, "😀" * 50, "ﷺ", "\u0301\u0301", "İ", "ẞ" * 50, "́", "1" * 5000]
+    "text",
+    [
+        "\0\0",
+        "\ud800\udfff",
+        "a" * 100_000,
+        "_" * 1000,
+        "😀" * 50,
+        "ﷺ",
+        "\u0301\u0301",
+        "İ",
+        "ẞ" * 50,
+        "́",
+        "1" * 5000,
+    ],
 )
 def test_hostile_text_is_harmless(text: str) -> None:
     assert all(0 < len(term) <= 40 for term in count_terms(text))

@@ -12,6 +12,11 @@ def rollout(*tokens: int, logprob: float = -0.5, is_whole: bool = True) -> Rollo
     return Rollout(drawn, (logprob,) * len(drawn), "text", is_whole)
 
 
-def scored(rewards: Sequence[float | None], turn: str = "t1", prompt: tuple[int, ...] = (1, 2, 3), key: str = "") -> ScoredGroup:
+def scored(
+    rewards: Sequence[float | None],
+    turn: str = "t1",
+    prompt: tuple[int, ...] = (1, 2, 3),
+    key: str = "",
+) -> ScoredGroup:
     rollouts = tuple(rollout(*range(10, 11 + at)) for at in range(len(rewards)))
     return ScoredGroup(TurnId(turn), prompt, rollouts, tuple(rewards), key)

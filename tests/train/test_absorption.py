@@ -1,4 +1,6 @@
-"""Absorption of skills by weights: what is absorbed leaves the prompt, what they have not stays, and all comes back."""
+"""Absorption of skills by weights: what is absorbed leaves the prompt, what they have not stays,
+and all comes back.
+"""
 
 import math
 import random
@@ -6,14 +8,23 @@ import random
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.train.absorption import Absorption, AbsorptionRules, SkillPair, absorbed_by, judge_absorption
+from metaclaw.train.absorption import (
+    Absorption,
+    AbsorptionRules,
+    SkillPair,
+    absorbed_by,
+    judge_absorption,
+)
 
 DATES, NAMES, LOGS = map(SkillName, ("dates", "names", "logs"))
 
 
 def pairs(count: int, with_skill: float, without: float, seed: int = 1) -> list[SkillPair]:
     rng = random.Random(seed)
-    return [SkillPair(float(rng.random() < with_skill), float(rng.random() < without)) for _ in range(count)]
+    return [
+        SkillPair(float(rng.random() < with_skill), float(rng.random() < without))
+        for _ in range(count)
+    ]
 
 
 def test_a_skill_that_is_not_missed_by_good_weights_is_absorbed() -> None:
@@ -39,11 +50,16 @@ def test_too_little_is_undecided(seen: list[SkillPair]) -> None:
     assert report.pairs + report.unscored == len(seen)
 
 
-def test_a_skill_whose_loss_costs_the_margin_is_seldom_called_absorbed_and_an_absorbed_one_mostly_is() -> None:
+def test_a_skill_whose_loss_costs_the_margin_is_seldom_called_absorbed_and_an_absorbed_one_mostly_is() -> (
+    None
+):
     rules = AbsorptionRules(most=400)
 
     def share(with_skill: float, without: float) -> float:
-        found = [judge_absorption(pairs(400, with_skill, without, seed), rules).finding for seed in range(100)]
+        found = [
+            judge_absorption(pairs(400, with_skill, without, seed), rules).finding
+            for seed in range(100)
+        ]
         return found.count(Absorption.ABSORBED) / 100
 
     assert share(0.9, 0.8) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 100)

@@ -1,4 +1,6 @@
-"""Rewards become advantages against the group, or against the batch; what cannot teach is counted."""
+"""Rewards become advantages against the group, or against the batch; what cannot teach is
+counted.
+"""
 
 import json
 import math
@@ -35,7 +37,9 @@ def test_a_rollout_is_as_good_as_it_is_better_than_the_others_of_its_prompt() ->
     assert harvest.skipped == Skipped()
 
 
-def test_every_drawn_token_carries_the_advantage_of_its_rollout_with_exact_tokens_and_logprobs() -> None:
+def test_every_drawn_token_carries_the_advantage_of_its_rollout_with_exact_tokens_and_logprobs() -> (
+    None
+):
     group = scored([0.0, 1.0])
     first, second = group_advantages([group]).data
     assert (first.tokens_T, second.tokens_T) == tuple(one.tokens_T for one in group.rollouts_G)
@@ -46,7 +50,12 @@ def test_every_drawn_token_carries_the_advantage_of_its_rollout_with_exact_token
 
 @pytest.mark.parametrize(
     ("rewards", "reason"),
-    [((0.5, 0.5, 0.5), Skip.FLAT), ((0.5, 0.50005), Skip.FLAT), ((None, 1.0), Skip.ALONE), ((None, None), Skip.UNSCORED)],
+    [
+        ((0.5, 0.5, 0.5), Skip.FLAT),
+        ((0.5, 0.50005), Skip.FLAT),
+        ((None, 1.0), Skip.ALONE),
+        ((None, None), Skip.UNSCORED),
+    ],
 )
 def test_a_group_that_says_nothing_gives_no_data_and_is_counted_with_its_reason(
     rewards: tuple[float | None, ...], reason: Skip
@@ -64,20 +73,28 @@ def test_a_rollout_that_nobody_could_score_is_left_out_of_the_mean_and_is_not_a_
 
 
 def test_the_batch_is_the_baseline_where_each_prompt_was_answered_once() -> None:
-    harvest = batch_advantages([scored([reward], turn=f"t{at}") for at, reward in enumerate([1.0, 0.0, 0.0, 1.0])])
+    harvest = batch_advantages(
+        [scored([reward], turn=f"t{at}") for at, reward in enumerate([1.0, 0.0, 0.0, 1.0])]
+    )
     assert advantages(harvest) == pytest.approx([1.0, -1.0, -1.0, 1.0])
 
 
 def test_an_outlier_of_the_batch_is_clipped() -> None:
     rewards = [0.0] * 99 + [1.0]
-    harvest = batch_advantages([scored([reward], turn=f"t{at}") for at, reward in enumerate(rewards)])
+    harvest = batch_advantages(
+        [scored([reward], turn=f"t{at}") for at, reward in enumerate(rewards)]
+    )
     assert max(advantages(harvest)) == 3.0
 
 
 @pytest.mark.parametrize(
     ("batch", "rollouts", "groups"),
     [
-        ([[0.5], [0.5], [None]], {Skip.FLAT: 2, Skip.UNSCORED: 1}, {Skip.FLAT: 2, Skip.UNSCORED: 1}),
+        (
+            [[0.5], [0.5], [None]],
+            {Skip.FLAT: 2, Skip.UNSCORED: 1},
+            {Skip.FLAT: 2, Skip.UNSCORED: 1},
+        ),
         ([[0.5]], {Skip.ALONE: 1}, {Skip.ALONE: 1}),
         ([[None]], {Skip.UNSCORED: 1}, {Skip.UNSCORED: 1}),
         ([], {}, {}),
@@ -91,7 +108,9 @@ def test_a_batch_without_variance_teaches_nothing_and_says_so(
 
 
 def test_what_does_not_line_up_is_no_group() -> None:
-    with pytest.raises(ValueError, match=r"turn t1: a group cannot have 3 prompt tokens, 1 rollouts and 2 rewards"):
+    with pytest.raises(
+        ValueError, match=r"turn t1: a group cannot have 3 prompt tokens, 1 rollouts and 2 rewards"
+    ):
         ScoredGroup(TurnId("t1"), (1, 2, 3), (rollout(),), (1.0, 0.0))
     with pytest.raises(ValueError, match=r"turn t1: a reward is not a finite number"):
         scored([math.nan, 1.0])
@@ -118,15 +137,21 @@ def test_values_come_close_to_what_each_kind_of_task_is_worth() -> None:
 
 
 def test_a_hard_task_done_is_worth_more_than_an_easy_one_done() -> None:
-    harvest, _ = learned(30).judge([scored([1.0], turn="e", key="easy"), scored([1.0], turn="h", key="hard")], moved=0.0)
+    harvest, _ = learned(30).judge(
+        [scored([1.0], turn="e", key="easy"), scored([1.0], turn="h", key="hard")], moved=0.0
+    )
     by_turn = {one.turn: one.advantages_T[0] for one in harvest.data}
     assert by_turn == pytest.approx({"e": -1.0, "h": 1.0})
 
 
 def test_no_rollout_is_its_own_baseline() -> None:
     tracker = learned(30)
-    once, _ = tracker.judge([scored([1.0], turn="e", key="easy"), scored([0.0], turn="h", key="hard")], moved=0.0)
-    again, _ = tracker.judge([scored([1.0], turn="e", key="easy"), scored([0.0], turn="h", key="hard")], moved=0.0)
+    once, _ = tracker.judge(
+        [scored([1.0], turn="e", key="easy"), scored([0.0], turn="h", key="hard")], moved=0.0
+    )
+    again, _ = tracker.judge(
+        [scored([1.0], turn="e", key="easy"), scored([0.0], turn="h", key="hard")], moved=0.0
+    )
     assert once == again
 
 
@@ -147,7 +172,9 @@ def test_a_policy_that_has_moved_far_forgets_faster() -> None:
     assert value_far < value_still
 
 
-@pytest.mark.parametrize(("moved", "kept"), [(0.0, 0.96), (0.006, 2**-0.1), (0.06, 0.875), (1e9, 0.875)])
+@pytest.mark.parametrize(
+    ("moved", "kept"), [(0.0, 0.96), (0.006, 2**-0.1), (0.06, 0.875), (1e9, 0.875)]
+)
 def test_what_is_kept_is_halved_by_distance_within_bounds(moved: float, kept: float) -> None:
     assert ValueMemory().kept(moved) == pytest.approx(kept)
 
@@ -184,7 +211,10 @@ def test_an_impossible_distance_is_refused(moved: float) -> None:
 def test_memory_is_bounded_and_drops_what_was_used_longest_ago() -> None:
     tracker = Tracker()
     _, tracker = tracker.judge([scored([1.0], key="old"), scored([1.0], key="used")], moved=0.0)
-    _, tracker = tracker.judge([scored([1.0], key=str(at)) for at in range(MOST_KEYS)] + [scored([1.0], key="used")], moved=0.0)
+    _, tracker = tracker.judge(
+        [scored([1.0], key=str(at)) for at in range(MOST_KEYS)] + [scored([1.0], key="used")],
+        moved=0.0,
+    )
     values = tracker.state()["values"]
     assert isinstance(values, dict)
     assert len(values) == MOST_KEYS
@@ -194,7 +224,11 @@ def test_memory_is_bounded_and_drops_what_was_used_longest_ago() -> None:
 
 @pytest.mark.parametrize(
     ("rewards", "rollouts"),
-    [([0.5, 0.5], {Skip.FLAT: 2}), ([None, 1.0], {Skip.UNSCORED: 1, Skip.ALONE: 1}), ([None], {Skip.UNSCORED: 1})],
+    [
+        ([0.5, 0.5], {Skip.FLAT: 2}),
+        ([None, 1.0], {Skip.UNSCORED: 1, Skip.ALONE: 1}),
+        ([None], {Skip.UNSCORED: 1}),
+    ],
 )
 def test_a_batch_that_says_nothing_is_counted_and_what_was_unknown_is_not_remembered(
     rewards: list[float | None], rollouts: dict[Skip, int]

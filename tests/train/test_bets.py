@@ -1,4 +1,6 @@
-"""Bets on gains: fair where the claim is true, and the same as on wins and losses where gains are whole."""
+"""Bets on gains: fair where the claim is true, and the same as on wins and losses where gains are
+whole.
+"""
 
 import random
 
@@ -22,7 +24,9 @@ def wealth(gains: list[float], margin: float = 0.0) -> float:
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=40))
 def test_whole_gains_are_wins_and_losses(gains: list[float]) -> None:
     wins, losses = gains.count(1.0), gains.count(-1.0)
-    assert wealth(gains) == pytest.approx(sum((1 + bet) ** wins * (1 - bet) ** losses for bet in BETS) / len(BETS))
+    assert wealth(gains) == pytest.approx(
+        sum((1 + bet) ** wins * (1 - bet) ** losses for bet in BETS) / len(BETS)
+    )
 
 
 @settings(deadline=None)
@@ -62,7 +66,10 @@ def test_what_is_no_margin_is_refused_and_wealth_stays_a_number() -> None:
 @pytest.mark.parametrize("rate", [0.3, 0.7, 0.95])
 def test_the_rate_of_before_is_overestimated_no_more_often_than_said(rate: float) -> None:
     rng, runs, error = random.Random(5), 2_000, 0.05
-    over = sum(rate_at_least(sum(rng.random() < rate for _ in range(40)), 40, error) > rate for _ in range(runs))
+    over = sum(
+        rate_at_least(sum(rng.random() < rate for _ in range(40)), 40, error) > rate
+        for _ in range(runs)
+    )
     assert over / runs <= error + 3 * (error * (1 - error) / runs) ** 0.5
     assert rate_at_least(38, 40, error) > 0.8
     assert rate_at_least(0, 40, error) == 0.0

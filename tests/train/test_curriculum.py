@@ -1,4 +1,6 @@
-"""Prompts are chosen by need: what goes badly comes more often, and every prompt has its turn before any comes again."""
+"""Prompts are chosen by need: what goes badly comes more often, and every prompt has its turn
+before any comes again.
+"""
 
 from collections import Counter
 
@@ -8,10 +10,19 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum
-from metaclaw.train.curriculum import TrainingPrompt, choose_prompts, cut_pieces, is_held_out, key_averages, shuffled
+from metaclaw.train.curriculum import (
+    TrainingPrompt,
+    choose_prompts,
+    cut_pieces,
+    is_held_out,
+    key_averages,
+    shuffled,
+)
 from metaclaw.train.records import GroupRecord, StepRecord
 
-EASY, HARD = ([TrainingPrompt(f"{key}-{number}", key) for number in range(20)] for key in ("easy", "hard"))
+EASY, HARD = (
+    [TrainingPrompt(f"{key}-{number}", key) for number in range(20)] for key in ("easy", "hard")
+)
 
 
 def record(prompts: list[TrainingPrompt], worth: dict[str, float | None]) -> StepRecord:
@@ -19,7 +30,13 @@ def record(prompts: list[TrainingPrompt], worth: dict[str, float | None]) -> Ste
     return StepRecord(groups, 0.5, True, [], 10.0)
 
 
-def walk(pool: list[TrainingPrompt], steps: int, count: int, worth: dict[str, float | None], seed: int = 1) -> list[StepRecord]:
+def walk(
+    pool: list[TrainingPrompt],
+    steps: int,
+    count: int,
+    worth: dict[str, float | None],
+    seed: int = 1,
+) -> list[StepRecord]:
     records: list[StepRecord] = []
     for _ in range(steps):
         records.append(record(choose_prompts(pool, records, count, seed), worth))
@@ -39,7 +56,9 @@ def test_a_key_that_goes_well_comes_less_often_but_still_comes() -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 5))
-def test_every_prompt_of_a_key_has_its_turn_before_any_comes_again(size: int, count: int, seed: int) -> None:
+def test_every_prompt_of_a_key_has_its_turn_before_any_comes_again(
+    size: int, count: int, seed: int
+) -> None:
     counts = turns(walk(HARD[:size], 10, count, {"hard": 0.2}, seed))
     drawn = [counts[prompt.turn] for prompt in HARD[:size]]
     assert max(drawn) - min(drawn) <= 1
@@ -79,7 +98,9 @@ def test_small_groups_share_a_piece_and_all_data_are_in_one() -> None:
     data = [datum(f"t{at}", 5, 5) for at in range(20)]
     pieces = cut_pieces(data, 40, seed=3)
     assert [len(piece) for piece in pieces] == [4] * 5
-    assert Counter(one.turn for piece in pieces for one in piece) == Counter(one.turn for one in data)
+    assert Counter(one.turn for piece in pieces for one in piece) == Counter(
+        one.turn for one in data
+    )
 
 
 def test_a_rollout_larger_than_a_piece_is_a_piece_and_never_cut() -> None:

@@ -1,4 +1,6 @@
-"""Answers that satisfy a check and are of no use are told from useful ones, whatever they are worth."""
+"""Answers that satisfy a check and are of no use are told from useful ones, whatever they are
+worth.
+"""
 
 import string
 
@@ -16,11 +18,16 @@ from metaclaw.train.degeneration import (
     repeats_itself,
 )
 
-WORDS = st.lists(st.text(string.ascii_lowercase, min_size=2, max_size=9), min_size=3, max_size=12, unique=True)
+WORDS = st.lists(
+    st.text(string.ascii_lowercase, min_size=2, max_size=9), min_size=3, max_size=12, unique=True
+)
 
 
 def answers(*texts: str, tokens: int = 8, is_whole: bool = True) -> list[HeldOutAnswer]:
-    return [HeldOutAnswer(f"What is thing {at} for?", text, tokens, is_whole) for at, text in enumerate(texts)]
+    return [
+        HeldOutAnswer(f"What is thing {at} for?", text, tokens, is_whole)
+        for at, text in enumerate(texts)
+    ]
 
 
 SERVING = answers(*(f"Thing {at} is for number {at}." for at in range(20)))
@@ -44,7 +51,14 @@ def test_distinct_words_said_once_do_not_repeat_themselves(words: list[str]) -> 
 def test_known_answers_are_told_apart() -> None:
     assert repeats_itself("14:17+05:30+05:30+05:30+05:30")
     assert repeats_itself("the cat sat on the mat. " * 6)
-    for text in ("14:17+05:30", "1000000", "- a\n- b\n- c\n- d", "ha ha ha", '{"a": 1, "b": 1}', "| a | b |\n|---|---|\n| 1 | 2 |"):
+    for text in (
+        "14:17+05:30",
+        "1000000",
+        "- a\n- b\n- c\n- d",
+        "ha ha ha",
+        '{"a": 1, "b": 1}',
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+    ):
         assert not repeats_itself(text), text
 
 
@@ -57,7 +71,10 @@ def test_a_version_is_never_degenerate_against_itself(texts: list[list[str]]) ->
 @given(st.text(min_size=1, max_size=30))
 def test_one_answer_to_every_question_is_found_and_is_right_where_people_want_it(text: str) -> None:
     said = answers(*[text] * 20)
-    assert any(words.startswith("gives one answer to 20 of 20") for words in find_degeneration(said, SERVING))
+    assert any(
+        words.startswith("gives one answer to 20 of 20")
+        for words in find_degeneration(said, SERVING)
+    )
     wanted = find_degeneration(said, SERVING, wanted=["OK", "ok "])
     assert not any(words.startswith("gives one answer") for words in wanted)
 
@@ -75,7 +92,9 @@ def test_repetition_missing_ends_empty_answers_and_echoes_are_found() -> None:
     empty = answers(*["", *(one.text for one in SERVING[1:10])] + [""] * 10)
     assert "11 of 20 answers are empty, before 0" in find_degeneration(empty, SERVING)
     echoed = answers(*(one.question for one in SERVING))
-    assert find_degeneration(echoed, SERVING) == ["20 of 20 answers only say the question again, before 0"]
+    assert find_degeneration(echoed, SERVING) == [
+        "20 of 20 answers only say the question again, before 0"
+    ]
 
 
 def test_what_the_serving_version_does_as_well_is_no_degeneration() -> None:
@@ -87,7 +106,10 @@ def test_answers_that_grow_are_refused_and_shorter_ones_are_told() -> None:
     longer = answers(*(one.text for one in SERVING), tokens=60)
     assert find_degeneration(longer, SERVING) == ["answers grew to 60 tokens from 8 (median)"]
     assert find_degeneration(SERVING, longer) == []
-    assert describe_length(SERVING, longer) == "answers became shorter: 8 tokens instead of 60 (median)"
+    assert (
+        describe_length(SERVING, longer)
+        == "answers became shorter: 8 tokens instead of 60 (median)"
+    )
     assert describe_length(SERVING, SERVING) is None
     assert describe_length([], []) is None
 

@@ -1,4 +1,6 @@
-"""The watch over a run: still water never alarms it, a number that is none always does, and collapse is seen in time."""
+"""The watch over a run: still water never alarms it, a number that is none always does, and
+collapse is seen in time.
+"""
 
 import math
 
@@ -6,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.train.records import Drift, DriftLimits, DriftWatch, StepFigures, StepRecord, drift_watch, step_figures, weighted_mean
+from metaclaw.train.records import (
+    Drift,
+    DriftLimits,
+    DriftWatch,
+    StepFigures,
+    StepRecord,
+    drift_watch,
+    step_figures,
+    weighted_mean,
+)
 
 STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
 FIGURE = st.none() | st.floats(0.0, 1e6)
@@ -34,7 +45,9 @@ def test_figures_that_stay_as_they_are_never_stop_a_run(still: StepFigures, step
     st.sampled_from([math.nan, math.inf, -math.inf]),
     st.integers(0, 10),
 )
-def test_a_figure_that_is_no_number_stops_a_run_at_once(name: str, value: float, before: int) -> None:
+def test_a_figure_that_is_no_number_stops_a_run_at_once(
+    name: str, value: float, before: int
+) -> None:
     bad = StepFigures(**{name: value})
     number, drift = after(*[STILL] * before, bad, STILL)
     assert number == before + 1
@@ -53,8 +66,12 @@ def test_a_figure_that_is_no_number_stops_a_run_at_once(name: str, value: float,
         ("kl", 3.0, 8),
     ],
 )
-def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(name: str, value: float, within: int) -> None:
-    astray = StepFigures(**{"entropy": 1.5, "kl": 0.02, "length": 40.0, "ratio": 1.0} | {name: value})
+def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(
+    name: str, value: float, within: int
+) -> None:
+    astray = StepFigures(
+        **{"entropy": 1.5, "kl": 0.02, "length": 40.0, "ratio": 1.0} | {name: value}
+    )
     number, drift = after(*[STILL] * 5, *[astray] * within)
     assert drift is not None
     assert f" ({name} went from " in drift.reason
@@ -63,7 +80,13 @@ def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(name:
 
 @pytest.mark.parametrize(
     "step",
-    [StepFigures(entropy=1.0), StepFigures(length=70.0), StepFigures(kl=0.6), StepFigures(ratio=1.3), StepFigures(kl=0.0)],
+    [
+        StepFigures(entropy=1.0),
+        StepFigures(length=70.0),
+        StepFigures(kl=0.6),
+        StepFigures(ratio=1.3),
+        StepFigures(kl=0.0),
+    ],
 )
 def test_ordinary_learning_goes_on(step: StepFigures) -> None:
     assert after(*[STILL] * 3, *[step] * 100) == (103, None)
@@ -76,7 +99,10 @@ def test_one_odd_step_is_smoothed_over() -> None:
 
 def test_the_beginning_is_not_judged() -> None:
     assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0))[1] is None
-    assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0), limits=DriftLimits(beginning=1))[1] is not None
+    assert (
+        after(StepFigures(ratio=1.0), StepFigures(ratio=6.0), limits=DriftLimits(beginning=1))[1]
+        is not None
+    )
 
 
 def record(reward: float, *, moved: bool = True) -> StepRecord:
@@ -98,12 +124,16 @@ def test_answers_that_earn_more_may_become_short_and_sure() -> None:
     assert after(*[begun] * 5, *[collapsed] * 30)[1] is not None
 
 
-def test_where_something_is_rehearsed_forgetting_stops_a_run_and_not_the_distance_on_trained_prompts() -> None:
+def test_where_something_is_rehearsed_forgetting_stops_a_run_and_not_the_distance_on_trained_prompts() -> (
+    None
+):
     begun = StepFigures(kl=0.0, forgotten=0.0)
     assert after(*[begun] * 5, *[StepFigures(kl=8.8, forgotten=0.1)] * 30)[1] is None
     drift = after(*[begun] * 5, *[StepFigures(kl=0.1, forgotten=3.0)] * 30)[1]
     assert drift is not None
-    assert drift.reason.startswith("the model forgot how it answered ordinary questions (forgotten went from 0 to ")
+    assert drift.reason.startswith(
+        "the model forgot how it answered ordinary questions (forgotten went from 0 to "
+    )
 
 
 def test_means_are_over_the_tokens_of_all_pieces_that_tell() -> None:

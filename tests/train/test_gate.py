@@ -1,4 +1,6 @@
-"""The gate for weights: only what is shown better and loses nothing passes; poison and luck do not."""
+"""The gate for weights: only what is shown better and loses nothing passes; poison and luck do
+not.
+"""
 
 import math
 import random
@@ -11,7 +13,16 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.bets import TrialTurn
 from metaclaw.train.degeneration import HeldOutAnswer
-from metaclaw.train.gate import AnswerPair, Evidence, GateDecision, GateRules, GateRuling, SkillRules, judge_candidate, weigh_skills
+from metaclaw.train.gate import (
+    AnswerPair,
+    Evidence,
+    GateDecision,
+    GateRules,
+    GateRuling,
+    SkillRules,
+    judge_candidate,
+    weigh_skills,
+)
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
 
@@ -20,7 +31,11 @@ BROKEN = GoldenScore({f"i{at}": at < 300 for at in range(800)})
 RULES = GateRules()
 
 
-def pair(candidate: float | None, serving: float | None, strict: tuple[float | None, float | None] | None = None) -> AnswerPair:
+def pair(
+    candidate: float | None,
+    serving: float | None,
+    strict: tuple[float | None, float | None] | None = None,
+) -> AnswerPair:
     """Both measures say the same, unless the strict one is given."""
     strict_candidate, strict_serving = strict or (candidate, serving)
     return AnswerPair(candidate, serving, (), strict_candidate, strict_serving)
@@ -32,7 +47,9 @@ def pairs(better: int, worse: int = 0, ties: int = 0) -> list[AnswerPair]:
     return mixed
 
 
-def whole(seen: list[AnswerPair], candidate: GoldenScore = GOLDEN, kl: float | None = 0.1) -> Evidence:
+def whole(
+    seen: list[AnswerPair], candidate: GoldenScore = GOLDEN, kl: float | None = 0.1
+) -> Evidence:
     return Evidence(seen, GOLDEN, candidate, kl=kl, judge="check")
 
 
@@ -51,10 +68,17 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
     assert report.is_passed
     assert report.held_out is not None
     assert report.held_out.e_value >= 20
-    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (500 / 800, 500 / 800, 0.1, "check")
+    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (
+        500 / 800,
+        500 / 800,
+        0.1,
+        "check",
+    )
     assert report.reasons == (
-        "better in 13 of 20 answers to held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2 "
-        "(23 of 25 wholly right, 7 before)",
+        (
+            "better in 13 of 20 answers to held-out questions, worse in 2; by the strict reading"
+            " better in 13 of 20, worse in 2 (23 of 25 wholly right, 7 before)"
+        ),
         "general abilities kept (+0.0 points, at worst -0.2, on 800 questions)",
     )
 
@@ -70,7 +94,9 @@ def test_the_last_wave_is_no_longer_than_what_is_allowed() -> None:
     assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, 5)
 
 
-@pytest.mark.parametrize("evidence", [whole(pairs(10, 10, 180)), Evidence(pairs(1, 1, 3), GOLDEN, GOLDEN, is_all=True)])
+@pytest.mark.parametrize(
+    "evidence", [whole(pairs(10, 10, 180)), Evidence(pairs(1, 1, 3), GOLDEN, GOLDEN, is_all=True)]
+)
 def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> None:
     decision = judge_candidate(evidence)
     assert decision.ruling is GateRuling.REJECT
@@ -80,7 +106,9 @@ def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> N
 def test_who_is_shown_worse_is_rejected_early() -> None:
     decision = judge_candidate(whole(pairs(better=0, worse=8)))
     assert decision.ruling is GateRuling.REJECT
-    told = "worse than the serving version: better in 0 of 6 answers to held-out questions, worse in 6"
+    told = (
+        "worse than the serving version: better in 0 of 6 answers to held-out questions, worse in 6"
+    )
     assert decision.report.reasons[0].startswith(told)
 
 
@@ -88,9 +116,18 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
     ("evidence", "reason"),
     [
         (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
-        (whole(pairs(30), kl=1.5), "too far from the untrained weights: 1.5 nats a token, at most 1"),
-        (whole(pairs(30), kl=math.nan), "the distance to the untrained weights is not a finite number"),
-        (whole(pairs(30), BROKEN), "general abilities lost, or not shown to be within 2 points (-25.0 points"),
+        (
+            whole(pairs(30), kl=1.5),
+            "too far from the untrained weights: 1.5 nats a token, at most 1",
+        ),
+        (
+            whole(pairs(30), kl=math.nan),
+            "the distance to the untrained weights is not a finite number",
+        ),
+        (
+            whole(pairs(30), BROKEN),
+            "general abilities lost, or not shown to be within 2 points (-25.0 points",
+        ),
     ],
 )
 def test_the_best_pairs_do_not_make_up_for_what_is_broken(evidence: Evidence, reason: str) -> None:
@@ -132,12 +169,16 @@ def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_reje
     assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons == (
         "improved only by the measure it was trained on, so a check may accept too much",
-        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0 "
-        "(0 of 60 wholly right, 0 before)",
+        (
+            "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading"
+            " better in 0 of 60, worse in 0 (0 of 60 wholly right, 0 before)"
+        ),
     )
 
 
-def test_a_candidate_that_is_worse_by_the_strict_measure_is_rejected_whatever_the_other_says() -> None:
+def test_a_candidate_that_is_worse_by_the_strict_measure_is_rejected_whatever_the_other_says() -> (
+    None
+):
     decision = judge_candidate(whole([pair(1.0, 0.0, strict=(0.0, 1.0))] * 20))
     assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6")
@@ -150,21 +191,34 @@ def test_a_candidate_that_no_second_measure_can_judge_is_rejected() -> None:
     assert decision.report.reasons[0].startswith("no second measure can tell")
 
 
-def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_could_be_scored() -> None:
+def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_could_be_scored() -> (
+    None
+):
     nothing = judge_candidate(Evidence([], is_all=True))
     assert nothing.ruling is GateRuling.REJECT
     assert nothing.report.reasons == (
         "not shown better",
-        "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out",
+        (
+            "there were no held-out questions to compare it on; policy.held_out_share sets the"
+            " share of turns held out"
+        ),
     )
-    unscored = judge_candidate(Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True))
-    assert unscored.report.reasons[-1].endswith("; by the strict reading none of 31 could be scored")
+    unscored = judge_candidate(
+        Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True)
+    )
+    assert unscored.report.reasons[-1].endswith(
+        "; by the strict reading none of 31 could be scored"
+    )
     silent = judge_candidate(Evidence([pair(None, None)] * 3, is_all=True))
-    told = "none of 3 answers to held-out questions could be scored; by the strict reading none of 3"
+    told = (
+        "none of 3 answers to held-out questions could be scored; by the strict reading none of 3"
+    )
     assert silent.report.reasons[-1].startswith(told)
 
 
-def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> None:
+def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> (
+    None
+):
     mixed = [pair(0.4, 0.5, strict=(1.0, 0.0))] * 40
     decision = judge_candidate(Evidence(mixed, GOLDEN, GOLDEN, is_all=True))
     assert decision.ruling is GateRuling.REJECT
@@ -174,11 +228,20 @@ def test_answers_that_have_degenerated_are_rejected_however_much_they_are_worth(
     def said(at: int, text: str) -> HeldOutAnswer:
         return HeldOutAnswer(f"question {at}", text, 8)
 
-    same = [replace(pair(1.0, 0.0), answers=(said(at, "always this"), said(at, f"answer {at}"))) for at in range(30)]
+    same = [
+        replace(pair(1.0, 0.0), answers=(said(at, "always this"), said(at, f"answer {at}")))
+        for at in range(30)
+    ]
     decision = judge_candidate(whole(same))
     assert decision.ruling is GateRuling.REJECT
-    assert decision.report.reasons[0] == "degenerate: gives one answer to 30 of 30 different questions: 'always this'"
-    differing = [replace(pair(1.0, 0.0), answers=(said(at, f"14:{at}"), said(at, f"answer {at}"))) for at in range(30)]
+    assert (
+        decision.report.reasons[0]
+        == "degenerate: gives one answer to 30 of 30 different questions: 'always this'"
+    )
+    differing = [
+        replace(pair(1.0, 0.0), answers=(said(at, f"14:{at}"), said(at, f"answer {at}")))
+        for at in range(30)
+    ]
     assert judge_candidate(whole(differing)).ruling is GateRuling.PROMOTE
 
 
@@ -189,7 +252,9 @@ def test_a_score_outside_its_scale_is_refused(score: float) -> None:
 
 
 def test_the_gate_refuses_poison_and_luck_and_lets_through_who_is_better() -> None:
-    """Graded scores, waves and peeking as in real life. The bound of 5 % has room for chance in so few runs."""
+    """Graded scores, waves and peeking as in real life. The bound of 5 % has room for chance in so
+    few runs.
+    """
     rng = random.Random(11)
 
     def drawing(candidate: float, serving: float) -> Callable[[], AnswerPair]:
@@ -211,7 +276,9 @@ LOST = SKILLS[3]
 RUNS, LIVES = 40, 48
 
 
-def skill_pair(candidate: float | None, serving: float | None, skills: tuple[SkillName, ...] = ()) -> AnswerPair:
+def skill_pair(
+    candidate: float | None, serving: float | None, skills: tuple[SkillName, ...] = ()
+) -> AnswerPair:
     """Both measures say the same."""
     return AnswerPair(candidate, serving, skills, candidate, serving)
 
@@ -219,12 +286,18 @@ def skill_pair(candidate: float | None, serving: float | None, skills: tuple[Ski
 def tried(draw: Callable[[SkillName], AnswerPair], pool: int = 200) -> GateDecision:
     """The gate as the loop runs it, the skills taking turns."""
     seen: list[AnswerPair] = []
-    while (decision := judge_candidate(Evidence(seen, GOLDEN, GOLDEN, is_all=len(seen) >= pool))).ruling is GateRuling.UNDECIDED:
-        seen += [draw(SKILLS[(len(seen) + number) % len(SKILLS)]) for number in range(decision.more)]
+    while (
+        decision := judge_candidate(Evidence(seen, GOLDEN, GOLDEN, is_all=len(seen) >= pool))
+    ).ruling is GateRuling.UNDECIDED:
+        seen += [
+            draw(SKILLS[(len(seen) + number) % len(SKILLS)]) for number in range(decision.more)
+        ]
     return decision
 
 
-def drawing(rng: random.Random, serving: float, candidate: float, lost: float | None = None) -> Callable[[SkillName], AnswerPair]:
+def drawing(
+    rng: random.Random, serving: float, candidate: float, lost: float | None = None
+) -> Callable[[SkillName], AnswerPair]:
     """Answers that pass so often; those with one skill as often as `lost` says."""
 
     def draw(skill: SkillName) -> AnswerPair:
@@ -234,15 +307,23 @@ def drawing(rng: random.Random, serving: float, candidate: float, lost: float | 
     return draw
 
 
-def test_a_candidate_that_is_better_on_the_whole_and_lost_one_skill_is_refused_with_that_skill_named() -> None:
+def test_a_candidate_that_is_better_on_the_whole_and_lost_one_skill_is_refused_with_that_skill_named() -> (
+    None
+):
     for seed in range(RUNS):
         decision = tried(drawing(random.Random(seed), 0.7, 0.95, lost=0.0))
         assert decision.ruling is GateRuling.REJECT, decision.report.reasons
-        assert any(reason.startswith(f"worse on the prompts of {LOST}: ") for reason in decision.report.reasons)
+        assert any(
+            reason.startswith(f"worse on the prompts of {LOST}: ")
+            for reason in decision.report.reasons
+        )
 
 
 def test_an_honest_candidate_passes() -> None:
-    passed = [tried(drawing(random.Random(seed), 0.7, 0.93)).ruling is GateRuling.PROMOTE for seed in range(RUNS)]
+    passed = [
+        tried(drawing(random.Random(seed), 0.7, 0.93)).ruling is GateRuling.PROMOTE
+        for seed in range(RUNS)
+    ]
     assert sum(passed) / RUNS >= 0.97
 
 
@@ -251,9 +332,14 @@ def test_nobody_passes_before_every_skill_that_came_up_was_tried_several_times()
     hardly = [skill_pair(1.0, 1.0, SKILLS[1:2]) for _ in range(3)]
     decision = judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN))
     assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, GateRules().wave)
-    assert decision.report.reasons[0].startswith(f"open on the prompts of {SKILLS[1]}: better in 0 of 3, worse in 0")
+    assert decision.report.reasons[0].startswith(
+        f"open on the prompts of {SKILLS[1]}: better in 0 of 3, worse in 0"
+    )
     # Where there are no more prompts, that is nobody's fault.
-    assert judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN, is_all=True)).ruling is GateRuling.PROMOTE
+    assert (
+        judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN, is_all=True)).ruling
+        is GateRuling.PROMOTE
+    )
 
 
 def test_a_skill_that_stays_suspect_to_the_end_keeps_the_candidate_out() -> None:
@@ -261,7 +347,9 @@ def test_a_skill_that_stays_suspect_to_the_end_keeps_the_candidate_out() -> None
     bad = [skill_pair(0.0, 1.0, SKILLS[1:2]) for _ in range(6)]
     decision = judge_candidate(Evidence([*better, *bad], GOLDEN, GOLDEN, is_all=True))
     assert decision.ruling is GateRuling.REJECT
-    assert decision.report.reasons[0].startswith(f"not shown harmless on the prompts of {SKILLS[1]}: better in 0 of 6, worse in 6")
+    assert decision.report.reasons[0].startswith(
+        f"not shown harmless on the prompts of {SKILLS[1]}: better in 0 of 6, worse in 6"
+    )
 
 
 def test_a_pair_speaks_for_every_skill_in_its_prompt_and_without_one_or_a_score_for_none() -> None:
@@ -293,7 +381,9 @@ def test_a_candidate_that_is_no_worse_with_any_skill_is_seldom_called_worse_with
     assert found / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
 
 
-def sessions(rng: random.Random, serving: float, canary: float, lost: float | None, share: float = 0.1) -> Iterator[TrialTurn]:
+def sessions(
+    rng: random.Random, serving: float, canary: float, lost: float | None, share: float = 0.1
+) -> Iterator[TrialTurn]:
     """Conversations about one skill each, some turns long."""
     number = 0
     while True:
@@ -309,7 +399,9 @@ def sessions(rng: random.Random, serving: float, canary: float, lost: float | No
 
 def watched(turns: Iterator[TrialTurn]) -> LiveReport:
     watch = LiveWatch()
-    return next(report for turn in turns if (report := watch.see(turn)).ruling is not LiveRuling.WAIT)
+    return next(
+        report for turn in turns if (report := watch.see(turn)).ruling is not LiveRuling.WAIT
+    )
 
 
 def ends(serving: float, canary: float, lost: float | None = None) -> list[LiveReport]:
@@ -323,7 +415,9 @@ def test_a_canary_that_lost_one_skill_of_five_is_taken_back_and_mostly_within_fi
     assert sum(one.canary_passed + one.canary_failed <= 50 for one in back) / LIVES >= 0.8
 
 
-def test_what_is_better_elsewhere_does_not_save_a_canary_that_lost_a_skill_and_the_reason_names_it() -> None:
+def test_what_is_better_elsewhere_does_not_save_a_canary_that_lost_a_skill_and_the_reason_names_it() -> (
+    None
+):
     reports = ends(0.74, 0.95, lost=0.0)
     assert sum(one.ruling is LiveRuling.ROLL_BACK for one in reports) / LIVES >= 0.93
     # Who happens to be asked for it often is worse on the whole, too, and that is said instead.

@@ -1,4 +1,6 @@
-"""The golden set: every reference passes its own check, nothing passes by being empty, and checks tell right from nearly right."""
+"""The golden set: every reference passes its own check, nothing passes by being empty, and checks
+tell right from nearly right.
+"""
 
 import json
 import math
@@ -65,7 +67,9 @@ def test_every_item_is_a_greedy_request_of_bounded_length() -> None:
         assert item.max_tokens <= 96
         assert isinstance(item.request.messages[-1].parts[0], Text)
         if item.wanted.call is not None:
-            assert item.wanted.call.name in {tool.name for tool in item.request.tools if isinstance(tool, Tool)}
+            assert item.wanted.call.name in {
+                tool.name for tool in item.request.tools if isinstance(tool, Tool)
+            }
 
 
 def test_most_items_are_generated_and_short_and_no_question_comes_twice() -> None:
@@ -78,7 +82,11 @@ def test_the_set_is_the_same_in_every_process_and_its_version_changes_with_a_que
     program = "from metaclaw.train.golden import *; print(golden_version(golden_items()))"
     found = {
         subprocess.run(
-            [sys.executable, "-c", program], check=True, timeout=60, capture_output=True, env=os.environ | {"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", program],
+            check=True,
+            timeout=60,
+            capture_output=True,
+            env=os.environ | {"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     }
@@ -140,15 +148,25 @@ def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: 
         ("weather-paris", call("get_weather", town="Paris"), False),
         ("weather-paris", call("search", city="Paris"), False),
         ("weather-paris", GoldenAnswer("", (ToolCall("", "get_weather", '{"city": '),)), False),
-        ("weather-paris", GoldenAnswer("", (ToolCall("", "get_weather", '{"city": "Paris"}'),) * 2), False),
+        (
+            "weather-paris",
+            GoldenAnswer("", (ToolCall("", "get_weather", '{"city": "Paris"}'),) * 2),
+            False,
+        ),
         ("weather-paris", GoldenAnswer('get_weather(city="Paris")'), False),
         ("convert-money", call("convert", **{"amount": 100.0, "from": "usd", "to": "eur"}), True),
         ("convert-money", call("convert", **{"amount": True, "from": "USD", "to": "EUR"}), False),
-        ("no-tool-for-sum", GoldenAnswer("4", (ToolCall("", "get_weather", '{"city": "x"}'),)), False),
+        (
+            "no-tool-for-sum",
+            GoldenAnswer("4", (ToolCall("", "get_weather", '{"city": "x"}'),)),
+            False,
+        ),
         ("no-tool-for-sum", GoldenAnswer("It is four."), True),
     ],
 )
-def test_calls_are_told_right_from_nearly_right(name: str, answer: GoldenAnswer, is_right: bool) -> None:
+def test_calls_are_told_right_from_nearly_right(
+    name: str, answer: GoldenAnswer, is_right: bool
+) -> None:
     assert item(name).passes(answer) is is_right
 
 
@@ -169,7 +187,9 @@ def test_a_text_is_split_into_words_and_calls(text: str, words: str, names: list
 
 
 def test_references_are_given_as_pairs_of_tokens() -> None:
-    pairs = reference_pairs(ITEMS[:2], lambda request: [len(request.messages)], lambda text: list(text.encode()))
+    pairs = reference_pairs(
+        ITEMS[:2], lambda request: [len(request.messages)], lambda text: list(text.encode())
+    )
     assert pairs == [((1,), tuple(item.reference.encode())) for item in ITEMS[:2]]
 
 
@@ -182,7 +202,9 @@ def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
 
 def test_a_set_with_a_call_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a call"):
-        read_items('[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"')
+        read_items(
+            '[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"'
+        )
 
 
 COMPARED_ITEMS = 1000
@@ -195,7 +217,9 @@ def score(passed: int, likelihood: float | None = None, items: int = COMPARED_IT
 
 
 def swapped(score: GoldenScore, *names: str) -> GoldenScore:
-    return GoldenScore({name: was != (name in names) for name, was in score.passed.items()}, score.likelihood)
+    return GoldenScore(
+        {name: was != (name in names) for name, was in score.passed.items()}, score.likelihood
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +243,10 @@ def test_what_is_broken_and_what_is_fixed_is_told() -> None:
     before = score(400)
     comparison = compare_golden(before, swapped(before, "i1", "i500"))
     assert (comparison.broken, comparison.fixed, comparison.points) == (("i1",), ("i500",), 0.0)
-    assert comparison.words == "general abilities kept (+0.0 points, at worst -0.3, on 1,000 questions)"
+    assert (
+        comparison.words
+        == "general abilities kept (+0.0 points, at worst -0.3, on 1,000 questions)"
+    )
 
 
 def test_many_broken_are_named_only_to_a_point() -> None:
@@ -227,17 +254,26 @@ def test_many_broken_are_named_only_to_a_point() -> None:
 
 
 def test_the_first_waves_decide_only_what_is_clear() -> None:
-    assert compare_golden(score(60, items=100), score(60, items=100), of=COMPARED_ITEMS).standing is GoldenStanding.OPEN
-    assert compare_golden(score(200, items=300), score(200, items=300), of=COMPARED_ITEMS).standing is GoldenStanding.HOLDS
-    assert compare_golden(score(200, items=300), score(100, items=300), of=COMPARED_ITEMS).standing is GoldenStanding.LOST
+    assert (
+        compare_golden(score(60, items=100), score(60, items=100), of=COMPARED_ITEMS).standing
+        is GoldenStanding.OPEN
+    )
+    assert (
+        compare_golden(score(200, items=300), score(200, items=300), of=COMPARED_ITEMS).standing
+        is GoldenStanding.HOLDS
+    )
+    assert (
+        compare_golden(score(200, items=300), score(100, items=300), of=COMPARED_ITEMS).standing
+        is GoldenStanding.LOST
+    )
     before = score(200, items=300)
     flipped = swapped(before, *(f"i{at}" for at in range(190, 210)))
     assert compare_golden(before, flipped, of=COMPARED_ITEMS).standing is GoldenStanding.OPEN
 
 
 def test_the_interval_covers_a_loss_of_two_points_and_equal_versions_mostly_hold() -> None:
-    """A twentieth of the items is borderline. With a true loss of two points, at most a twentieth of the candidates pass, even
-    with four looks; of equal ones nearly all do."""
+    """A twentieth of the items is borderline. With a true loss of two points, at most a twentieth
+    of the candidates pass, even with four looks; of equal ones nearly all do."""
     rng = random.Random(5)
 
     def holds(lost: float) -> bool:
@@ -255,7 +291,9 @@ def test_the_interval_covers_a_loss_of_two_points_and_equal_versions_mostly_hold
     runs = 200
     assert sum(holds(0.0) for _ in range(runs)) / runs >= 0.95
     # 2 of 97.5 points
-    assert sum(holds(0.0205) for _ in range(runs)) / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+    assert sum(holds(0.0205) for _ in range(runs)) / runs <= 0.05 + 3 * math.sqrt(
+        0.05 * 0.95 / runs
+    )
     assert sum(holds(0.04) for _ in range(runs)) / runs <= 0.01
 
 
@@ -276,7 +314,10 @@ def test_where_passes_leave_it_open_the_likelihood_of_the_references_decides() -
 
 
 def test_a_loss_that_is_shown_is_not_made_up_for_by_likelihoods() -> None:
-    assert compare_golden(score(600, math.log(0.5)), score(570, math.log(0.6))).standing is GoldenStanding.LOST
+    assert (
+        compare_golden(score(600, math.log(0.5)), score(570, math.log(0.6))).standing
+        is GoldenStanding.LOST
+    )
 
 
 def test_a_weak_model_is_held_to_the_likelihood_of_the_references() -> None:

@@ -1,4 +1,6 @@
-"""What is done against settling on answers that earn a part: the best answer is remembered, and few lessons move little."""
+"""What is done against settling on answers that earn a part: the best answer is remembered, and few
+lessons move little.
+"""
 
 import math
 
@@ -25,15 +27,25 @@ from metaclaw.train.records import BestAnswer, GroupRecord, StepRecord
 
 
 def group(*rewards: float, turn: str = "t") -> ScoredGroup:
-    answers = tuple(Rollout((number, 3), (-1.0, -1.0), str(number), True) for number in range(1, len(rewards) + 1))
+    answers = tuple(
+        Rollout((number, 3), (-1.0, -1.0), str(number), True)
+        for number in range(1, len(rewards) + 1)
+    )
     return ScoredGroup(TurnId(turn), (9, 9), answers, rewards)
 
 
 @pytest.mark.parametrize(
     ("rewards", "flat", "settled"),
-    [((0.0, 0.0), True, False), ((0.4, 0.41), True, True), ((0.4, 0.9), False, False), ((1.0, 1.0), False, False)],
+    [
+        ((0.0, 0.0), True, False),
+        ((0.4, 0.41), True, True),
+        ((0.4, 0.9), False, False),
+        ((1.0, 1.0), False, False),
+    ],
 )
-def test_a_prompt_has_settled_where_all_answers_earn_the_same_part(rewards: tuple[float, ...], flat: bool, settled: bool) -> None:
+def test_a_prompt_has_settled_where_all_answers_earn_the_same_part(
+    rewards: tuple[float, ...], flat: bool, settled: bool
+) -> None:
     assert (is_flat(group(*rewards)), is_settled(group(*rewards))) == (flat, settled)
 
 
@@ -45,7 +57,10 @@ def test_an_answer_is_remembered_that_is_better_than_its_group_and_all_before() 
 
 
 def test_the_newest_of_the_remembered_answers_is_the_best() -> None:
-    records = [StepRecord([], None, True, [], 1.0, found=[BestAnswer("t", [number], number / 10)]) for number in (3, 5)]
+    records = [
+        StepRecord([], None, True, [], 1.0, found=[BestAnswer("t", [number], number / 10)])
+        for number in (3, 5)
+    ]
     assert best_answers(records)["t"].tokens == [5]
 
 
@@ -78,9 +93,14 @@ def test_a_fork_leaves_the_settled_answer_at_each_of_its_tokens_sooner_or_later(
 
 
 def test_a_fork_tries_each_other_token_once_and_knows_where_one_ends_the_answer() -> None:
-    fork = next(one for seed in range(40) if (one := fork_answer(settled(), chr, seed)).text == "ab")
+    fork = next(
+        one for seed in range(40) if (one := fork_answer(settled(), chr, seed)).text == "ab"
+    )
     begun = fork.answers_with([token(ord("x")), token(ord("c")), token(ord("x")), token(END)])
-    assert [(one.text, one.tokens_T[2:], one.is_whole) for one in begun] == [("abx", (ord("x"),), False), ("ab", (END,), True)]
+    assert [(one.text, one.tokens_T[2:], one.is_whole) for one in begun] == [
+        ("abx", (ord("x"),), False),
+        ("ab", (END,), True),
+    ]
     assert fork.answers_with([token(ord("c"))]) == [SETTLED]
 
 
@@ -112,11 +132,16 @@ KNOWN = [Demonstration("a", [[1], [2]], [5, 3]), Demonstration("a", [[4]], [6, 6
 
 
 def record(reward: float, earned: int = 0) -> StepRecord:
-    return StepRecord([GroupRecord("t", "a", reward, 0.0)], reward, True, [earned] * 16 if earned else [], 1.0)
+    return StepRecord(
+        [GroupRecord("t", "a", reward, 0.0)], reward, True, [earned] * 16 if earned else [], 1.0
+    )
 
 
 def test_they_weigh_less_the_more_is_earned_and_nothing_late_in_a_run() -> None:
-    shares = [demonstration_share([record(reward)] * steps, "a") for reward, steps in ((0.0, 0), (0.0, 4), (0.2, 4), (0.3, 4))]
+    shares = [
+        demonstration_share([record(reward)] * steps, "a")
+        for reward, steps in ((0.0, 0), (0.0, 4), (0.2, 4), (0.3, 4))
+    ]
     assert shares == sorted(shares, reverse=True)
     assert (shares[0], shares[-1]) == (1.0, 0.0)
     assert demonstration_share([record(0.0)] * 24, "a") == 0.0

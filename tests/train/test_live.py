@@ -1,4 +1,6 @@
-"""The canary on live evidence: poison is rolled back within fifty turns, an equal policy seldom, whatever sessions are like."""
+"""The canary on live evidence: poison is rolled back within fifty turns, an equal policy seldom,
+whatever sessions are like.
+"""
 
 import math
 import random
@@ -14,7 +16,16 @@ from hypothesis import strategies as st
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.bets import TrialTurn
-from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, chance_of_so_few, find_lag, judge_live
+from metaclaw.train.live import (
+    Baseline,
+    LiveReport,
+    LiveRules,
+    LiveRuling,
+    LiveWatch,
+    chance_of_so_few,
+    find_lag,
+    judge_live,
+)
 from tests.support.depth import tries
 
 NEVER_SETTLED = LiveRules(settle_after=1_000_000)
@@ -27,7 +38,13 @@ def turn(session: int, is_canary: bool, passed: bool | None, share: float = 0.1)
 
 
 def traffic(
-    rng: random.Random, canary: float, serving: float, *, share: float = 0.1, length: int = 1, alike: float = 0.0
+    rng: random.Random,
+    canary: float,
+    serving: float,
+    *,
+    share: float = 0.1,
+    length: int = 1,
+    alike: float = 0.0,
 ) -> Iterator[TrialTurn]:
     """Sessions of some length; with chance `alike` all turns of a session come out the same."""
     session = 0
@@ -40,26 +57,43 @@ def traffic(
             yield turn(session, is_canary, same if is_alike else rng.random() < rate, share)
 
 
-def watched(turns: Iterator[TrialTurn], watch: LiveWatch, *, turns_most: int = 100_000, canary_most: int = 100_000) -> LiveReport:
+def watched(
+    turns: Iterator[TrialTurn],
+    watch: LiveWatch,
+    *,
+    turns_most: int = 100_000,
+    canary_most: int = 100_000,
+) -> LiveReport:
     """Until it is decided, or so many turns were seen."""
     report = watch.report()
     for _, one in zip(range(turns_most), turns, strict=False):
         report = watch.see(one)
-        if report.ruling is not LiveRuling.WAIT or report.canary_passed + report.canary_failed >= canary_most:
+        if (
+            report.ruling is not LiveRuling.WAIT
+            or report.canary_passed + report.canary_failed >= canary_most
+        ):
             break
     return report
 
 
-def rolled_back(canary: float, *, share: float, length: int, canary_most: int, runs: int = RUNS) -> float:
+def rolled_back(
+    canary: float, *, share: float, length: int, canary_most: int, runs: int = RUNS
+) -> float:
     reports = [
-        watched(traffic(random.Random(seed), canary, 0.8, share=share, length=length), LiveWatch(), canary_most=canary_most)
+        watched(
+            traffic(random.Random(seed), canary, 0.8, share=share, length=length),
+            LiveWatch(),
+            canary_most=canary_most,
+        )
         for seed in range(runs)
     ]
     return sum(report.is_worse for report in reports) / runs
 
 
 @pytest.mark.parametrize(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
-def test_a_poisoned_policy_is_rolled_back_within_fifty_canary_turns(share: float, length: int) -> None:
+def test_a_poisoned_policy_is_rolled_back_within_fifty_canary_turns(
+    share: float, length: int
+) -> None:
     assert rolled_back(0.3, share=share, length=length, canary_most=50) >= 0.95
 
 
@@ -69,13 +103,19 @@ def test_a_poisoned_policy_that_answers_everybody_is_rolled_back_within_fifty_tu
         rng = random.Random(seed)
         before = Baseline(sum(rng.random() < 0.8 for _ in range(200)), 200)
         watch = LiveWatch(before=before)
-        found += watched((turn(at, True, rng.random() < 0.3, 1.0) for at in range(50)), watch).is_worse
+        found += watched(
+            (turn(at, True, rng.random() < 0.3, 1.0) for at in range(50)), watch
+        ).is_worse
     assert found / RUNS >= 0.95
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "length", "alike"), [(0.1, 1, 0.0), (0.1, 5, 0.8), (0.5, 5, 0.8)])
-def test_an_equal_policy_is_seldom_rolled_back_over_a_thousand_turns(share: float, length: int, alike: float) -> None:
+@pytest.mark.parametrize(
+    ("share", "length", "alike"), [(0.1, 1, 0.0), (0.1, 5, 0.8), (0.5, 5, 0.8)]
+)
+def test_an_equal_policy_is_seldom_rolled_back_over_a_thousand_turns(
+    share: float, length: int, alike: float
+) -> None:
     reports = [
         watched(
             traffic(random.Random(seed), 0.8, 0.8, share=share, length=length, alike=alike),
@@ -84,13 +124,20 @@ def test_an_equal_policy_is_seldom_rolled_back_over_a_thousand_turns(share: floa
         )
         for seed in range(RUNS)
     ]
-    assert sum(report.is_worse for report in reports) / RUNS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)
+    assert sum(report.is_worse for report in reports) / RUNS <= 0.05 + 3 * math.sqrt(
+        0.05 * 0.95 / RUNS
+    )
 
 
 @pytest.mark.parametrize("length", [1, 4])
 def test_a_mildly_worse_policy_is_mostly_rolled_back_within_fifty_canary_turns(length: int) -> None:
     reports = [
-        watched(traffic(random.Random(seed), 0.6, 0.8, length=length), LiveWatch(), canary_most=50 + length) for seed in range(RUNS)
+        watched(
+            traffic(random.Random(seed), 0.6, 0.8, length=length),
+            LiveWatch(),
+            canary_most=50 + length,
+        )
+        for seed in range(RUNS)
     ]
     assert sum(report.ruling is LiveRuling.ROLL_BACK for report in reports) / RUNS >= 0.85
 
@@ -107,7 +154,10 @@ def test_an_equal_policy_that_answers_everybody_is_seldom_rolled_back() -> None:
 
 def test_an_equal_policy_is_promoted_as_not_worse_and_a_poisoned_one_never() -> None:
     def share(canary: float) -> float:
-        reports = [watched(traffic(random.Random(seed), canary, 0.8, length=3), LiveWatch()) for seed in range(40)]
+        reports = [
+            watched(traffic(random.Random(seed), canary, 0.8, length=3), LiveWatch())
+            for seed in range(40)
+        ]
         return sum(report.ruling is LiveRuling.PROMOTE for report in reports) / len(reports)
 
     assert share(0.8) >= 0.9
@@ -116,7 +166,9 @@ def test_an_equal_policy_is_promoted_as_not_worse_and_a_poisoned_one_never() -> 
 
 @pytest.mark.parametrize("is_canary", [True, False])
 def test_a_bet_on_a_session_is_fair_if_the_weights_make_no_difference(is_canary: bool) -> None:
-    """Over how the coin falls: the wealth after any session is as much as before, on average, whatever its turns were."""
+    """Over how the coin falls: the wealth after any session is as much as before, on average,
+    whatever its turns were.
+    """
     for outcomes in ([True], [False, False], [True, False, True, False, False]):
         after = 0.0
         for falls_on in (True, False):
@@ -181,14 +233,21 @@ def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_p
     assert report.reason.startswith("not shown harmless")
 
 
-def test_a_canary_that_lags_without_proof_is_rolled_back_once_enough_is_seen_and_without_another_side_nobody_lags() -> None:
+def test_a_canary_that_lags_without_proof_is_rolled_back_once_enough_is_seen_and_without_another_side_nobody_lags() -> (
+    None
+):
     rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20)
     lagging = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     assert judge_live(lagging, rules).reason.startswith("not shown harmless")
-    assert judge_live([turn(at % 2, True, at % 4 == 0, 0.5) for at in range(80)], rules).ruling is LiveRuling.WAIT
+    assert (
+        judge_live([turn(at % 2, True, at % 4 == 0, 0.5) for at in range(80)], rules).ruling
+        is LiveRuling.WAIT
+    )
 
 
-def test_a_canary_for_everybody_is_promoted_against_the_time_before_and_without_one_on_its_word() -> None:
+def test_a_canary_for_everybody_is_promoted_against_the_time_before_and_without_one_on_its_word() -> (
+    None
+):
     turns = [turn(at, True, at % 5 > 0, 1.0) for at in range(50)]
     assert judge_live(turns, before=Baseline(80, 100)).ruling is LiveRuling.PROMOTE
     assert judge_live(turns).ruling is LiveRuling.PROMOTE
@@ -211,14 +270,24 @@ Told = tuple[int, tuple[bool, ...]]
 
 def turns_of(told: Sequence[Told], coins: Sequence[bool], share: float) -> list[TrialTurn]:
     return [
-        TrialTurn(SessionId(f"s{number}"), coin, share, Outcome.PASS if passed else Outcome.FAIL, (SKILLS[skill],))
+        TrialTurn(
+            SessionId(f"s{number}"),
+            coin,
+            share,
+            Outcome.PASS if passed else Outcome.FAIL,
+            (SKILLS[skill],),
+        )
         for number, ((skill, outcomes), coin) in enumerate(zip(told, coins, strict=True))
         for passed in outcomes
     ]
 
 
 @given(
-    told=st.lists(st.tuples(st.integers(0, 2), st.lists(st.booleans(), min_size=1, max_size=4).map(tuple)), min_size=1, max_size=6),
+    told=st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.booleans(), min_size=1, max_size=4).map(tuple)),
+        min_size=1,
+        max_size=6,
+    ),
     share=st.sampled_from([0.1, 0.25, 0.5]),
 )
 def test_over_all_ways_the_coins_may_fall_the_lag_is_none_on_average_and_as_uncertain_as_it_says(
@@ -235,9 +304,14 @@ def test_over_all_ways_the_coins_may_fall_the_lag_is_none_on_average_and_as_unce
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 12), st.integers(0, 12))
-def test_the_chance_of_so_few_passes_is_what_counting_says(passes: int, failures: int, others: int, failed: int) -> None:
+def test_the_chance_of_so_few_passes_is_what_counting_says(
+    passes: int, failures: int, others: int, failed: int
+) -> None:
     mine, theirs, passed = passes + failures, others + failed, passes + others
-    ways = sum(comb(mine, some) * comb(theirs, passed - some) for some in range(max(0, passed - theirs), passes + 1))
+    ways = sum(
+        comb(mine, some) * comb(theirs, passed - some)
+        for some in range(max(0, passed - theirs), passes + 1)
+    )
     expected = float(Fraction(ways, comb(mine + theirs, passed)))
     assert chance_of_so_few([passes, failures], [others, failed]) == pytest.approx(expected)
 
@@ -256,8 +330,12 @@ def test_without_a_failure_or_without_a_turn_nobody_lags() -> None:
     assert find_lag(turns_of([(0, (True,)), (1, (True, True))], [True, False], 0.5)).z == 0.0
 
 
-def live(chance: random.Random, canary: Sequence[float], serving: Sequence[float], alike: float) -> Iterator[TrialTurn]:
-    """Conversations about one skill each; with chance `alike` all turns of one come out the same."""
+def live(
+    chance: random.Random, canary: Sequence[float], serving: Sequence[float], alike: float
+) -> Iterator[TrialTurn]:
+    """Conversations about one skill each; with chance `alike` all turns of one come out the
+    same.
+    """
     number = 0
     while True:
         number += 1
@@ -266,7 +344,13 @@ def live(chance: random.Random, canary: Sequence[float], serving: Sequence[float
         same = chance.random() < rate if chance.random() < alike else None
         while True:
             passed = chance.random() < rate if same is None else same
-            yield TrialTurn(SessionId(f"s{number}"), is_canary, 0.1, Outcome.PASS if passed else Outcome.FAIL, (SKILLS[skill],))
+            yield TrialTurn(
+                SessionId(f"s{number}"),
+                is_canary,
+                0.1,
+                Outcome.PASS if passed else Outcome.FAIL,
+                (SKILLS[skill],),
+            )
             if chance.random() < 0.25:
                 break
 
@@ -277,18 +361,26 @@ def taken_back(canary: Sequence[float], alike: float = 0.0) -> float:
     for seed in range(LAG_RUNS):
         watch = LiveWatch(LiveRules(least_of_skill=0))
         turns = live(random.Random(seed), canary, UNEVEN, alike)
-        ruling = next(report.ruling for turn in turns if (report := watch.see(turn)).ruling is not LiveRuling.WAIT)
+        ruling = next(
+            report.ruling
+            for turn in turns
+            if (report := watch.see(turn)).ruling is not LiveRuling.WAIT
+        )
         found += ruling is LiveRuling.ROLL_BACK
     return found / LAG_RUNS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", [0.0, 0.5])
-def test_an_equal_canary_is_seldom_taken_back_though_skills_differ_and_turns_resemble_each_other(alike: float) -> None:
+def test_an_equal_canary_is_seldom_taken_back_though_skills_differ_and_turns_resemble_each_other(
+    alike: float,
+) -> None:
     most = 0.04 + 0.08 + 0.05
     assert taken_back(UNEVEN, alike) <= most + 2 * math.sqrt(most * (1 - most) / LAG_RUNS)
 
 
 @pytest.mark.slow
-def test_a_canary_that_is_seventeen_points_worse_mostly_goes_at_the_first_look_though_skills_differ() -> None:
+def test_a_canary_that_is_seventeen_points_worse_mostly_goes_at_the_first_look_though_skills_differ() -> (
+    None
+):
     assert taken_back([rate - 0.17 for rate in UNEVEN]) >= 0.85

@@ -1,4 +1,6 @@
-"""How long a run goes on and how fast: it ends when it has learned, stands still or has nothing to learn from, and then settles."""
+"""How long a run goes on and how fast: it ends when it has learned, stands still or has nothing to
+learn from, and then settles.
+"""
 
 from collections.abc import Callable
 
@@ -19,8 +21,12 @@ from metaclaw.train.records import GroupRecord, StepRecord
 RULES = ScheduleRules()
 
 
-def step(reward: float, *, moved: bool = True, drift: str | None = None, earned: tuple[int, ...] = ()) -> StepRecord:
-    return StepRecord([GroupRecord("t", "key", reward, 0.0)], reward, moved, list(earned), 10.0, drift=drift)
+def step(
+    reward: float, *, moved: bool = True, drift: str | None = None, earned: tuple[int, ...] = ()
+) -> StepRecord:
+    return StepRecord(
+        [GroupRecord("t", "key", reward, 0.0)], reward, moved, list(earned), 10.0, drift=drift
+    )
 
 
 def rising(steps: int, to: float = 0.9) -> list[StepRecord]:
@@ -89,7 +95,10 @@ def test_the_best_point_the_end_of_learning_and_every_fourth_settling_step_are_k
     assert checkpoint_steps(learning[:9], RULES) == [8]
     settled = [*learning, *[step(0.98)] * 16]
     assert checkpoint_steps(settled, RULES) == [24, 25, 29, 33, 37, 41]
-    assert all(set(checkpoint_steps(settled[:done], RULES)[1:]) <= {25, 29, 33, 37, 41} for done in range(25, 42))
+    assert all(
+        set(checkpoint_steps(settled[:done], RULES)[1:]) <= {25, 29, 33, 37, 41}
+        for done in range(25, 42)
+    )
 
 
 def test_answers_are_cut_at_twice_the_length_of_nearly_all_that_earned_something() -> None:
@@ -101,15 +110,57 @@ def test_answers_are_cut_at_twice_the_length_of_nearly_all_that_earned_something
 
 
 ON_TWO_CORES = [
-    *(0.006, 0.002, 0.014, 0.012, 0.060, 0.045, 0.050, 0.129, 0.254, 0.410, 0.490, 0.726, 0.716, 0.608, 0.893, 0.927, 0.769, 0.714),
-    *(0.829, 0.871, 1.000, 0.815, 0.827, 0.960, 0.803, 0.945, 0.849, 1.000, 1.000, 0.827, 0.718, 0.632, 0.964, 0.985, 1.000, 0.940),
+    *(
+        0.006,
+        0.002,
+        0.014,
+        0.012,
+        0.060,
+        0.045,
+        0.050,
+        0.129,
+        0.254,
+        0.410,
+        0.490,
+        0.726,
+        0.716,
+        0.608,
+        0.893,
+        0.927,
+        0.769,
+        0.714,
+    ),
+    *(
+        0.829,
+        0.871,
+        1.000,
+        0.815,
+        0.827,
+        0.960,
+        0.803,
+        0.945,
+        0.849,
+        1.000,
+        1.000,
+        0.827,
+        0.718,
+        0.632,
+        0.964,
+        0.985,
+        1.000,
+        0.940,
+    ),
     *(1.000, 0.987, 1.000, 0.849, 0.986, 1.000, 0.961, 0.895, 0.850),
 ]
-"""The mean rewards of a recorded run on two processor cores: one rule, steps of 4 prompts and 12 answers."""
+"""The mean rewards of a recorded run on two processor cores: one rule, steps of 4 prompts and 12
+answers.
+"""
 SMALL_STEPS = ScheduleRules(warm_up=4, settle=8, settle_every=8, validate_every=4)
 
 
-def played(rewards: list[float], rules: ScheduleRules, validated: Callable[[int], float]) -> list[StepRecord]:
+def played(
+    rewards: list[float], rules: ScheduleRules, validated: Callable[[int], float]
+) -> list[StepRecord]:
     """The run that these rewards make, with a validation reward by number of steps."""
     records: list[StepRecord] = []
     for reward in rewards:
@@ -140,7 +191,11 @@ def test_a_run_whose_rewards_and_validation_prompts_get_no_better_settles_and_en
     records = played(level, SMALL_STEPS, lambda done: 0.9)
     end = learning_end(records, SMALL_STEPS)
     assert end is not None
-    assert (end.step, end.settles, end.reason) == (44, True, "no better on the validation prompts in 3 looks")
+    assert (end.step, end.settles, end.reason) == (
+        44,
+        True,
+        "no better on the validation prompts in 3 looks",
+    )
     assert len(records) == 52
     assert checkpoint_steps(records, SMALL_STEPS) == [32, 44, 52]
 
@@ -149,7 +204,9 @@ def test_a_run_goes_on_while_its_rewards_or_its_validation_prompts_get_better() 
     level = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.9)
     assert len(level) == 45, "few validation prompts stay as they are while most others are learned"
     rising_still = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.5 + done / 100)
-    assert len(rising_still) == 45, "while they get better the run goes on, here until its rewards end it"
+    assert len(rising_still) == 45, (
+        "while they get better the run goes on, here until its rewards end it"
+    )
 
 
 def test_prompts_that_go_badly_are_not_validated_and_large_steps_never_are() -> None:

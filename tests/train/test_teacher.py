@@ -1,4 +1,6 @@
-"""Distillation: oneself in hindsight, or a teacher; what does not line up is an error, what teaches nothing is counted."""
+"""Distillation: oneself in hindsight, or a teacher; what does not line up is an error, what teaches
+nothing is counted.
+"""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,7 +13,13 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.errors import TrainingError
 from metaclaw.train.advantages import ScoredGroup, Skip
 from metaclaw.train.imitation import imitate_hinted, with_hint
-from metaclaw.train.teacher import Corrected, EndpointTeacher, Teacher, ratio_advantages, teacher_advantages
+from metaclaw.train.teacher import (
+    Corrected,
+    EndpointTeacher,
+    Teacher,
+    ratio_advantages,
+    teacher_advantages,
+)
 from tests.train.made import rollout
 from tests.upstream.loopback import Conversation, Heard, endpoint, plain, serve
 
@@ -27,22 +35,34 @@ def words(message: Message) -> str:
 
 
 def test_a_hint_goes_to_the_end_of_the_last_thing_the_person_said_and_nowhere_else() -> None:
-    request = asking((Role.SYSTEM, "s"), (Role.USER, "first"), (Role.ASSISTANT, "a"), (Role.USER, "which date?"), (Role.TOOL, "r"))
+    request = asking(
+        (Role.SYSTEM, "s"),
+        (Role.USER, "first"),
+        (Role.ASSISTANT, "a"),
+        (Role.USER, "which date?"),
+        (Role.TOOL, "r"),
+    )
     told = with_hint(request, " use ISO dates \n")
     assert words(told.messages[3]).startswith("which date?\n\n(Keep to this: use ISO dates\n")
     assert "use ISO dates\n" in words(told.messages[3])
-    assert [told.messages[at] for at in (0, 1, 2, 4)] == [request.messages[at] for at in (0, 1, 2, 4)]
+    assert [told.messages[at] for at in (0, 1, 2, 4)] == [
+        request.messages[at] for at in (0, 1, 2, 4)
+    ]
 
 
 @pytest.mark.parametrize(("role", "correction"), [(Role.SYSTEM, "better so"), (Role.USER, "  ")])
-def test_there_is_no_hint_where_nobody_asked_or_nothing_was_corrected(role: Role, correction: str) -> None:
+def test_there_is_no_hint_where_nobody_asked_or_nothing_was_corrected(
+    role: Role, correction: str
+) -> None:
     with pytest.raises(ValueError, match="a hint needs"):
         with_hint(asking((role, "x")), correction)
 
 
 def test_only_whole_answers_that_were_found_good_are_imitated_and_without_the_hint() -> None:
     rollouts = (rollout(7, 8), rollout(7, 9), rollout(7, is_whole=False), rollout(4))
-    harvest = imitate_hinted([ScoredGroup(TURN, (1, 2), rollouts, (1.0, 0.2, 1.0, None))], good=0.5, weight=0.7)
+    harvest = imitate_hinted(
+        [ScoredGroup(TURN, (1, 2), rollouts, (1.0, 0.2, 1.0, None))], good=0.5, weight=0.7
+    )
     (taught_one,) = harvest.data
     assert (taught_one.prompt, taught_one.tokens_T) == ((1, 2), (7, 8))
     assert taught_one.advantages_T == (0.7, 0.7)
@@ -80,13 +100,17 @@ class Fond:
 
     async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
         self.asked.append((tuple(prompt), tuple(tokens)))
-        return tuple(-0.1 if token == self._of else -1.0 for token in tokens)[: len(tokens) - self._lost]
+        return tuple(-0.1 if token == self._of else -1.0 for token in tokens)[
+            : len(tokens) - self._lost
+        ]
 
 
 @pytest.mark.anyio
 async def test_a_teacher_says_of_each_token_how_much_better_it_would_have_been() -> None:
     teacher = Fond(of=7)
-    harvest = await teacher_advantages(teacher, [(TURN, (1, 2), [rollout(7, 8), rollout(8)]), (TurnId("t2"), (3,), [rollout(7)])])
+    harvest = await teacher_advantages(
+        teacher, [(TURN, (1, 2), [rollout(7, 8), rollout(8)]), (TurnId("t2"), (3,), [rollout(7)])]
+    )
     assert [one.advantages_T for one in harvest.data] == [
         pytest.approx((0.4, -0.5)),
         pytest.approx((-0.5,)),
@@ -114,7 +138,10 @@ def word(token: int) -> str:
 def prompted(sent: list[int]) -> Choice:
     """As vLLM answers: a table for each position but the first."""
     told: list[Json] = [
-        {str(token): {"logprob": -0.1 * token, "rank": 1, "decoded_token": WORDS[token]}, "999": {"logprob": -0.01}}
+        {
+            str(token): {"logprob": -0.1 * token, "rank": 1, "decoded_token": WORDS[token]},
+            "999": {"logprob": -0.01},
+        }
         for token in sent
     ]
     return {"index": 0, "text": "x", "prompt_logprobs": [None, *told[1:]]}
@@ -130,7 +157,12 @@ def echoed(sent: list[int]) -> Choice:
 def numbered(sent: list[int]) -> Choice:
     """As vLLM echoes where it was told to give ids in place of words."""
     tokens: list[Json] = [f"token_id:{token}" for token in sent]
-    return {"logprobs": {"tokens": tokens, "token_logprobs": [None, *(-0.1 * token for token in sent[1:])]}}
+    return {
+        "logprobs": {
+            "tokens": tokens,
+            "token_logprobs": [None, *(-0.1 * token for token in sent[1:])],
+        }
+    }
 
 
 @asynccontextmanager
@@ -143,7 +175,11 @@ async def teaching(
         while True:
             heard.append(await conversation.hear())
             choice = answer(json.loads(heard[-1].body)["prompt"])
-            body = choice if isinstance(choice, bytes) else json.dumps({"id": "c", "choices": [choice]}).encode()
+            body = (
+                choice
+                if isinstance(choice, bytes)
+                else json.dumps({"id": "c", "choices": [choice]}).encode()
+            )
             await conversation.say(plain(body, status, "Content-Type: application/json"))
 
     async with serve(script) as loopback, endpoint(f"{loopback.url}/v1") as provider:
@@ -152,7 +188,9 @@ async def teaching(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("answer", [prompted, echoed, numbered])
-async def test_a_teacher_gives_the_log_probability_of_each_drawn_token(answer: Callable[[list[int]], Choice]) -> None:
+async def test_a_teacher_gives_the_log_probability_of_each_drawn_token(
+    answer: Callable[[list[int]], Choice],
+) -> None:
     async with teaching(answer) as (teacher, heard):
         assert await teacher.score(PROMPT, TOKENS) == pytest.approx((-0.6, -0.7))
     asked = json.loads(heard[0].body)
@@ -165,7 +203,11 @@ async def test_a_teacher_gives_the_log_probability_of_each_drawn_token(answer: C
 async def test_an_endpoint_is_a_teacher_whose_word_becomes_data() -> None:
     async with teaching(prompted) as (endpoint_teacher, _):
         teacher: Teacher = endpoint_teacher
-        (one,) = (await teacher_advantages(teacher, [(TurnId("t1"), PROMPT, [rollout(*TOKENS, logprob=-1.0)])])).data
+        (one,) = (
+            await teacher_advantages(
+                teacher, [(TurnId("t1"), PROMPT, [rollout(*TOKENS, logprob=-1.0)])]
+            )
+        ).data
     assert one.advantages_T == pytest.approx((0.4, 0.3))
 
 
@@ -183,18 +225,38 @@ def changed(choice: Choice, part: str, at: int, value: Json) -> Choice:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (lambda sent: changed(prompted(sent), "prompt_logprobs", 2, {"42": {"logprob": -1.0}}), "scored other tokens"),
         (
-            lambda sent: changed(prompted(sent), "prompt_logprobs", 3, {"7": {"logprob": -1.0, "decoded_token": " wind"}}),
+            lambda sent: changed(prompted(sent), "prompt_logprobs", 2, {"42": {"logprob": -1.0}}),
+            "scored other tokens",
+        ),
+        (
+            lambda sent: changed(
+                prompted(sent),
+                "prompt_logprobs",
+                3,
+                {"7": {"logprob": -1.0, "decoded_token": " wind"}},
+            ),
             "vocabulary",
         ),
-        (lambda sent: changed(prompted(sent), "prompt_logprobs", 3, None), "returned the log-probability None"),
-        (lambda sent: changed(prompted(sent), "prompt_logprobs", 3, {"7": {"logprob": 0.5}}), "returned the log-probability 0.5"),
+        (
+            lambda sent: changed(prompted(sent), "prompt_logprobs", 3, None),
+            "returned the log-probability None",
+        ),
+        (
+            lambda sent: changed(prompted(sent), "prompt_logprobs", 3, {"7": {"logprob": 0.5}}),
+            "returned the log-probability 0.5",
+        ),
         (lambda sent: prompted(sent[:-1]), "scored 3 tokens, but 4 were sent"),
         (lambda sent: echoed(sent[:-2]), "scored 3 tokens, but 4 were sent"),
         (lambda sent: changed(echoed(sent), "tokens", 3, "wind"), "not one vocabulary"),
-        (lambda sent: changed(numbered(sent), "tokens", 3, "token_id:70"), "scored token 70, but 7 was sent"),
-        (lambda sent: changed(echoed(sent), "token_logprobs", 3, None), "returned the log-probability None"),
+        (
+            lambda sent: changed(numbered(sent), "tokens", 3, "token_id:70"),
+            "scored token 70, but 7 was sent",
+        ),
+        (
+            lambda sent: changed(echoed(sent), "token_logprobs", 3, None),
+            "returned the log-probability None",
+        ),
         (lambda sent: {"text": "x"}, "returns no log-probabilities of a prompt"),
         (lambda sent: b"<html>", "not a completion"),
         (lambda sent: b'{"choices": []}', "answered without choices"),
@@ -210,7 +272,10 @@ async def test_a_teacher_that_did_not_read_the_students_tokens_is_an_error_and_n
 
 @pytest.mark.anyio
 async def test_a_teacher_that_refuses_or_is_not_there_is_a_training_error() -> None:
-    async with teaching(lambda sent: b'{"error": "no such model"}', "404 Not Found") as (teacher, _):
+    async with teaching(lambda sent: b'{"error": "no such model"}', "404 Not Found") as (
+        teacher,
+        _,
+    ):
         with pytest.raises(TrainingError, match="primary/big refused to score: 404"):
             await teacher.score(PROMPT, TOKENS)
     async with endpoint("http://127.0.0.1:9/v1") as provider:

@@ -1,4 +1,6 @@
-"""A scripted provider on loopback: it reads requests for real and answers with exactly the bytes a test gives it."""
+"""A scripted provider on loopback: it reads requests for real and answers with exactly the bytes a
+test gives it.
+"""
 
 import asyncio
 import ssl
@@ -41,7 +43,9 @@ class Conversation:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         line, *fields = head.removesuffix("\r\n\r\n").split("\r\n")
         headers = [(name, value) for name, _, value in (text.partition(": ") for text in fields)]
-        length = next((int(value) for name, value in headers if name.lower() == "content-length"), 0)
+        length = next(
+            (int(value) for name, value in headers if name.lower() == "content-length"), 0
+        )
         return Heard(line, headers, await self.reader.readexactly(length))
 
     async def say(self, *pieces: bytes) -> None:
@@ -84,7 +88,9 @@ class Loopback:
 
 @asynccontextmanager
 async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Loopback]:
-    """A provider that runs `script` for each connection; whatever goes wrong in a script fails the test."""
+    """A provider that runs `script` for each connection; whatever goes wrong in a script fails the
+    test.
+    """
     loopback = Loopback(0)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -122,7 +128,9 @@ async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 def answering(*pieces: bytes, close: bool = False) -> Script:
-    """A script that answers every request with the same pieces, and closes after the first if told to."""
+    """A script that answers every request with the same pieces, and closes after the first if told
+    to.
+    """
 
     async def script(conversation: Conversation) -> None:
         while True:
@@ -153,7 +161,13 @@ async def endpoint(
     assert provider.open_connections == 0
 
 
-def post(path: str = "/chat/completions", body: bytes = b"{}", *, query: str = "", headers: Iterable[tuple[str, str]] = ()) -> Call:
+def post(
+    path: str = "/chat/completions",
+    body: bytes = b"{}",
+    *,
+    query: str = "",
+    headers: Iterable[tuple[str, str]] = (),
+) -> Call:
     """A call as the proxy makes them."""
     return Call("POST", path, query, list(headers), body)
 

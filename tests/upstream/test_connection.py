@@ -1,4 +1,6 @@
-"""One call on one connection: every way an answer can be framed, cut, garbled, given up or never come."""
+"""One call on one connection: every way an answer can be framed, cut, garbled, given up or never
+come.
+"""
 
 import asyncio
 
@@ -8,7 +10,16 @@ from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Reply
 from metaclaw.upstream import HttpEndpoint, Timeouts, pour
 from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, ProviderResponse, Take
-from tests.upstream.loopback import WAIT_S, Conversation, answering, endpoint, plain, post, read, serve
+from tests.upstream.loopback import (
+    WAIT_S,
+    Conversation,
+    answering,
+    endpoint,
+    plain,
+    post,
+    read,
+    serve,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -42,15 +53,33 @@ async def next_chunk(reply: Reply) -> bytes:
         (CHUNKED + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: 1\r\n\r\n", False, b"abcde"),
         (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", True, b"until the end"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", True, b"ok"),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + plain(b"late"), False, b"late"),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+            + plain(b"late"),
+            False,
+            b"late",
+        ),
         (b"HTTP/1.1 204 No Content\r\n\r\n", False, b""),
         (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", False, b""),
         (plain(b"bye", "200 OK", "Connection: close"), True, b"bye"),
     ],
-    ids=["length", "empty", "chunked", "until-close", "http-1.0", "interim", "204", "304", "connection-close"],
+    ids=[
+        "length",
+        "empty",
+        "chunked",
+        "until-close",
+        "http-1.0",
+        "interim",
+        "204",
+        "304",
+        "connection-close",
+    ],
 )
 async def test_every_framing_gives_its_body(answer: bytes, close: bool, body: bytes) -> None:
-    async with serve(answering(answer, close=close)) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(answer, close=close)) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         assert (await whole(provider))[1] == body
         assert (await whole(provider))[1] == body
 
@@ -65,7 +94,10 @@ async def test_an_answer_sent_byte_by_byte_is_whole() -> None:
 
 
 async def test_a_head_answer_has_no_body_whatever_its_length_says() -> None:
-    async with serve(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         assert await whole(provider, Call("HEAD", "/v1/models", "", (), b"")) == (200, b"")
 
 
@@ -74,14 +106,22 @@ async def test_status_and_headers_come_before_the_body() -> None:
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
-        await conversation.say(b"HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nX-A: \xe9\r\nX-A: 2\r\nContent-Length: 2\r\n\r\n")
+        await conversation.say(
+            b"HTTP/1.1 429 Slow down\r\nRetry-After: 7\r\nX-A: \xe9\r\nX-A: 2\r\nContent-Length:"
+            b" 2\r\n\r\n"
+        )
         await release.wait()
         await conversation.say(b"no")
 
     async with serve(script) as loopback, endpoint(loopback.url) as provider:
         reply = await provider.call(post(), {})
         assert reply.status == 429
-        assert list(reply.headers) == [("retry-after", "7"), ("x-a", "é"), ("x-a", "2"), ("content-length", "2")]
+        assert list(reply.headers) == [
+            ("retry-after", "7"),
+            ("x-a", "é"),
+            ("x-a", "2"),
+            ("content-length", "2"),
+        ]
         release.set()
         assert await read(reply) == b"no"
 
@@ -130,8 +170,14 @@ async def test_pieces_that_wait_are_not_glued_together() -> None:
         (b"SSH-2.0-OpenSSH_9.2\r\n", "malformed"),
         (b"HTTP/1.1 abc\r\n\r\n", "malformed"),
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "101"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "Content-Length"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+            "Content-Length",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "Transfer-Encoding",
+        ),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "transfer-encoding"),
         (CHUNKED + b"zz\r\n", "chunk size"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * (MAX_HEAD_BYTES + 1), "headers beyond"),
@@ -151,7 +197,9 @@ async def test_pieces_that_wait_are_not_glued_together() -> None:
         "endless-1xx",
     ],
 )
-async def test_nonsense_is_an_upstream_error_that_names_the_provider(answer: bytes, words: str) -> None:
+async def test_nonsense_is_an_upstream_error_that_names_the_provider(
+    answer: bytes, words: str
+) -> None:
     async with serve(answering(answer)) as loopback, endpoint(loopback.url) as provider:
         error = await fails(provider)
         assert words in str(error)
@@ -160,9 +208,16 @@ async def test_nonsense_is_an_upstream_error_that_names_the_provider(answer: byt
         await loopback.wait_until_all_gone()
 
 
-@pytest.mark.parametrize("framing", [b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
-async def test_an_answer_cut_off_in_the_middle_gives_what_came_and_then_fails(framing: bytes) -> None:
-    async with serve(answering(b"HTTP/1.1 200 OK\r\n" + framing, close=True)) as loopback, endpoint(loopback.url) as provider:
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
+)
+async def test_an_answer_cut_off_in_the_middle_gives_what_came_and_then_fails(
+    framing: bytes,
+) -> None:
+    async with (
+        serve(answering(b"HTTP/1.1 200 OK\r\n" + framing, close=True)) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         reply = await provider.call(post(), {})
         assert await next_chunk(reply) == b"abc"
         with pytest.raises(UpstreamError, match="middle of the answer") as caught:
@@ -219,7 +274,10 @@ async def test_silence_before_the_answer_is_a_timeout() -> None:
 
 
 async def test_silence_within_the_answer_is_a_timeout() -> None:
-    async with serve(answering(CHUNKED + b"1\r\na\r\n")) as loopback, endpoint(loopback.url, timeouts=QUICK) as provider:
+    async with (
+        serve(answering(CHUNKED + b"1\r\na\r\n")) as loopback,
+        endpoint(loopback.url, timeouts=QUICK) as provider,
+    ):
         reply = await provider.call(post(), {})
         assert await next_chunk(reply) == b"a"
         with pytest.raises(UpstreamError, match=r"sent nothing for 0\.2 s") as caught:
@@ -297,7 +355,9 @@ async def test_a_reader_that_does_not_read_stops_the_provider_and_does_not_blame
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
-        await conversation.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1024 * len(piece)))
+        await conversation.say(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1024 * len(piece))
+        )
         for _ in range(1024):
             conversation.writer.write(piece)
             try:
@@ -367,7 +427,10 @@ async def test_whoever_has_enough_finds_the_rest_where_it_was() -> None:
         taken.append(chunk)
         return False
 
-    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         async with asyncio.timeout(WAIT_S):
             chunks = (await provider.call(post(), {})).chunks()
             while await pour(chunks, take_one):
@@ -380,7 +443,10 @@ async def test_what_the_taker_refuses_is_raised_where_the_pouring_is_waited_for(
     def take(_: bytes) -> bool:
         raise UpstreamError("too much")
 
-    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n")) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n")) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         with pytest.raises(UpstreamError, match="too much"):
             await poured(provider, take)
 
@@ -392,7 +458,10 @@ async def test_an_answer_that_breaks_off_while_it_is_poured_is_an_error_behind_w
         taken.append(chunk)
         return True
 
-    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", close=True)) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(CHUNKED, b"3\r\nabc\r\n", close=True)) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         with pytest.raises(UpstreamError, match="closed"):
             await poured(provider, take)
     assert taken == [b"abc"]

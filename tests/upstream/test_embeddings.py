@@ -36,7 +36,13 @@ class Scripted:
     wires = frozenset({Wire.CHAT})
     models: tuple[str, ...] = ()
 
-    def __init__(self, body: bytes = b"", status: int = 200, delay_s: float = 0.0, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        body: bytes = b"",
+        status: int = 200,
+        delay_s: float = 0.0,
+        error: Exception | None = None,
+    ) -> None:
         self._reply = Canned(status, body)
         self._delay_s = delay_s
         self._error = error
@@ -55,14 +61,21 @@ class Scripted:
 
 def embed(provider: Scripted, *texts: str, timeout_s: float = 30.0) -> list[bytes]:
     redact = {"secret": "<KEY>"}
-    model = HttpEmbeddings(provider, "toy", lambda texts: [redact.get(text, text) for text in texts], timeout_s=timeout_s)
+    model = HttpEmbeddings(
+        provider,
+        "toy",
+        lambda texts: [redact.get(text, text) for text in texts],
+        timeout_s=timeout_s,
+    )
     assert model.name == "scripted/toy"
     return asyncio.run(model.embed(texts))
 
 
 def answer(*vectors: tuple[int | None, list[float]]) -> bytes:
     data = starmap(lambda index, vector: {"index": index, "embedding": vector}, vectors)
-    return msgspec.json.encode({"object": "list", "data": list(data), "usage": {"prompt_tokens": 3}})
+    return msgspec.json.encode(
+        {"object": "list", "data": list(data), "usage": {"prompt_tokens": 3}}
+    )
 
 
 def test_texts_are_sent_redacted_and_cut_and_vectors_come_in_their_order() -> None:
@@ -71,7 +84,12 @@ def test_texts_are_sent_redacted_and_cut_and_vectors_come_in_their_order() -> No
     assert [array("f", vector).tolist() for vector in vectors] == [[1.0, 0.5], [0.0, 1.0]]
     [call] = provider.calls
     sent = msgspec.json.decode(call.body)
-    assert (call.method, call.path, sent["model"], sent["input"][0]) == ("POST", "/embeddings", "toy", "<KEY>")
+    assert (call.method, call.path, sent["model"], sent["input"][0]) == (
+        "POST",
+        "/embeddings",
+        "toy",
+        "<KEY>",
+    )
     assert len(sent["input"][1]) == 1_001
     assert sent["input"][1].startswith("begin x")
     assert sent["input"][1].endswith("x end")

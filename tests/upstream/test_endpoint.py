@@ -1,4 +1,6 @@
-"""What a provider gets of a request, what the client gets of its headers, and that secrets stay inside."""
+"""What a provider gets of a request, what the client gets of its headers, and that secrets stay
+inside.
+"""
 
 import gzip
 import logging
@@ -11,11 +13,25 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose
 from metaclaw.upstream import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, reply_headers
-from tests.upstream.loopback import Conversation, Heard, answering, endpoint, plain, post, read, serve
+from tests.upstream.loopback import (
+    Conversation,
+    Heard,
+    answering,
+    endpoint,
+    plain,
+    post,
+    read,
+    serve,
+)
 
 
 async def sent(
-    call: Call, *, kind: Kind = "openai", path: str = "/v1", api_key: ApiKey = None, caller: Iterable[tuple[str, str]] = ()
+    call: Call,
+    *,
+    kind: Kind = "openai",
+    path: str = "/v1",
+    api_key: ApiKey = None,
+    caller: Iterable[tuple[str, str]] = (),
 ) -> Heard:
     """The request a provider hears for a call."""
     heard: list[Heard] = []
@@ -24,7 +40,10 @@ async def sent(
         heard.append(await conversation.hear())
         await conversation.say(plain(b"{}"))
 
-    async with serve(script) as loopback, endpoint(loopback.url + path, kind, api_key=api_key) as provider:
+    async with (
+        serve(script) as loopback,
+        endpoint(loopback.url + path, kind, api_key=api_key) as provider,
+    ):
         as_port: HttpProvider = provider
         await read(await as_port.call(call, dict(caller)))
     return heard[0]
@@ -51,13 +70,17 @@ async def sent(
         ("openai", "/v1", "/files/a%20b", "/v1/files/a%20b"),
     ],
 )
-async def test_base_url_and_path_meet_at_one_v1(kind: Kind, base: str, path: str, target: str) -> None:
+async def test_base_url_and_path_meet_at_one_v1(
+    kind: Kind, base: str, path: str, target: str
+) -> None:
     assert (await sent(post(path), kind=kind, path=base)).line == f"POST {target} HTTP/1.1"
 
 
 @pytest.mark.anyio
 async def test_the_query_is_kept_and_joined_to_the_base_urls_own() -> None:
-    assert (await sent(post("/v1/messages", query="beta=true&x=%20"), path="")).line == "POST /v1/messages?beta=true&x=%20 HTTP/1.1"
+    assert (
+        await sent(post("/v1/messages", query="beta=true&x=%20"), path="")
+    ).line == "POST /v1/messages?beta=true&x=%20 HTTP/1.1"
     joined = await sent(post("/chat/completions", query="x=1"), path="/openai?api-version=2")
     assert joined.line == "POST /openai/chat/completions?api-version=2&x=1 HTTP/1.1"
 
@@ -96,7 +119,9 @@ async def test_headers_are_forwarded_verbatim_and_in_order_but_for_ours_and_this
         ("X-User-Id", "u"),
         ("X-Workspace-Id", "w"),
     ]
-    mixed = [pair for both in zip(forwarded, kept_back, strict=False) for pair in both] + kept_back[len(forwarded) :]
+    mixed = [pair for both in zip(forwarded, kept_back, strict=False) for pair in both] + kept_back[
+        len(forwarded) :
+    ]
     heard = await sent(post(headers=mixed, body=b'{"a":1}'))
     ours = ("host", "accept-encoding", "content-length")
     assert [(name, value) for name, value in heard.headers if name not in ours] == forwarded
@@ -119,11 +144,19 @@ async def test_the_configured_key_is_sent_in_the_vendors_own_way() -> None:
 @pytest.mark.anyio
 async def test_passthrough_sends_the_callers_credentials() -> None:
     heard = await sent(
-        post(), kind="anthropic", api_key=PASSTHROUGH, caller=[("authorization", "Bearer sub"), ("x-metaclaw-key", "k")]
+        post(),
+        kind="anthropic",
+        api_key=PASSTHROUGH,
+        caller=[("authorization", "Bearer sub"), ("x-metaclaw-key", "k")],
     )
     assert heard.header("authorization") == "Bearer sub"
     assert heard.header("x-metaclaw-key") is None
-    heard = await sent(post(headers=[("x-api-key", "own")]), kind="anthropic", api_key=PASSTHROUGH, caller=[("x-api-key", "own")])
+    heard = await sent(
+        post(headers=[("x-api-key", "own")]),
+        kind="anthropic",
+        api_key=PASSTHROUGH,
+        caller=[("x-api-key", "own")],
+    )
     assert heard.header("x-api-key") == "own"
 
 
@@ -163,11 +196,15 @@ async def test_what_would_break_out_of_its_line_is_refused(call: Call) -> None:
 
 @pytest.mark.anyio
 async def test_a_path_cannot_break_out_of_its_line() -> None:
-    assert (await sent(post("/a HTTP/1.1\r\nx: y"))).line == "POST /v1/a%20HTTP/1.1%0D%0Ax:%20y HTTP/1.1"
+    assert (
+        await sent(post("/a HTTP/1.1\r\nx: y"))
+    ).line == "POST /v1/a%20HTTP/1.1%0D%0Ax:%20y HTTP/1.1"
 
 
 @pytest.mark.parametrize("api_key", ["", "a\r\nb", "schl\u00fcssel", "a\0"])
-def test_a_key_that_cannot_be_sent_is_a_configuration_error_that_does_not_repeat_it(api_key: str) -> None:
+def test_a_key_that_cannot_be_sent_is_a_configuration_error_that_does_not_repeat_it(
+    api_key: str,
+) -> None:
     with pytest.raises(ConfigError, match="api_key of provider primary") as caught:
         HttpEndpoint("primary", "openai", "http://127.0.0.1:1/v1", api_key=api_key)
     assert not api_key or api_key not in str(caught.value)
@@ -176,9 +213,14 @@ def test_a_key_that_cannot_be_sent_is_a_configuration_error_that_does_not_repeat
 @pytest.mark.anyio
 async def test_a_key_shows_in_no_error_no_repr_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with serve(answering(b"nonsense\r\n\r\n")) as loopback, endpoint(loopback.url, api_key="sk-hush") as provider:
+    async with (
+        serve(answering(b"nonsense\r\n\r\n")) as loopback,
+        endpoint(loopback.url, api_key="sk-hush") as provider,
+    ):
         with pytest.raises(UpstreamError) as caught:
-            await provider.call(post(headers=[("x-api-key", "sk-client")]), {"x-api-key": "sk-client"})
+            await provider.call(
+                post(headers=[("x-api-key", "sk-client")]), {"x-api-key": "sk-client"}
+            )
         told = repr(provider) + repr(caught.value) + str(caught.value.__cause__) + caplog.text
         assert "sk-" not in told
 
@@ -234,7 +276,9 @@ PLAIN = b"data: {}\n\n" * 100_000
     ids=["gzip", "members", "padded", "zlib", "bare", "empty", "unknown", "identity"],
 )
 @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
-async def test_a_compression_nobody_asked_for_is_undone(coding: str, packed: bytes, unpacked: bytes, piece_bytes: int) -> None:
+async def test_a_compression_nobody_asked_for_is_undone(
+    coding: str, packed: bytes, unpacked: bytes, piece_bytes: int
+) -> None:
     answer = plain(packed, "200 OK", f"Content-Encoding: {coding}")
     pieces = [answer[at : at + piece_bytes] for at in range(0, len(answer), piece_bytes)]
     async with serve(answering(*pieces)) as loopback, endpoint(loopback.url) as provider:
@@ -248,9 +292,14 @@ async def test_a_compression_nobody_asked_for_is_undone(coding: str, packed: byt
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("packed", [gzip.compress(PLAIN)[:-9], b"\x1f\x8bnonsense nonsense", b"\x1f"])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress(PLAIN)[:-9], b"\x1f\x8bnonsense nonsense", b"\x1f"]
+)
 async def test_a_compressed_answer_that_is_broken_is_an_upstream_error(packed: bytes) -> None:
-    async with serve(answering(plain(packed, "200 OK", "Content-Encoding: gzip"))) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(plain(packed, "200 OK", "Content-Encoding: gzip"))) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         reply = await provider.call(post(), {})
         with pytest.raises(UpstreamError, match="provider primary"):
             await read(reply)
@@ -269,11 +318,17 @@ async def test_calls_that_begin_alike_differ_in_what_is_theirs() -> None:
     fields = (("x-agent", "a"),)
     calls = [
         (Call("POST", "/chat/completions", "", fields, b"one"), {"authorization": "Bearer mine"}),
-        (Call("POST", "/chat/completions", "", fields, b"other"), {"authorization": "Bearer theirs"}),
+        (
+            Call("POST", "/chat/completions", "", fields, b"other"),
+            {"authorization": "Bearer theirs"},
+        ),
         (Call("POST", "/chat/completions", "", fields, b"", Purpose.JUDGE), {"x-api-key": "own"}),
         (Call("POST", "/chat/completions", "", (("x-agent", "b"),), b""), {"x-api-key": "own"}),
     ]
-    async with serve(script) as loopback, endpoint(loopback.url + "/v1", api_key=PASSTHROUGH) as provider:
+    async with (
+        serve(script) as loopback,
+        endpoint(loopback.url + "/v1", api_key=PASSTHROUGH) as provider,
+    ):
         for call, caller in calls:
             await read(await provider.call(call, caller))
     names = ("content-length", "authorization", "x-metaclaw-purpose", "x-agent")

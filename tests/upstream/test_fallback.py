@@ -45,7 +45,9 @@ class Providers:
 
     async def open(self) -> tuple[str, int]:
         self.answers.clear()
-        candidate, answer = await open_first([ProviderCandidate(name, "m") for name in self.gives], self._ask, self.health)
+        candidate, answer = await open_first(
+            [ProviderCandidate(name, "m") for name in self.gives], self._ask, self.health
+        )
         assert not answer.closed
         assert all(other.closed for other in self.answers if other is not answer)
         return candidate.name, answer.status
@@ -60,7 +62,13 @@ class Providers:
 
 
 def test_the_statuses_that_move_on() -> None:
-    assert [status for status in range(100, 600) if moves_on(status)] == [408, 409, 425, 429, *range(500, 600)]
+    assert [status for status in range(100, 600) if moves_on(status)] == [
+        408,
+        409,
+        425,
+        429,
+        *range(500, 600),
+    ]
 
 
 @pytest.mark.parametrize("trouble", [408, 409, 425, 429, 500, 503, 529, UNREACHABLE, SILENT])
@@ -107,7 +115,11 @@ async def test_a_cancelled_search_closes_the_refusal_it_holds() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    task = asyncio.create_task(open_first([ProviderCandidate("a", "m"), ProviderCandidate("b", "m")], ask, ProviderHealth()))
+    task = asyncio.create_task(
+        open_first(
+            [ProviderCandidate("a", "m"), ProviderCandidate("b", "m")], ask, ProviderHealth()
+        )
+    )
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -118,7 +130,13 @@ async def test_a_cancelled_search_closes_the_refusal_it_holds() -> None:
 async def test_who_cannot_be_reached_is_left_alone_for_a_while_and_then_probed_once() -> None:
     clock = Clock()
     providers = Providers({"a": UNREACHABLE, "b": 200}, health=ProviderHealth(5.0, clock))
-    for now, asked in [(0.0, ["a", "b"]), (4.9, ["b"]), (5.0, ["a", "b"]), (9.9, ["b"]), (10.0, ["a", "b"])]:
+    for now, asked in [
+        (0.0, ["a", "b"]),
+        (4.9, ["b"]),
+        (5.0, ["a", "b"]),
+        (9.9, ["b"]),
+        (10.0, ["a", "b"]),
+    ]:
         clock.now = now
         providers.asked.clear()
         await providers.open()
@@ -171,7 +189,11 @@ async def test_a_dead_primary_is_replaced_and_a_broken_stream_is_not() -> None:
         async with endpoint(dead.url) as a, endpoint(first.url) as b, endpoint(second.url) as c:
             named = {"a": a, "b": b, "c": c}
             candidates = [ProviderCandidate(name, "m") for name in named]
-            chosen, reply = await open_first(candidates, lambda candidate: named[candidate.name].call(post(), {}), ProviderHealth())
+            chosen, reply = await open_first(
+                candidates,
+                lambda candidate: named[candidate.name].call(post(), {}),
+                ProviderHealth(),
+            )
             assert chosen.name == "b"
             with pytest.raises(UpstreamError, match="middle of the answer"):
                 await read(reply)

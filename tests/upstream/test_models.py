@@ -33,12 +33,25 @@ from metaclaw.wires import estimate_tokens
 from tests.support.meter import CountingMeter
 from tests.upstream.loopback import WAIT_S, Conversation, Heard, plain, post, read, serve
 
-SCHEMA = {"name": "verdict", "schema": {"type": "object", "properties": {"outcome": {"type": "string"}}, "required": ["outcome"]}}
+SCHEMA = {
+    "name": "verdict",
+    "schema": {
+        "type": "object",
+        "properties": {"outcome": {"type": "string"}},
+        "required": ["outcome"],
+    },
+}
 CHAT_ANSWER = {
     "id": "c1",
     "model": "m-1",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}},
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}
+    ],
+    "usage": {
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 5},
+    },
 }
 MESSAGES_ANSWER = {
     "id": "m1",
@@ -54,14 +67,23 @@ RESPONSES_ANSWER = {
     "object": "response",
     "status": "completed",
     "model": "m-1",
-    "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "fine"}]}],
+    "output": [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "fine"}],
+        }
+    ],
     "usage": {"input_tokens": 11, "output_tokens": 3},
 }
 Answer = Callable[[Heard], Awaitable[bytes] | bytes]
 
 
 def question(wire: Wire = Wire.CHAT, **fields: Any) -> ChatRequest:
-    messages = (Message(Role.SYSTEM, (Text("You judge."),)), Message(Role.USER, (Text("Did it work?"),)))
+    messages = (
+        Message(Role.SYSTEM, (Text("You judge."),)),
+        Message(Role.USER, (Text("Did it work?"),)),
+    )
     return ChatRequest(wire, "whatever", messages, **fields)
 
 
@@ -70,11 +92,15 @@ def ok(body: dict[str, Any]) -> bytes:
 
 
 def refused(status: str, *fields: str, message: str = "no") -> bytes:
-    return plain(json.dumps({"error": {"message": message, "code": "nope"}}).encode(), status, *fields)
+    return plain(
+        json.dumps({"error": {"message": message, "code": "nope"}}).encode(), status, *fields
+    )
 
 
 class Provider:
-    """A scripted provider: it answers with what `answers` say, one after the other and the last for ever."""
+    """A scripted provider: it answers with what `answers` say, one after the other and the last for
+    ever.
+    """
 
     def __init__(self, *answers: bytes | Answer) -> None:
         self.heard: list[Heard] = []
@@ -93,11 +119,18 @@ class Provider:
         return body
 
     @asynccontextmanager
-    async def asked(self, kind: Kind = "openai", wires: frozenset[Wire] | None = None, **options: Any) -> AsyncGenerator[HttpModel]:
+    async def asked(
+        self, kind: Kind = "openai", wires: frozenset[Wire] | None = None, **options: Any
+    ) -> AsyncGenerator[HttpModel]:
         async with serve(self) as loopback:
             endpoint = HttpEndpoint("primary", kind, loopback.url, api_key="sk-ours", wires=wires)
             try:
-                yield HttpModel(endpoint, "m-1", meter=self.meter, **{"pause_s": 0.001, "timeout_s": WAIT_S, **options})
+                yield HttpModel(
+                    endpoint,
+                    "m-1",
+                    meter=self.meter,
+                    **{"pause_s": 0.001, "timeout_s": WAIT_S, **options},
+                )
             finally:
                 await endpoint.aclose()
 
@@ -131,7 +164,9 @@ async def test_a_question_goes_out_whole_in_a_wire_the_provider_speaks_and_says_
     assert "stream_options" not in provider.body()
     assert said.parts == (Text("fine"),)
     assert model.name == "primary/m-1"
-    assert provider.meter.spent == {Purpose.JUDGE: Spent(1, usage=Usage(11, 3, 5 if "choices" in answer else 0))}
+    assert provider.meter.spent == {
+        Purpose.JUDGE: Spent(1, usage=Usage(11, 3, 5 if "choices" in answer else 0))
+    }
 
 
 @pytest.mark.anyio
@@ -139,8 +174,13 @@ async def test_a_wire_whose_path_does_not_exist_is_given_up_for_another() -> Non
     provider = Provider(refused("404 Not Found"), ok(CHAT_ANSWER))
     async with provider.asked() as model:
         for _ in range(2):
-            assert (await model.ask(question(Wire.RESPONSES), Purpose.REPLAY)).parts == (Text("fine"),)
-    assert [heard.line.split()[1] for heard in provider.heard] == ["/v1/responses", *["/v1/chat/completions"] * 2]
+            assert (await model.ask(question(Wire.RESPONSES), Purpose.REPLAY)).parts == (
+                Text("fine"),
+            )
+    assert [heard.line.split()[1] for heard in provider.heard] == [
+        "/v1/responses",
+        *["/v1/chat/completions"] * 2,
+    ]
 
 
 @pytest.mark.anyio
@@ -154,7 +194,9 @@ async def test_no_client_can_make_its_request_look_like_one_of_the_programs_own(
 
 
 @pytest.mark.anyio
-async def test_calls_are_counted_by_purpose_and_estimated_where_the_provider_does_not_count() -> None:
+async def test_calls_are_counted_by_purpose_and_estimated_where_the_provider_does_not_count() -> (
+    None
+):
     silent = {name: value for name, value in CHAT_ANSWER.items() if name != "usage"}
     provider = Provider(ok(CHAT_ANSWER), ok(CHAT_ANSWER), ok(silent), refused("401 Unauthorized"))
     async with provider.asked() as model:
@@ -180,12 +222,19 @@ async def test_a_schema_is_asked_for_as_the_wire_has_it() -> None:
     provider = Provider(ok(MESSAGES_ANSWER))
     async with provider.asked("anthropic") as model:
         await model.ask(question(json_schema=SCHEMA), Purpose.JUDGE)
-    assert provider.body()["output_config"]["format"] == {"type": "json_schema", "schema": SCHEMA["schema"]}
+    assert provider.body()["output_config"]["format"] == {
+        "type": "json_schema",
+        "schema": SCHEMA["schema"],
+    }
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("status", ["400 Bad Request", "422 Unprocessable Entity", "501 Not Implemented"])
-async def test_a_provider_that_refuses_a_schema_gets_it_in_words_and_is_not_asked_so_again(status: str) -> None:
+@pytest.mark.parametrize(
+    "status", ["400 Bad Request", "422 Unprocessable Entity", "501 Not Implemented"]
+)
+async def test_a_provider_that_refuses_a_schema_gets_it_in_words_and_is_not_asked_so_again(
+    status: str,
+) -> None:
     provider = Provider(refused(status), ok(CHAT_ANSWER))
     async with provider.asked() as model:
         await model.ask(question(json_schema=SCHEMA), Purpose.JUDGE)
@@ -205,8 +254,12 @@ async def test_a_provider_that_refuses_a_schema_gets_it_in_words_and_is_not_aske
 
 @pytest.mark.anyio
 async def test_a_question_that_is_wrong_in_itself_says_nothing_about_schemas() -> None:
-    """Too long a prompt is a 400 as well: it stays one without the schema, and the schema is tried again next time."""
-    provider = Provider(refused("400 Bad Request"), refused("400 Bad Request", message="too long"), ok(CHAT_ANSWER))
+    """Too long a prompt is a 400 as well: it stays one without the schema, and the schema is tried
+    again next time.
+    """
+    provider = Provider(
+        refused("400 Bad Request"), refused("400 Bad Request", message="too long"), ok(CHAT_ANSWER)
+    )
     async with provider.asked() as model:
         with pytest.raises(UpstreamError, match="too long"):
             await model.ask(question(json_schema=SCHEMA), Purpose.JUDGE)
@@ -225,7 +278,9 @@ async def test_a_seed_is_left_out_for_a_provider_that_knows_none() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("first", ["429 Too Many Requests", "500 Internal Server Error", "529 Overloaded"])
+@pytest.mark.parametrize(
+    "first", ["429 Too Many Requests", "500 Internal Server Error", "529 Overloaded"]
+)
 async def test_a_failure_that_may_pass_is_tried_once_more(first: str) -> None:
     provider = Provider(refused(first), ok(CHAT_ANSWER))
     async with provider.asked() as model:
@@ -239,7 +294,9 @@ async def test_a_failure_that_may_pass_is_tried_once_more(first: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("first", ["400 Bad Request", "401 Unauthorized", "404 Not Found", "413 Payload Too Large"])
+@pytest.mark.parametrize(
+    "first", ["400 Bad Request", "401 Unauthorized", "404 Not Found", "413 Payload Too Large"]
+)
 async def test_a_failure_that_will_not_pass_is_not_tried_again(first: str) -> None:
     provider = Provider(refused(first))
     async with provider.asked() as model:
@@ -282,7 +339,9 @@ async def test_an_answer_that_does_not_come_in_time_is_none() -> None:
             with pytest.raises(UpstreamError, match=r"within 0\.05 s") as caught:
                 await model.ask(question(), Purpose.JUDGE)
     assert caught.value.status == 504
-    assert provider.meter.spent[Purpose.JUDGE] == Spent(1, failures=1, estimated=1, usage=Usage(estimate_tokens(question()), 0))
+    assert provider.meter.spent[Purpose.JUDGE] == Spent(
+        1, failures=1, estimated=1, usage=Usage(estimate_tokens(question()), 0)
+    )
 
 
 @pytest.mark.anyio
@@ -328,14 +387,19 @@ async def test_who_stops_waiting_closes_the_call() -> None:
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-    assert provider.meter.spent[Purpose.REPLAY] == Spent(1, failures=1, estimated=1, usage=Usage(estimate_tokens(question()), 0))
+    assert provider.meter.spent[Purpose.REPLAY] == Spent(
+        1, failures=1, estimated=1, usage=Usage(estimate_tokens(question()), 0)
+    )
 
 
 @pytest.mark.anyio
 async def test_a_server_that_streams_unasked_is_understood() -> None:
     events = [
         {"id": "c1", "model": "m-1", "choices": [{"index": 0, "delta": {"content": "fi"}}]},
-        {"id": "c1", "choices": [{"index": 0, "delta": {"content": "ne"}, "finish_reason": "stop"}]},
+        {
+            "id": "c1",
+            "choices": [{"index": 0, "delta": {"content": "ne"}, "finish_reason": "stop"}],
+        },
     ]
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
     provider = Provider(plain(body.encode(), "200 OK", "content-type: text/event-stream"))
@@ -344,8 +408,12 @@ async def test_a_server_that_streams_unasked_is_understood() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_is_none_and_a_question_that_cannot_be_put_are_failures_of_the_model() -> None:
-    async with Provider(plain(b"<html>", "200 OK", "content-type: application/json")).asked() as model:
+async def test_an_answer_that_is_none_and_a_question_that_cannot_be_put_are_failures_of_the_model() -> (
+    None
+):
+    async with Provider(
+        plain(b"<html>", "200 OK", "content-type: application/json")
+    ).asked() as model:
         with pytest.raises(UpstreamError, match="not JSON"):
             await model.ask(question(), Purpose.JUDGE)
     provider = Provider(ok(MESSAGES_ANSWER))
@@ -392,26 +460,42 @@ class Scripted:
 
 @pytest.mark.anyio
 async def test_an_embedded_model_is_asked_with_its_schema_in_words() -> None:
-    provider = Scripted(Begin("x", "small"), TextDelta("fi"), TextDelta("ne"), End(Finish.STOP, Usage(5, 2)))
+    provider = Scripted(
+        Begin("x", "small"), TextDelta("fi"), TextDelta("ne"), End(Finish.STOP, Usage(5, 2))
+    )
     meter = CountingMeter()
     model = LocalModel(provider, "small", meter=meter)
     tool = Tool("look", None, {"type": "object"})
-    answer = await model.ask(question(Wire.MESSAGES, json_schema=SCHEMA, tools=(tool,), stream=True), Purpose.TEACH)
+    answer = await model.ask(
+        question(Wire.MESSAGES, json_schema=SCHEMA, tools=(tool,), stream=True), Purpose.TEACH
+    )
     assert answer.parts == (Text("fine"),)
     (asked,) = provider.asked
-    assert (asked.model, asked.stream, asked.json_schema, asked.tools) == ("small", False, None, (tool,))
+    assert (asked.model, asked.stream, asked.json_schema, asked.tools) == (
+        "small",
+        False,
+        None,
+        (tool,),
+    )
     assert "JSON Schema" in str(asked.messages[0])
-    assert (model.name, meter.spent) == ("embedded/small", {Purpose.TEACH: Spent(1, usage=Usage(5, 2))})
+    assert (model.name, meter.spent) == (
+        "embedded/small",
+        {Purpose.TEACH: Spent(1, usage=Usage(5, 2))},
+    )
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("error", [WireError("the prompt is too long"), UpstreamError("the engine is gone", status=503)])
+@pytest.mark.parametrize(
+    "error", [WireError("the prompt is too long"), UpstreamError("the engine is gone", status=503)]
+)
 async def test_an_embedded_model_that_cannot_answer_says_so_as_any_other(error: Exception) -> None:
     model = LocalModel(Scripted(error=error), "small")
     with pytest.raises(UpstreamError, match=str(error)):
         await model.ask(question(), Purpose.REPLAY)
     with pytest.raises(UpstreamError, match="overheated"):
-        await LocalModel(Scripted(Begin("x", "small"), Failed("overheated")), "small").ask(question(), Purpose.REPLAY)
+        await LocalModel(Scripted(Begin("x", "small"), Failed("overheated")), "small").ask(
+            question(), Purpose.REPLAY
+        )
 
 
 @pytest.mark.anyio
@@ -433,11 +517,19 @@ async def test_tool_calls_come_back_as_the_model_wrote_them() -> None:
                 "message": {
                     "role": "assistant",
                     "content": None,
-                    "tool_calls": [{"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{ "at":1 }'}}],
+                    "tool_calls": [
+                        {
+                            "id": "c_1",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": '{ "at":1 }'},
+                        }
+                    ],
                 },
             }
         ],
     }
     async with Provider(ok(called)).asked() as model:
-        answer = await model.ask(question(tools=(Tool("look", None, {"type": "object"}),)), Purpose.REPLAY)
+        answer = await model.ask(
+            question(tools=(Tool("look", None, {"type": "object"}),)), Purpose.REPLAY
+        )
     assert answer.parts == (ToolCall("c_1", "look", '{ "at":1 }'),)

@@ -8,7 +8,16 @@ import pytest
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Reply
 from metaclaw.upstream import HttpEndpoint, PoolLimits, Timeouts
-from tests.upstream.loopback import WAIT_S, Conversation, answering, endpoint, plain, post, read, serve
+from tests.upstream.loopback import (
+    WAIT_S,
+    Conversation,
+    answering,
+    endpoint,
+    plain,
+    post,
+    read,
+    serve,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +62,10 @@ async def test_calls_at_once_have_a_connection_each_and_share_them_later() -> No
 
 
 async def test_a_full_pool_lets_calls_wait_in_line() -> None:
-    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=2)) as provider:
+    async with (
+        serve(answering(plain(b"x"))) as loopback,
+        endpoint(loopback.url, limits=PoolLimits(connections=2)) as provider,
+    ):
         assert await asyncio.gather(*(ask(provider) for _ in range(20))) == [b"x"] * 20
         assert len(loopback.conversations) == 2
 
@@ -87,7 +99,10 @@ async def test_a_task_cancelled_in_line_leaves_its_place_to_others() -> None:
             await release.wait()
             await conversation.say(plain(b"x"))
 
-    async with serve(script) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider:
+    async with (
+        serve(script) as loopback,
+        endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider,
+    ):
         tasks = [asyncio.create_task(ask(provider)) for _ in range(4)]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -100,7 +115,10 @@ async def test_a_task_cancelled_in_line_leaves_its_place_to_others() -> None:
 
 async def test_cancelling_at_any_moment_never_leaks_a_place() -> None:
     limits = PoolLimits(connections=2)
-    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=limits) as provider:
+    async with (
+        serve(answering(plain(b"x"))) as loopback,
+        endpoint(loopback.url, limits=limits) as provider,
+    ):
         for steps in range(40):
             tasks = [asyncio.create_task(ask(provider)) for _ in range(5)]
             for _ in range(steps // 2):
@@ -108,7 +126,9 @@ async def test_cancelling_at_any_moment_never_leaks_a_place() -> None:
             for task in tasks[steps % 2 :: 2]:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(result == b"x" or isinstance(result, asyncio.CancelledError) for result in results)
+            assert all(
+                result == b"x" or isinstance(result, asyncio.CancelledError) for result in results
+            )
         assert await asyncio.gather(*(ask(provider) for _ in range(6))) == [b"x"] * 6
         assert provider.open_connections <= 2
 
@@ -150,14 +170,20 @@ async def test_a_kept_connection_that_dies_after_a_byte_is_not_tried_again() -> 
 
 
 async def test_a_connection_the_provider_closed_meanwhile_is_not_used() -> None:
-    async with serve(answering(plain(b"x"), close=True)) as loopback, endpoint(loopback.url) as provider:
+    async with (
+        serve(answering(plain(b"x"), close=True)) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
         assert await ask(provider) == b"x"
         await loopback.wait_until_all_gone()
         assert await ask(provider) == b"x"
 
 
 async def test_an_unused_connection_is_closed_after_a_while() -> None:
-    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=PoolLimits(keep_s=0.05)) as provider:
+    async with (
+        serve(answering(plain(b"x"))) as loopback,
+        endpoint(loopback.url, limits=PoolLimits(keep_s=0.05)) as provider,
+    ):
         assert await ask(provider) == b"x"
         await loopback.wait_until_all_gone()
         assert provider.open_connections == 0
@@ -170,7 +196,10 @@ async def test_a_connection_that_never_opens_is_given_up() -> None:
         await release.wait()
 
     timeouts = Timeouts(connect_s=0.1)
-    async with serve(silent) as loopback, endpoint(f"https://127.0.0.1:{loopback.port}", timeouts=timeouts) as provider:
+    async with (
+        serve(silent) as loopback,
+        endpoint(f"https://127.0.0.1:{loopback.port}", timeouts=timeouts) as provider,
+    ):
         error = await refusal(provider.call(post(), {}))
         assert (error.status, error.code, error.retryable) == (504, "upstream_unreachable", True)
         release.set()
@@ -185,8 +214,13 @@ async def test_closing_the_provider_ends_calls_under_way_and_in_line() -> None:
         await conversation.hear()
         heard.set()
 
-    async with serve(script) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider:
-        tasks: list[asyncio.Task[Reply]] = [asyncio.create_task(provider.call(post(), {})) for _ in range(2)]
+    async with (
+        serve(script) as loopback,
+        endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider,
+    ):
+        tasks: list[asyncio.Task[Reply]] = [
+            asyncio.create_task(provider.call(post(), {})) for _ in range(2)
+        ]
         await heard.wait()
         await provider.aclose()
         results = await asyncio.gather(*tasks, return_exceptions=True)

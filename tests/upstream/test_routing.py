@@ -27,8 +27,12 @@ def test_those_that_list_the_model_come_first_in_order_then_those_that_take_any(
     assert names(providers, Wire.CHAT, "m") == ["a", "b", "any"]
 
 
-@pytest.mark.parametrize(("wire", "expected"), [(Wire.CHAT, ["o", "any"]), (Wire.MESSAGES, ["c", "any"])])
-def test_a_model_nobody_lists_goes_to_the_first_that_speaks_the_wire(wire: Wire, expected: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("wire", "expected"), [(Wire.CHAT, ["o", "any"]), (Wire.MESSAGES, ["c", "any"])]
+)
+def test_a_model_nobody_lists_goes_to_the_first_that_speaks_the_wire(
+    wire: Wire, expected: list[str]
+) -> None:
     providers = [
         Destination("e", ("m",)),
         Destination("c", ("x",), ANTHROPIC),
@@ -39,11 +43,19 @@ def test_a_model_nobody_lists_goes_to_the_first_that_speaks_the_wire(wire: Wire,
 
 
 def test_where_nobody_speaks_the_wire_the_first_provider_is_asked() -> None:
-    assert names([Destination("o", ("y",), OPENAI), Destination("p", ("y",), OPENAI)], Wire.MESSAGES, "unknown") == ["o"]
+    assert names(
+        [Destination("o", ("y",), OPENAI), Destination("p", ("y",), OPENAI)],
+        Wire.MESSAGES,
+        "unknown",
+    ) == ["o"]
 
 
 def test_a_prefix_picks_the_provider_and_is_not_sent() -> None:
-    providers = [Destination("a", ("m",), OPENAI), Destination("b", ("m",), OPENAI), Destination("any", (), OPENAI)]
+    providers = [
+        Destination("a", ("m",), OPENAI),
+        Destination("b", ("m",), OPENAI),
+        Destination("any", (), OPENAI),
+    ]
     assert candidates(providers, Wire.CHAT, "b/m") == (
         ProviderCandidate("b", "m"),
         ProviderCandidate("a", "m"),
@@ -58,17 +70,32 @@ def test_a_listed_prefix_form_is_found_by_both_names_and_not_sent() -> None:
 
 
 def test_a_slash_that_is_part_of_the_models_name_stays() -> None:
-    providers = [Destination("anthropic", ("claude",), ANTHROPIC), Destination("router", ("anthropic/claude",), OPENAI)]
-    assert candidates(providers, Wire.CHAT, "anthropic/claude")[0] == ProviderCandidate("router", "anthropic/claude")
-    assert candidates(providers, Wire.CHAT, "router/anthropic/claude")[0] == ProviderCandidate("router", "anthropic/claude")
-    assert candidates([Destination("o", (), OPENAI)], Wire.CHAT, "meta/llama") == (ProviderCandidate("o", "meta/llama"),)
+    providers = [
+        Destination("anthropic", ("claude",), ANTHROPIC),
+        Destination("router", ("anthropic/claude",), OPENAI),
+    ]
+    assert candidates(providers, Wire.CHAT, "anthropic/claude")[0] == ProviderCandidate(
+        "router", "anthropic/claude"
+    )
+    assert candidates(providers, Wire.CHAT, "router/anthropic/claude")[0] == ProviderCandidate(
+        "router", "anthropic/claude"
+    )
+    assert candidates([Destination("o", (), OPENAI)], Wire.CHAT, "meta/llama") == (
+        ProviderCandidate("o", "meta/llama"),
+    )
 
 
 @pytest.mark.parametrize(
     ("wire", "expected"),
-    [(Wire.MESSAGES, ["main", "anthropic"]), (Wire.CHAT, ["main", "openai"]), (Wire.RESPONSES, ["main", "openai"])],
+    [
+        (Wire.MESSAGES, ["main", "anthropic"]),
+        (Wire.CHAT, ["main", "openai"]),
+        (Wire.RESPONSES, ["main", "openai"]),
+    ],
 )
-def test_a_passthrough_provider_is_no_fallback_for_the_other_vendors_wire(wire: Wire, expected: list[str]) -> None:
+def test_a_passthrough_provider_is_no_fallback_for_the_other_vendors_wire(
+    wire: Wire, expected: list[str]
+) -> None:
     providers = [
         Destination("main", ("m",), OPENAI | ANTHROPIC),
         Destination("anthropic", ("m",), ANTHROPIC, is_passthrough=True),
@@ -90,7 +117,9 @@ def test_a_passthrough_provider_alone_is_asked_whatever_the_wire() -> None:
         ("http/unknown", ["http", "policy"]),
     ],
 )
-def test_trained_weights_come_first_for_their_own_model_and_for_any_that_nobody_lists(model: str, expected: list[str]) -> None:
+def test_trained_weights_come_first_for_their_own_model_and_for_any_that_nobody_lists(
+    model: str, expected: list[str]
+) -> None:
     providers = [
         Destination("policy", ("own",), leads=True),
         Destination("http", (), OPENAI),

@@ -48,6 +48,10 @@ def test_the_next_canary_is_tried_on_other_sessions() -> None:
 
 def test_what_a_version_absorbed_is_known_of_that_version_alone() -> None:
     slot = PolicySlot("embedded")
-    slot.flip(Serving(version=3, canary=4, canary_share=0.5, absorbed={4: frozenset({SkillName("dates")})}))
+    slot.flip(
+        Serving(
+            version=3, canary=4, canary_share=0.5, absorbed={4: frozenset({SkillName("dates")})}
+        )
+    )
     assert slot.absorbed(4) == {"dates"}
     assert slot.absorbed(3) == slot.absorbed(0) == frozenset()

@@ -31,9 +31,27 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
         pytest.skip("needs the command openssl to make a certificate: apt-get install openssl")
     folder = tmp_path_factory.mktemp("tls")
     path, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,DNS:provider.test"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True)
+    command = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    command += [
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost,DNS:provider.test",
+    ]
+    subprocess.run(
+        [*command, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True
+    )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(path, key)
     return Certificate(path, context)
@@ -53,7 +71,9 @@ async def test_a_certificate_nobody_vouches_for_is_refused(certificate: Certific
 
 
 @pytest.mark.anyio
-async def test_ssl_cert_file_says_whom_to_trust(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ssl_cert_file_says_whom_to_trust(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     async with serve(answering(plain(b"x" * 100_000)), certificate.server) as loopback:
         async with endpoint(f"https://localhost:{loopback.port}") as provider:
@@ -63,7 +83,9 @@ async def test_ssl_cert_file_says_whom_to_trust(certificate: Certificate, monkey
 
 
 @pytest.mark.anyio
-async def test_a_certificate_for_another_name_is_refused(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_for_another_name_is_refused(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     async with serve(answering(plain(b"x")), certificate.server) as loopback:
         async with endpoint(f"https://127.0.0.1:{loopback.port}") as provider:
@@ -72,7 +94,9 @@ async def test_a_certificate_for_another_name_is_refused(certificate: Certificat
 
 
 @pytest.mark.anyio
-async def test_plain_http_goes_through_the_proxy_in_absolute_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plain_http_goes_through_the_proxy_in_absolute_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lines: list[tuple[str, str | None, str | None]] = []
 
     async def proxy(conversation: Conversation) -> None:
@@ -85,20 +109,28 @@ async def test_plain_http_goes_through_the_proxy_in_absolute_form(monkeypatch: p
         async with endpoint("http://provider.test:8000/v1") as provider:
             assert await ask(provider) == b"via"
     basic = "Basic " + base64.b64encode(b"us@er:pa:ss").decode()
-    assert lines == [("POST http://provider.test:8000/v1/chat/completions HTTP/1.1", "provider.test:8000", basic)]
+    assert lines == [
+        ("POST http://provider.test:8000/v1/chat/completions HTTP/1.1", "provider.test:8000", basic)
+    ]
 
 
 @pytest.mark.anyio
-async def test_https_goes_through_a_tunnel(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_https_goes_through_a_tunnel(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     asked: list[str] = []
     async with serve(answering(plain(b"secret")), certificate.server) as origin:
 
         async def proxy(conversation: Conversation) -> None:
             asked.append((await conversation.hear()).line)
-            await conversation.say(b"HTTP/1.1 200 ProviderConnection established\r\nVia: test\r\n\r\n")
+            await conversation.say(
+                b"HTTP/1.1 200 ProviderConnection established\r\nVia: test\r\n\r\n"
+            )
             reader, writer = await asyncio.open_connection("127.0.0.1", origin.port)
-            await asyncio.gather(pump(conversation.reader, writer), pump(reader, conversation.writer))
+            await asyncio.gather(
+                pump(conversation.reader, writer), pump(reader, conversation.writer)
+            )
 
         async with serve(proxy) as tunnel:
             monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{tunnel.port}")
@@ -117,7 +149,9 @@ async def test_https_goes_through_a_tunnel(certificate: Certificate, monkeypatch
         (b"x" * 20_000, "no end"),
     ],
 )
-async def test_a_tunnel_that_is_refused_says_so(answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tunnel_that_is_refused_says_so(
+    answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serve(answering(answer, close=True)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
         async with endpoint("https://provider.test/v1") as provider:
@@ -141,7 +175,9 @@ async def test_a_tunnel_that_is_refused_says_so(answer: bytes, words: str, monke
         ("https://provider.test/v1", "", False),
     ],
 )
-def test_who_goes_through_the_proxy(url: str, no_proxy: str, is_proxied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_through_the_proxy(
+    url: str, no_proxy: str, is_proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", "proxy.test:3128")
     monkeypatch.setenv("no_proxy", no_proxy)
     assert read_address(url).proxy == (Proxy("proxy.test", 3128) if is_proxied else None)
@@ -161,20 +197,26 @@ def test_the_host_header_leaves_out_the_usual_port(url: str, authority: str) -> 
     assert read_address(url).authority == authority
 
 
-@pytest.mark.parametrize("url", ["api.test/v1", "ftp://api.test", "http://", "http://api.test:x/", "http://[::1/v1", ""])
+@pytest.mark.parametrize(
+    "url", ["api.test/v1", "ftp://api.test", "http://", "http://api.test:x/", "http://[::1/v1", ""]
+)
 def test_a_base_url_that_is_none_is_a_configuration_error(url: str) -> None:
     with pytest.raises(ConfigError, match="base_url"):
         read_address(url)
 
 
-@pytest.mark.parametrize("url", ["https://me:hush@api.test/v1", "https://me:hush@api.test:x/v1", "me:hush@api.test/v1"])
+@pytest.mark.parametrize(
+    "url", ["https://me:hush@api.test/v1", "https://me:hush@api.test:x/v1", "me:hush@api.test/v1"]
+)
 def test_credentials_in_a_base_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="base_url") as caught:
         read_address(url)
     assert "hush" not in str(caught.value)
 
 
-def test_a_proxy_of_another_kind_is_a_configuration_error_that_keeps_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_another_kind_is_a_configuration_error_that_keeps_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("all_proxy", "socks5://me:hush@proxy.test:1080")
     with pytest.raises(ConfigError, match="http://") as caught:
         read_address("https://api.test/v1")

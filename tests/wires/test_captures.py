@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.chat import ChatRequest, Json, Message, Opaque, Role, Text, Tool, ToolCall, ToolResult, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Json,
+    Message,
+    Opaque,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Wire,
+)
 from metaclaw.errors import WireError
 from metaclaw.wires import plain, wire_format
 
@@ -44,21 +55,35 @@ def _captures(shared: Path) -> list[Capture]:
 def captures(shared: Path) -> list[Capture]:
     found = _captures(shared)
     if not found:
-        pytest.skip(f"needs recorded requests of real clients in {shared}/captures: docs/captures.md tells how to record them")
+        pytest.skip(
+            f"needs recorded requests of real clients in {shared}/captures: docs/captures.md tells"
+            " how to record them"
+        )
     return found
 
 
 def _said(messages: tuple[Message, ...]) -> Iterator[tuple[str, ...]]:
-    """Every text, call and result, in order. Whoever merges texts may put blank lines between them."""
+    """Every text, call and result, in order. Whoever merges texts may put blank lines between
+    them.
+    """
     for message in messages:
         for part in message.parts:
             match part:
                 case Text() if part.text:
                     yield from (("text", line) for line in part.text.split("\n") if line.strip())
                 case ToolCall():
-                    yield ("call", part.id, part.name, json.dumps(json.loads(part.arguments or "{}")))
+                    yield (
+                        "call",
+                        part.id,
+                        part.name,
+                        json.dumps(json.loads(part.arguments or "{}")),
+                    )
                 case ToolResult():
-                    yield ("result", part.call_id, "".join(inner.text for inner in part.parts if isinstance(inner, Text)))
+                    yield (
+                        "result",
+                        part.call_id,
+                        "".join(inner.text for inner in part.parts if isinstance(inner, Text)),
+                    )
                 case _:
                     pass
 
@@ -70,11 +95,15 @@ def _translatable(captures: list[Capture]) -> list[Capture]:
 def test_every_capture_survives_its_own_wire(captures: list[Capture]) -> None:
     for capture in captures:
         wire = wire_format(capture.wire)
-        assert wire.parse_request(wire.render_request(capture.request)) == capture.request, capture.name
+        assert wire.parse_request(wire.render_request(capture.request)) == capture.request, (
+            capture.name
+        )
 
 
 @pytest.mark.parametrize("target", Wire)
-def test_every_capture_says_the_same_in_the_same_order_on_the_other_wires(captures: list[Capture], target: Wire) -> None:
+def test_every_capture_says_the_same_in_the_same_order_on_the_other_wires(
+    captures: list[Capture], target: Wire
+) -> None:
     marks = [
         ("text", "<system-reminder>"),
         ("text", "</system-reminder>"),
@@ -86,35 +115,51 @@ def test_every_capture_says_the_same_in_the_same_order_on_the_other_wires(captur
         wire = wire_format(target)
         translated = plain(wire.parse_request(wire.render_request(capture.request)))
         expected = [said for said in _said(plain(capture.request).messages) if said not in marks]
-        assert [said for said in _said(translated.messages) if said not in marks] == expected, capture.name
+        assert [said for said in _said(translated.messages) if said not in marks] == expected, (
+            capture.name
+        )
 
 
 @pytest.mark.parametrize("target", Wire)
-def test_every_capture_keeps_its_tools_and_wishes_on_the_other_wires(captures: list[Capture], target: Wire) -> None:
+def test_every_capture_keeps_its_tools_and_wishes_on_the_other_wires(
+    captures: list[Capture], target: Wire
+) -> None:
     for capture in _translatable(captures):
         before = plain(capture.request)
         wire = wire_format(target)
         after = plain(wire.parse_request(wire.render_request(capture.request)))
-        tools = [(tool.name, tool.description, dict(tool.parameters)) for tool in before.tools if isinstance(tool, Tool)]
-        assert [(tool.name, tool.description, dict(tool.parameters)) for tool in after.tools if isinstance(tool, Tool)] == tools, (
-            capture.name
-        )
-        assert (after.model, after.stream, after.reasoning_effort) == (before.model, before.stream, before.reasoning_effort), (
-            capture.name
-        )
+        tools = [
+            (tool.name, tool.description, dict(tool.parameters))
+            for tool in before.tools
+            if isinstance(tool, Tool)
+        ]
+        assert [
+            (tool.name, tool.description, dict(tool.parameters))
+            for tool in after.tools
+            if isinstance(tool, Tool)
+        ] == tools, capture.name
+        assert (after.model, after.stream, after.reasoning_effort) == (
+            before.model,
+            before.stream,
+            before.reasoning_effort,
+        ), capture.name
         assert after.sampling.temperature == before.sampling.temperature, capture.name
         if before.sampling.max_tokens is not None:
             assert after.sampling.max_tokens == before.sampling.max_tokens, capture.name
 
 
-def test_a_conversation_for_anthropic_alternates_and_answers_every_call_at_once(captures: list[Capture]) -> None:
+def test_a_conversation_for_anthropic_alternates_and_answers_every_call_at_once(
+    captures: list[Capture],
+) -> None:
     for capture in _translatable(captures):
         if capture.wire is Wire.MESSAGES:
             continue
         messages = wire_format(Wire.MESSAGES).render_request(capture.request)["messages"]
         assert isinstance(messages, list)
         roles = [message["role"] for message in messages if isinstance(message, dict)]
-        assert roles == [("user", "assistant")[number % 2] for number in range(len(roles))], capture.name
+        assert roles == [("user", "assistant")[number % 2] for number in range(len(roles))], (
+            capture.name
+        )
 
 
 def test_history_that_lies_with_the_provider_is_refused_elsewhere(captures: list[Capture]) -> None:
@@ -126,7 +171,9 @@ def test_history_that_lies_with_the_provider_is_refused_elsewhere(captures: list
 
 
 def test_codex_tools_in_a_namespace_are_offered_as_functions(captures: list[Capture]) -> None:
-    capture = next(capture for capture in captures if capture.name.endswith("codex-0.166.0__main_first"))
+    capture = next(
+        capture for capture in captures if capture.name.endswith("codex-0.166.0__main_first")
+    )
     names = [tool.name for tool in plain(capture.request).tools if isinstance(tool, Tool)]
     assert "exec_command" in names
     assert "multi_agent_v1__spawn_agent" in names
@@ -134,14 +181,22 @@ def test_codex_tools_in_a_namespace_are_offered_as_functions(captures: list[Capt
 
 
 def test_claude_codes_system_message_keeps_its_place(captures: list[Capture]) -> None:
-    capture = next(capture for capture in captures if capture.name == "claude-code-2.1.325__main_first")
+    capture = next(
+        capture for capture in captures if capture.name == "claude-code-2.1.325__main_first"
+    )
     roles = [message.role for message in capture.request.messages]
     assert roles == [Role.SYSTEM, Role.USER, Role.SYSTEM]
     chat = wire_format(Wire.CHAT).render_request(capture.request)["messages"]
     assert isinstance(chat, list)
-    assert [message["role"] for message in chat if isinstance(message, dict)] == ["system", "user", "system"]
+    assert [message["role"] for message in chat if isinstance(message, dict)] == [
+        "system",
+        "user",
+        "system",
+    ]
 
 
 def test_no_tool_of_a_capture_is_left_as_it_came(captures: list[Capture]) -> None:
     for capture in _translatable(captures):
-        assert not [tool for tool in plain(capture.request).tools if isinstance(tool, Opaque)], capture.name
+        assert not [tool for tool in plain(capture.request).tools if isinstance(tool, Opaque)], (
+            capture.name
+        )

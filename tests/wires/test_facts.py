@@ -21,7 +21,15 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
-from metaclaw.wires import Facts, TailHold, estimate_tokens, parse_error, streamed_facts, whole_facts, wire_format
+from metaclaw.wires import (
+    Facts,
+    TailHold,
+    estimate_tokens,
+    parse_error,
+    streamed_facts,
+    whole_facts,
+    wire_format,
+)
 from metaclaw.wires.fields import object_of, whole
 
 
@@ -30,7 +38,10 @@ from metaclaw.wires.fields import object_of, whole
     [
         (b'{"error":{"message":"no","type":"t","code":"c"}}', ("no", "c")),
         (b'{"error":{"message":"no","type":"t","code":null}}', ("no", "t")),
-        (b'{"type":"error","error":{"type":"overloaded_error","message":"no"}}', ("no", "overloaded_error")),
+        (
+            b'{"type":"error","error":{"type":"overloaded_error","message":"no"}}',
+            ("no", "overloaded_error"),
+        ),
         (b'{"error":"no"}', ("no", "upstream_500")),
         (b'[{"error":{"message":"no","code":500}}]', ("no", "upstream_500")),
         (b'{"detail":[{"msg":"no","type":"missing"}]}', ("no", "missing")),
@@ -90,7 +101,11 @@ RESPONSE: Json = {
 
 @pytest.mark.parametrize(
     ("wire", "body", "finish"),
-    [(Wire.CHAT, CHAT, Finish.TOOL_CALLS), (Wire.MESSAGES, MESSAGE, Finish.LENGTH), (Wire.RESPONSES, RESPONSE, Finish.TOOL_CALLS)],
+    [
+        (Wire.CHAT, CHAT, Finish.TOOL_CALLS),
+        (Wire.MESSAGES, MESSAGE, Finish.LENGTH),
+        (Wire.RESPONSES, RESPONSE, Finish.TOOL_CALLS),
+    ],
 )
 def test_facts_of_a_whole_answer(wire: Wire, body: dict[str, Json], finish: Finish) -> None:
     assert whole_facts(wire, body) == Facts(str(body["id"]), "m", finish, Usage(5, 2))
@@ -99,28 +114,45 @@ def test_facts_of_a_whole_answer(wire: Wire, body: dict[str, Json], finish: Fini
 @pytest.mark.parametrize("wire", Wire)
 def test_an_error_is_a_fact(wire: Wire) -> None:
     assert whole_facts(wire, {"error": {"message": "no"}}) == Facts(error="no")
-    assert streamed_facts(wire, b'event: error\ndata: {"type":"error","error":{"message":"no"}}\n\n').error == "no"
+    assert (
+        streamed_facts(
+            wire, b'event: error\ndata: {"type":"error","error":{"message":"no"}}\n\n'
+        ).error
+        == "no"
+    )
 
 
 def test_a_failed_response_is_an_error() -> None:
     response = b'{"id":"resp_1","status":"failed","error":{"message":"no"}}'
-    event = b'event: response.failed\ndata: {"type":"response.failed","response":' + response + b"}\n\n"
+    event = (
+        b'event: response.failed\ndata: {"type":"response.failed","response":' + response + b"}\n\n"
+    )
     assert streamed_facts(Wire.RESPONSES, event) == Facts("resp_1", error="no")
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_a_response_that_failed_without_a_word_is_an_error(status: str) -> None:
-    response: dict[str, Json] = {"id": "resp_1", "status": status, "error": None, "output": [], "usage": {"input_tokens": 5}}
+    response: dict[str, Json] = {
+        "id": "resp_1",
+        "status": status,
+        "error": None,
+        "output": [],
+        "usage": {"input_tokens": 5},
+    }
     expected = Facts("resp_1", usage=Usage(5, 0), error=f"the provider reported status {status}")
     assert whole_facts(Wire.RESPONSES, response) == expected
     event = msgspec.json.encode({"response": response, "type": "response.completed"})
     assert streamed_facts(Wire.RESPONSES, b"data: " + event + b"\n\n") == expected
 
 
-@pytest.mark.parametrize("response", ["", ',"response":null', ',"response":{}', ',"response":{"error":null}'])
+@pytest.mark.parametrize(
+    "response", ["", ',"response":null', ',"response":{}', ',"response":{"error":null}']
+)
 def test_an_event_of_failure_is_an_error_whatever_it_holds(response: str) -> None:
     said = f'event: response.failed\ndata: {{"type":"response.failed"{response}}}\n\n'.encode()
-    assert streamed_facts(Wire.RESPONSES, said) == Facts(error="the provider reported status failed")
+    assert streamed_facts(Wire.RESPONSES, said) == Facts(
+        error="the provider reported status failed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,9 +163,16 @@ def test_an_event_of_failure_is_an_error_whatever_it_holds(response: str) -> Non
         (Wire.RESPONSES, "output", [None, {}, "x"]),
     ],
 )
-def test_an_answer_that_answers_nothing_is_an_error(wire: Wire, field: str, values: list[Json]) -> None:
+def test_an_answer_that_answers_nothing_is_an_error(
+    wire: Wire, field: str, values: list[Json]
+) -> None:
     error = f"the provider's answer has no {field}"
-    ended: dict[str, Json] = {"id": "1", "model": "m", "stop_reason": "end_turn", "status": "completed"}
+    ended: dict[str, Json] = {
+        "id": "1",
+        "model": "m",
+        "stop_reason": "end_turn",
+        "status": "completed",
+    }
     assert whole_facts(wire, ended) == Facts("1", "m", error=error)
     for value in values:
         assert whole_facts(wire, {**ended, field: value}) == Facts("1", "m", error=error)
@@ -142,23 +181,31 @@ def test_an_answer_that_answers_nothing_is_an_error(wire: Wire, field: str, valu
 @pytest.mark.parametrize("count", [-1, 2**53 + 1, 2**64, 10**30, 1.5, True, "7", None])
 def test_a_count_that_nobody_can_have_counted_is_none(count: Json) -> None:
     assert whole(count) == 0
-    usage: Json = {"input_tokens": count, "prompt_tokens": count, "output_tokens": 2**53, "completion_tokens": 2**53}
+    usage: Json = {
+        "input_tokens": count,
+        "prompt_tokens": count,
+        "output_tokens": 2**53,
+        "completion_tokens": 2**53,
+    }
     for wire, body in ((Wire.CHAT, CHAT), (Wire.MESSAGES, MESSAGE), (Wire.RESPONSES, RESPONSE)):
         assert whole_facts(wire, {**object_of(body), "usage": usage}).usage == Usage(0, 2**53)
 
 
 def test_counts_that_are_too_many_together_are_none() -> None:
     usage: Json = {"input_tokens": 2**53, "cache_read_input_tokens": 1, "output_tokens": 2}
-    assert whole_facts(Wire.MESSAGES, {**object_of(MESSAGE), "usage": usage}).usage == Usage(0, 2, 1)
+    assert whole_facts(Wire.MESSAGES, {**object_of(MESSAGE), "usage": usage}).usage == Usage(
+        0, 2, 1
+    )
 
 
 def test_facts_are_found_among_comments_carriage_returns_and_words_that_look_like_events() -> None:
     stream = (
-        b": hello\r\n\r\ndata: {}\r\n\r\n"
-        b'data: {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"content":"say data: and data:"}}]}\r\n\r\n'
-        b'data: {"id":"chatcmpl-1","choices":[{"delta":{},"finish_reason":"stop"}],'
-        b'"usage":{"prompt_tokens":5,"completion_tokens":2}}\r\n\r\n'
-        b"data: [DONE]\r\n\r\n: bye\r\n\r\n"
+        b": hello\r\n\r\ndata: {}\r\n\r\ndata:"
+        b' {"id":"chatcmpl-1","model":"m","choices":[{"delta":{"content":"say data: and'
+        b' data:"}}]}\r\n\r\ndata:'
+        b' {"id":"chatcmpl-1","choices":[{"delta":{},"finish_reason":"stop"}],'
+        b'"usage":{"prompt_tokens":5,"completion_tokens":2}}\r\n\r\ndata:'
+        b" [DONE]\r\n\r\n: bye\r\n\r\n"
     )
     assert streamed_facts(Wire.CHAT, stream) == Facts("chatcmpl-1", "m", Finish.STOP, Usage(5, 2))
 
@@ -189,13 +236,22 @@ def test_an_estimate_counts_everything_a_request_holds() -> None:
 
 
 def test_an_estimate_of_prose_is_near_what_tokenizers_count() -> None:
-    prose = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the warm afternoon sun. " * 20
-    assert 380 <= estimate_tokens(_request(Text(prose))) <= 620  # tokenizers make 23 tokens or so of the sentence
+    prose = (
+        "The quick brown fox jumps over the lazy dog, and then it rests for a while in the warm"
+        " afternoon sun. " * 20
+    )
+    assert (
+        380 <= estimate_tokens(_request(Text(prose))) <= 620
+    )  # tokenizers make 23 tokens or so of the sentence
 
 
 def test_holding_the_tail_costs_microseconds_a_chunk() -> None:
     """It runs for every chunk of every stream, so a slow way of doing it must not slip in."""
-    chunk = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+    chunk = (
+        b"data:"
+        b' {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word'
+        b' "}}]}\n\n'
+    )
     hold = TailHold(Wire.CHAT)
     best = min(_seconds(hold, chunk) for _ in range(5))
     assert best / 1_000 < 50e-6

@@ -1,4 +1,6 @@
-"""The look at a stream's first event: errors and empty streams are found, and nothing else is held back."""
+"""The look at a stream's first event: errors and empty streams are found, and nothing else is held
+back.
+"""
 
 import pytest
 
@@ -17,10 +19,32 @@ ANSWERS = [
 ]
 ERRORS = [
     (b'data: {"error": {"message": "no", "code": 429}}\n\n', 429, "no"),
-    (b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"no"}}\n\n', 529, "no"),
-    (b'data: {"type":"error","error":{"type":"rate_limit_error","message":"no"}}\r\n\r\n', 429, "no"),
-    (b'event: response.failed\ndata: {"type":"response.failed","response":{"error":{"code":"x","message":"no"}}}\n\n', 502, "no"),
-    (b'data: {"id":"c","error":{"code":"server_error","message":"no"},"choices":[]}\n\n', 502, "no"),
+    (
+        (
+            b"event: error\ndata:"
+            b' {"type":"error","error":{"type":"overloaded_error","message":"no"}}\n\n'
+        ),
+        529,
+        "no",
+    ),
+    (
+        b'data: {"type":"error","error":{"type":"rate_limit_error","message":"no"}}\r\n\r\n',
+        429,
+        "no",
+    ),
+    (
+        (
+            b"event: response.failed\ndata:"
+            b' {"type":"response.failed","response":{"error":{"code":"x","message":"no"}}}\n\n'
+        ),
+        502,
+        "no",
+    ),
+    (
+        b'data: {"id":"c","error":{"code":"server_error","message":"no"},"choices":[]}\n\n',
+        502,
+        "no",
+    ),
     (b"event: error\ndata: no\n\n", 502, "no"),
     (b"data: [DONE]\n\n", 502, "no answer"),
 ]
@@ -37,14 +61,25 @@ def _feed_byte_by_byte(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize(("stream", "status", "words"), ERRORS)
-def test_an_error_is_found_however_its_bytes_are_split(stream: bytes, status: int, words: str) -> None:
+def test_an_error_is_found_however_its_bytes_are_split(
+    stream: bytes, status: int, words: str
+) -> None:
     with pytest.raises(UpstreamError) as caught:
         _feed_byte_by_byte(stream)
     assert (caught.value.status, words in str(caught.value)) == (status, True)
 
 
 @pytest.mark.parametrize(
-    "stream", [b"", b"\n\n", b": wait\n\n", b"data:\n\n", b"event: error\n", b"<html></html>", b'{"error": "no"}']
+    "stream",
+    [
+        b"",
+        b"\n\n",
+        b": wait\n\n",
+        b"data:\n\n",
+        b"event: error\n",
+        b"<html></html>",
+        b'{"error": "no"}',
+    ],
 )
 def test_a_stream_that_ends_without_an_event_is_no_answer(stream: bytes) -> None:
     assert not begins_answer(stream)

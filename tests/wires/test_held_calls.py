@@ -1,4 +1,6 @@
-"""Calls in streams: read at once where events are plain, and event by event where they are not, with the same result."""
+"""Calls in streams: read at once where events are plain, and event by event where they are not,
+with the same result.
+"""
 
 import json
 from itertools import takewhile
@@ -15,7 +17,9 @@ from metaclaw.wires.sse import events_with, has_any, last_event_end, split_event
 from tests.support.strict_provider import STEPS, StrictProvider
 
 MARKS = (b"tool", b"call_x")
-lines = st.sampled_from([b"data: tool", b"data: text", b"event: call_x", b": tool", b"", b"id: 1", b"data: tool call_x"])
+lines = st.sampled_from(
+    [b"data: tool", b"data: text", b"event: call_x", b": tool", b"", b"id: 1", b"data: tool call_x"]
+)
 
 
 def stream_of(wire: Wire, plan: str = "two") -> list[bytes]:
@@ -56,14 +60,21 @@ def test_calls_are_the_same_in_plain_events_and_in_others(wire: Wire, how: str) 
     assert [json.loads(call.arguments)["command"] for call in calls] == STEPS["two"]
     others = [spelled_otherwise(event, how) for event in said]
     assert others != said
-    assert read(wire, others) == read(wire, [b"".join(others)]) == read(wire, [b"".join(said)]) == calls
+    assert (
+        read(wire, others)
+        == read(wire, [b"".join(others)])
+        == read(wire, [b"".join(said)])
+        == calls
+    )
 
 
 @pytest.mark.parametrize("wire", list(Wire))
 def test_text_passes_unread_until_a_call_begins(wire: Wire) -> None:
     said = stream_of(wire)
     hold = CallHold(wire)
-    passed = list(takewhile(lambda event: hold.is_free_of_calls(event) and hold.feed(event) == event, said))
+    passed = list(
+        takewhile(lambda event: hold.is_free_of_calls(event) and hold.feed(event) == event, said)
+    )
     assert 0 < len(passed) < len(said)
     assert hold.has_words
     hold.feed(said[len(passed)])
@@ -82,12 +93,16 @@ def test_text_and_calls_that_come_in_one_piece_are_parted(wire: Wire) -> None:
 
 @given(st.lists(lines, max_size=20).map(b"\n".join), st.booleans())
 @example(b"data: text\n\n\ndata: tool", False)
-def test_events_with_a_mark_are_those_that_a_look_at_each_finds(data: bytes, has_returns: bool) -> None:
+def test_events_with_a_mark_are_those_that_a_look_at_each_finds(
+    data: bytes, has_returns: bool
+) -> None:
     data = data.replace(b"\n", b"\r\n") if has_returns else data
     events, rest = split_events(data)
     wanted = [event for event in (*events, rest) if has_any(event, MARKS)]
     # A third line end between two events is no part of either.
-    assert [event.lstrip(b"\n") for event in events_with(data, MARKS)] == [event.lstrip(b"\n") for event in wanted]
+    assert [event.lstrip(b"\n") for event in events_with(data, MARKS)] == [
+        event.lstrip(b"\n") for event in wanted
+    ]
     quiet = data[: last_event_end(data, MARKS)]
     assert not has_any(quiet, MARKS)
     assert not quiet or quiet.endswith(b"\n\n")

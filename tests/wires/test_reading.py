@@ -1,4 +1,6 @@
-"""Providers' streams and answers as they really come: odd, repetitive, broken off, or not what was asked for."""
+"""Providers' streams and answers as they really come: odd, repetitive, broken off, or not what was
+asked for.
+"""
 
 from collections.abc import Iterable
 
@@ -38,7 +40,10 @@ CHAT, RESPONSES, MESSAGES = Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES
 
 def events(*bodies: Json) -> bytes:
     return b"".join(
-        b"data: " + (body.encode() if isinstance(body, str) else msgspec.json.encode(body)) + b"\n\n" for body in bodies
+        b"data: "
+        + (body.encode() if isinstance(body, str) else msgspec.json.encode(body))
+        + b"\n\n"
+        for body in bodies
     )
 
 
@@ -48,7 +53,12 @@ def read(wire: Wire, *bodies: Json) -> list[Delta]:
 
 
 def chunk(delta: Json, finish: str | None = None, **more: Json) -> Json:
-    return {"id": "chatcmpl-1", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+    return {
+        "id": "chatcmpl-1",
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+        **more,
+    }
 
 
 def call(index: int | None, **fields: Json) -> Json:
@@ -85,15 +95,25 @@ def test_an_empty_first_chunk_does_not_name_the_answer() -> None:
 
 
 def test_only_the_first_choice_is_read() -> None:
-    other: Json = {"id": "chatcmpl-1", "model": "m", "choices": [{"index": 1, "delta": {"content": "no"}}]}
+    other: Json = {
+        "id": "chatcmpl-1",
+        "model": "m",
+        "choices": [{"index": 1, "delta": {"content": "no"}}],
+    }
     assert TextDelta("no") not in read(CHAT, chunk({"content": "hi"}), other, "[DONE]")
 
 
 def test_ids_and_names_repeated_in_every_chunk_begin_a_call_once() -> None:
     function: Json = {"name": "f", "arguments": "{"}
     rest: Json = {"name": "f", "arguments": "}"}
-    deltas = read(CHAT, call(0, id="a", function=function), call(0, id="a", function=rest), chunk({}, "stop"))
-    assert deltas[1:] == [ToolCallDelta(0, "a", "f", "{"), ToolCallDelta(0, None, None, "}"), End(Finish.TOOL_CALLS)]
+    deltas = read(
+        CHAT, call(0, id="a", function=function), call(0, id="a", function=rest), chunk({}, "stop")
+    )
+    assert deltas[1:] == [
+        ToolCallDelta(0, "a", "f", "{"),
+        ToolCallDelta(0, None, None, "}"),
+        End(Finish.TOOL_CALLS),
+    ]
 
 
 def test_parallel_calls_with_one_index_are_told_apart_by_id() -> None:
@@ -113,18 +133,30 @@ def test_a_call_without_index_or_id_is_still_a_call() -> None:
 
 def test_reasoning_has_two_names_and_refusals_are_words() -> None:
     deltas = read(
-        CHAT, chunk({"reasoning": "a"}), chunk({"reasoning_content": "b"}), chunk({"refusal": "no"}, "content_filter"), "[DONE]"
+        CHAT,
+        chunk({"reasoning": "a"}),
+        chunk({"reasoning_content": "b"}),
+        chunk({"refusal": "no"}, "content_filter"),
+        "[DONE]",
     )
     assert collect(deltas).parts == (Reasoning("ab"), Text("no"))
     assert collect(deltas).finish is Finish.CONTENT_FILTER
 
 
 def test_an_error_in_the_stream_is_a_failure_and_the_last_word() -> None:
-    deltas = read(CHAT, chunk({"content": "hi"}), {"error": {"message": "overloaded", "code": "busy"}}, chunk({"content": "more"}))
+    deltas = read(
+        CHAT,
+        chunk({"content": "hi"}),
+        {"error": {"message": "overloaded", "code": "busy"}},
+        chunk({"content": "more"}),
+    )
     assert deltas[-1] == Failed("overloaded", "busy")
 
 
-@pytest.mark.parametrize("body", ["{nonsense", "[1]", '"x"', '{"choices": [5]}', '{"choices": [{"delta": {"tool_calls": 5}}]}'])
+@pytest.mark.parametrize(
+    "body",
+    ["{nonsense", "[1]", '"x"', '{"choices": [5]}', '{"choices": [{"delta": {"tool_calls": 5}}]}'],
+)
 def test_garbage_is_a_failure(body: str) -> None:
     deltas = read(CHAT, body)
     assert isinstance(deltas[-1], Failed)
@@ -149,9 +181,11 @@ def test_an_event_without_end_is_given_up() -> None:
 
 
 def test_half_a_surrogate_pair_does_not_break_the_answer() -> None:
-    assert read(CHAT, '{"id":"chatcmpl-1","model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}', "[DONE]")[
-        1
-    ] == TextDelta("\ud83d")
+    assert read(
+        CHAT,
+        '{"id":"chatcmpl-1","model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}',
+        "[DONE]",
+    )[1] == TextDelta("\ud83d")
 
 
 # Messages
@@ -159,17 +193,27 @@ def test_half_a_surrogate_pair_does_not_break_the_answer() -> None:
 
 def message(*more: Json) -> list[Json]:
     usage: Json = {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 1}
-    return [{"type": "message_start", "message": {"id": "msg_1", "model": "c", "usage": usage}}, {"type": "ping"}, *more]
+    return [
+        {"type": "message_start", "message": {"id": "msg_1", "model": "c", "usage": usage}},
+        {"type": "ping"},
+        *more,
+    ]
 
 
 def block(index: int, content: Json, *deltas: Json) -> list[Json]:
     started: Json = {"type": "content_block_start", "index": index, "content_block": content}
-    pieces: list[Json] = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+    pieces: list[Json] = [
+        {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+    ]
     return [started, *pieces, {"type": "content_block_stop", "index": index}]
 
 
 FINAL: list[Json] = [
-    {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 9}},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {"output_tokens": 9},
+    },
     {"type": "message_stop"},
 ]
 
@@ -180,19 +224,32 @@ def test_counts_of_the_first_and_the_last_event_are_put_together() -> None:
 
 
 def test_a_call_without_input_has_an_empty_object() -> None:
-    deltas = read(MESSAGES, *message(*block(0, {"type": "tool_use", "id": "a", "name": "f", "input": {}})), *FINAL)
+    deltas = read(
+        MESSAGES,
+        *message(*block(0, {"type": "tool_use", "id": "a", "name": "f", "input": {}})),
+        *FINAL,
+    )
     assert collect(deltas).parts == (ToolCall("a", "f", "{}"),)
 
 
 def test_a_call_may_bring_its_input_at_once() -> None:
-    deltas = read(MESSAGES, *message(*block(0, {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}})), *FINAL)
+    deltas = read(
+        MESSAGES,
+        *message(*block(0, {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}})),
+        *FINAL,
+    )
     assert collect(deltas).parts == (ToolCall("a", "f", '{"x":1}'),)
 
 
 def test_blocks_may_begin_with_something_in_them() -> None:
     thinking: Json = {"type": "thinking", "thinking": "a", "signature": "s"}
     deltas = read(
-        MESSAGES, *message(*block(0, thinking), *block(1, {"type": "text", "text": "b"}, {"type": "citations_delta"})), *FINAL
+        MESSAGES,
+        *message(
+            *block(0, thinking),
+            *block(1, {"type": "text", "text": "b"}, {"type": "citations_delta"}),
+        ),
+        *FINAL,
     )
     assert collect(deltas).parts == (Reasoning("a", "messages:s"), Text("b"))
 
@@ -201,7 +258,10 @@ def test_a_servers_own_tools_are_carried_whole() -> None:
     used: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     deltas = read(
         MESSAGES,
-        *message(*block(0, used, {"type": "input_json_delta", "partial_json": '{"q":1}'}), *block(1, {"type": "odd"})),
+        *message(
+            *block(0, used, {"type": "input_json_delta", "partial_json": '{"q":1}'}),
+            *block(1, {"type": "odd"}),
+        ),
         *FINAL,
     )
     opaque = [delta for delta in deltas if isinstance(delta, OpaqueDelta)]
@@ -212,7 +272,11 @@ def test_a_servers_own_tools_are_carried_whole() -> None:
 
 
 def test_an_error_event_is_a_failure() -> None:
-    deltas = read(MESSAGES, *message(), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    deltas = read(
+        MESSAGES,
+        *message(),
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    )
     assert deltas[-1] == Failed("Overloaded", "overloaded_error")
 
 
@@ -224,8 +288,17 @@ def test_a_message_is_whole_once_it_says_why_it_stopped() -> None:
 
 
 def test_pieces_of_blocks_nobody_opened_are_passed_over() -> None:
-    stray: Json = {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta", "text": "x"}}
-    assert collect(read(MESSAGES, *message(stray, {"type": "content_block_stop", "index": 7}), *FINAL)).parts == ()
+    stray: Json = {
+        "type": "content_block_delta",
+        "index": 7,
+        "delta": {"type": "text_delta", "text": "x"},
+    }
+    assert (
+        collect(
+            read(MESSAGES, *message(stray, {"type": "content_block_stop", "index": 7}), *FINAL)
+        ).parts
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,7 +311,13 @@ def test_pieces_of_blocks_nobody_opened_are_passed_over() -> None:
     ],
 )
 def test_anthropics_reasons_to_stop(word: str, finish: Finish) -> None:
-    body: Json = {"id": "msg_1", "model": "c", "content": [], "stop_reason": word, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    body: Json = {
+        "id": "msg_1",
+        "model": "c",
+        "content": [],
+        "stop_reason": word,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
     assert wire_format(MESSAGES).parse_answer(msgspec.json.encode(body)).finish is finish
 
 
@@ -259,54 +338,107 @@ def item(index: int, body: Json, *between: Json) -> list[Json]:
 
 CREATED: Json = {"type": "response.created", "response": response("in_progress")}
 COMPLETED: Json = {"type": "response.completed", "response": response()}
-SAID: Json = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+SAID: Json = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "hi"}],
+}
 
 
 def test_items_that_come_without_pieces_are_said_when_done() -> None:
     called: Json = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
-    thought: Json = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "e"}
-    deltas = read(RESPONSES, CREATED, *item(0, thought), *item(1, SAID), *item(2, called), COMPLETED)
-    assert collect(deltas).parts == (Reasoning("hm", "responses:e"), Text("hi"), ToolCall("a", "f", "{}"))
+    thought: Json = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "hm"}],
+        "encrypted_content": "e",
+    }
+    deltas = read(
+        RESPONSES, CREATED, *item(0, thought), *item(1, SAID), *item(2, called), COMPLETED
+    )
+    assert collect(deltas).parts == (
+        Reasoning("hm", "responses:e"),
+        Text("hi"),
+        ToolCall("a", "f", "{}"),
+    )
     assert collect(deltas).finish is Finish.TOOL_CALLS
 
 
 def test_two_messages_in_a_row_are_two_paragraphs() -> None:
-    assert collect(read(RESPONSES, CREATED, *item(0, SAID), *item(1, SAID), COMPLETED)).parts == (Text("hi\n\nhi"),)
+    assert collect(read(RESPONSES, CREATED, *item(0, SAID), *item(1, SAID), COMPLETED)).parts == (
+        Text("hi\n\nhi"),
+    )
 
 
 def test_parts_of_a_summary_are_paragraphs() -> None:
     first: Json = {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "a"}
-    between: Json = {"type": "response.reasoning_summary_part.added", "output_index": 0, "summary_index": 1}
+    between: Json = {
+        "type": "response.reasoning_summary_part.added",
+        "output_index": 0,
+        "summary_index": 1,
+    }
     second: Json = {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "b"}
     thought: Json = {"type": "reasoning", "summary": []}
-    assert collect(read(RESPONSES, CREATED, *item(0, thought, first, between, second), COMPLETED)).parts == (Reasoning("a\n\nb"),)
+    assert collect(
+        read(RESPONSES, CREATED, *item(0, thought, first, between, second), COMPLETED)
+    ).parts == (Reasoning("a\n\nb"),)
 
 
 def test_custom_and_hosted_calls_are_said_whole() -> None:
     custom: Json = {"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": "ls"}
     hosted: Json = {"type": "web_search_call", "id": "ws"}
     deltas = read(RESPONSES, CREATED, *item(0, custom), *item(1, hosted), COMPLETED)
-    assert collect(deltas).parts == (ToolCall("c", "exec", '{"input":"ls"}'), Opaque(RESPONSES, hosted))
+    assert collect(deltas).parts == (
+        ToolCall("c", "exec", '{"input":"ls"}'),
+        Opaque(RESPONSES, hosted),
+    )
 
 
 def test_the_rest_of_arguments_that_came_in_part_is_taken_from_the_item() -> None:
-    begun: Json = {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x":1}', "namespace": "n"}
-    piece: Json = {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"x"'}
-    stray: Json = {"type": "response.function_call_arguments.delta", "output_index": 9, "delta": "z"}
-    assert collect(read(RESPONSES, CREATED, *item(0, begun, piece, stray), COMPLETED)).parts == (ToolCall("a", "n__f", '{"x":1}'),)
+    begun: Json = {
+        "type": "function_call",
+        "call_id": "a",
+        "name": "f",
+        "arguments": '{"x":1}',
+        "namespace": "n",
+    }
+    piece: Json = {
+        "type": "response.function_call_arguments.delta",
+        "output_index": 0,
+        "delta": '{"x"',
+    }
+    stray: Json = {
+        "type": "response.function_call_arguments.delta",
+        "output_index": 9,
+        "delta": "z",
+    }
+    assert collect(read(RESPONSES, CREATED, *item(0, begun, piece, stray), COMPLETED)).parts == (
+        ToolCall("a", "n__f", '{"x":1}'),
+    )
 
 
 def test_refusals_are_words_and_incomplete_says_why() -> None:
     refusal: Json = {"type": "response.refusal.delta", "output_index": 0, "delta": "no"}
-    cut: Json = {"type": "response.incomplete", "response": response("incomplete", incomplete_details={"reason": "content_filter"})}
-    assert read(RESPONSES, refusal, cut) == [Begin("", ""), TextDelta("no"), End(Finish.CONTENT_FILTER)]
+    cut: Json = {
+        "type": "response.incomplete",
+        "response": response("incomplete", incomplete_details={"reason": "content_filter"}),
+    }
+    assert read(RESPONSES, refusal, cut) == [
+        Begin("", ""),
+        TextDelta("no"),
+        End(Finish.CONTENT_FILTER),
+    ]
 
 
 @pytest.mark.parametrize(
     ("event", "failed"),
     [
         (
-            {"type": "response.failed", "response": response("failed", error={"code": "rate_limit_exceeded", "message": "slow"})},
+            {
+                "type": "response.failed",
+                "response": response(
+                    "failed", error={"code": "rate_limit_exceeded", "message": "slow"}
+                ),
+            },
             ("slow", "rate_limit_exceeded"),
         ),
         ({"type": "error", "message": "bad", "code": None}, ("bad", "upstream_error")),
@@ -321,7 +453,10 @@ def test_refusals_are_words_and_incomplete_says_why() -> None:
             {"type": "response.completed", "response": response("cancelled")},
             ("the provider reported status cancelled", "upstream_error"),
         ),
-        ({"type": "response.incomplete", "response": response(error={"code": "x"})}, ("the provider reported an error", "x")),
+        (
+            {"type": "response.incomplete", "response": response(error={"code": "x"})},
+            ("the provider reported an error", "x"),
+        ),
     ],
 )
 def test_failed_responses_say_why(event: Json, failed: tuple[str, str]) -> None:
@@ -369,12 +504,21 @@ def test_chat_content_in_parts_and_stop_words() -> None:
         "stop_reason": "###",
     }
     completion = wire_format(CHAT).parse_answer(msgspec.json.encode({"choices": [choice]}))
-    assert (completion.parts, completion.stop_sequence, completion.finish) == ((Text("ab"),), "###", Finish.STOP)
+    assert (completion.parts, completion.stop_sequence, completion.finish) == (
+        (Text("ab"),),
+        "###",
+        Finish.STOP,
+    )
 
 
-@pytest.mark.parametrize(("status", "finish"), [("in_progress", None), ("incomplete", Finish.OTHER), ("odd", Finish.OTHER)])
+@pytest.mark.parametrize(
+    ("status", "finish"),
+    [("in_progress", None), ("incomplete", Finish.OTHER), ("odd", Finish.OTHER)],
+)
 def test_states_of_a_response(status: str, finish: Finish | None) -> None:
-    assert wire_format(RESPONSES).parse_answer(msgspec.json.encode(response(status))).finish is finish
+    assert (
+        wire_format(RESPONSES).parse_answer(msgspec.json.encode(response(status))).finish is finish
+    )
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
@@ -388,7 +532,9 @@ def test_a_whole_response_that_failed_without_a_word_is_no_answer(status: str) -
 
 
 def written(wire: Wire, deltas: Iterable[Delta]) -> bytes:
-    request = ChatRequest(wire, "m", (Message(Role.USER, (Text("hi"),)),), stream=True, include_usage=True)
+    request = ChatRequest(
+        wire, "m", (Message(Role.USER, (Text("hi"),)),), stream=True, include_usage=True
+    )
     writer = wire_format(wire).writer(request)
     return b"".join(map(writer.write, deltas))
 
@@ -400,8 +546,15 @@ def test_a_piece_of_a_call_that_never_began_is_the_providers_fault(wire: Wire) -
 
 
 @pytest.mark.parametrize("wire", [MESSAGES, RESPONSES])
-def test_a_piece_of_a_call_that_is_over_is_the_providers_fault_unless_it_is_blank(wire: Wire) -> None:
-    said: list[Delta] = [Begin("1", "m"), ToolCallDelta(0, "a", "f", "{}"), TextDelta("x"), ToolCallDelta(0, None, None, "\n")]
+def test_a_piece_of_a_call_that_is_over_is_the_providers_fault_unless_it_is_blank(
+    wire: Wire,
+) -> None:
+    said: list[Delta] = [
+        Begin("1", "m"),
+        ToolCallDelta(0, "a", "f", "{}"),
+        TextDelta("x"),
+        ToolCallDelta(0, None, None, "\n"),
+    ]
     written(wire, said)
     with pytest.raises(UpstreamError, match="not being made"):
         written(wire, [*said, ToolCallDelta(0, None, None, "z")])
@@ -410,14 +563,20 @@ def test_a_piece_of_a_call_that_is_over_is_the_providers_fault_unless_it_is_blan
 @pytest.mark.parametrize("wire", Wire)
 def test_empty_pieces_and_foreign_parts_are_not_written(wire: Wire) -> None:
     other = MESSAGES if wire is not MESSAGES else RESPONSES
-    nothing: list[Delta] = [TextDelta(""), ReasoningDelta(""), OpaqueDelta(Opaque(other, {"type": "x"}))]
+    nothing: list[Delta] = [
+        TextDelta(""),
+        ReasoningDelta(""),
+        OpaqueDelta(Opaque(other, {"type": "x"})),
+    ]
     assert written(wire, nothing) == b""
 
 
 @pytest.mark.parametrize("wire", [MESSAGES, RESPONSES])
 def test_a_wires_own_parts_are_written(wire: Wire) -> None:
     part = Opaque(wire, {"type": "web_search_call", "id": "ws"})
-    said = written(wire, [Begin("1", "m"), TextDelta("a"), OpaqueDelta(part), End(Finish.STOP, Usage(1, 1))])
+    said = written(
+        wire, [Begin("1", "m"), TextDelta("a"), OpaqueDelta(part), End(Finish.STOP, Usage(1, 1))]
+    )
     reader = wire_format(wire).reader()
     assert part in collect(reader.feed(said)).parts
 
@@ -446,7 +605,13 @@ def test_collecting_stops_at_a_failure() -> None:
 
 
 def test_a_redacted_thought_does_not_swallow_the_one_before_it() -> None:
-    parts = (Reasoning("a"), Reasoning("", "messages:x", redacted=True), Reasoning("b"), Text("c"), Opaque(MESSAGES, {"type": "x"}))
+    parts = (
+        Reasoning("a"),
+        Reasoning("", "messages:x", redacted=True),
+        Reasoning("b"),
+        Text("c"),
+        Opaque(MESSAGES, {"type": "x"}),
+    )
     completion = Completion("msg_1", "m", parts, Finish.STOP, Usage(1, 1))
     assert collect(deltas_of(completion)) == completion
     for wire in (MESSAGES, RESPONSES):
@@ -466,16 +631,24 @@ def test_a_chat_client_gets_its_custom_calls_whole() -> None:
     writer = wire_format(CHAT).writer(request)
     assert writer.write(ToolCallDelta(0, "c", "exec", '{"input":')) == b""
     assert writer.write(ToolCallDelta(0, None, None, '"ls"}')) == b""
-    assert b'"type":"custom","custom":{"name":"exec","input":"ls"}' in writer.write(End(Finish.TOOL_CALLS))
-    whole = wire_format(CHAT).render_answer(Completion("1", "m", (ToolCall("c", "exec", "raw"),), Finish.TOOL_CALLS), request)
+    assert b'"type":"custom","custom":{"name":"exec","input":"ls"}' in writer.write(
+        End(Finish.TOOL_CALLS)
+    )
+    whole = wire_format(CHAT).render_answer(
+        Completion("1", "m", (ToolCall("c", "exec", "raw"),), Finish.TOOL_CALLS), request
+    )
     assert b'"custom":{"name":"exec","input":"raw"}' in whole
 
 
-@pytest.mark.parametrize(("wire", "prefix"), [(CHAT, "chatcmpl-"), (MESSAGES, "msg_"), (RESPONSES, "resp_")])
+@pytest.mark.parametrize(
+    ("wire", "prefix"), [(CHAT, "chatcmpl-"), (MESSAGES, "msg_"), (RESPONSES, "resp_")]
+)
 def test_an_answer_without_a_name_gets_one_of_its_wire(wire: Wire, prefix: str) -> None:
     request = ChatRequest(wire, "asked", (Message(Role.USER, (Text("hi"),)),))
     spoken = wire_format(wire)
-    shown = spoken.parse_answer(spoken.render_answer(Completion("", "", (Text("hi"),), None), request))
+    shown = spoken.parse_answer(
+        spoken.render_answer(Completion("", "", (Text("hi"),), None), request)
+    )
     assert len(shown.id) > len(prefix)
     assert (shown.id.startswith(prefix), shown.model, shown.finish) == (True, "asked", Finish.STOP)
 
@@ -490,8 +663,12 @@ def test_parts_only_one_wire_knows_stay_on_it(wire: Wire) -> None:
 
 
 def test_instructions_are_repeated_in_a_response() -> None:
-    request = wire_format(RESPONSES).parse_request({"model": "m", "instructions": "be kind", "input": "hi", "metadata": {"a": "b"}})
-    body = msgspec.json.decode(wire_format(RESPONSES).render_answer(Completion("1", "m", (), Finish.STOP), request))
+    request = wire_format(RESPONSES).parse_request(
+        {"model": "m", "instructions": "be kind", "input": "hi", "metadata": {"a": "b"}}
+    )
+    body = msgspec.json.decode(
+        wire_format(RESPONSES).render_answer(Completion("1", "m", (), Finish.STOP), request)
+    )
     assert (body["instructions"], body["metadata"]) == ("be kind", {"a": "b"})
 
 
@@ -511,13 +688,25 @@ def test_an_event_without_data_means_nothing() -> None:
 
 def test_the_last_event_counts_without_its_blank_line() -> None:
     for wire in Wire:
-        said = written(wire, [Begin("1", "m"), TextDelta("hi"), End(Finish.STOP, Usage(1, 1))]).rstrip(b"\n")
+        said = written(
+            wire, [Begin("1", "m"), TextDelta("hi"), End(Finish.STOP, Usage(1, 1))]
+        ).rstrip(b"\n")
         reader = wire_format(wire).reader()
         assert isinstance((reader.feed(said) + reader.close())[-1], End)
 
 
 def test_an_empty_text_in_a_message_is_no_part() -> None:
-    body: Json = {"id": "msg_1", "model": "c", "content": [{"type": "text", "text": ""}], "stop_reason": "end_turn"}
+    body: Json = {
+        "id": "msg_1",
+        "model": "c",
+        "content": [{"type": "text", "text": ""}],
+        "stop_reason": "end_turn",
+    }
     assert wire_format(MESSAGES).parse_answer(msgspec.json.encode(body)).parts == ()
     item_: Json = {"type": "message", "content": [{"type": "output_text", "text": ""}]}
-    assert wire_format(RESPONSES).parse_answer(msgspec.json.encode({**object_of(response()), "output": [item_]})).parts == ()
+    assert (
+        wire_format(RESPONSES)
+        .parse_answer(msgspec.json.encode({**object_of(response()), "output": [item_]}))
+        .parts
+        == ()
+    )

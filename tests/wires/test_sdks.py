@@ -51,11 +51,22 @@ LOGPROBS = (TokenLogprob("hé", -0.1, (("hé", -0.1), ("ho", -2.5))),)
 TOOL = Tool("bash", "run it", {"type": "object", "properties": {"command": {"type": "string"}}})
 
 
-def request_of(wire: Wire, *, stream: bool = True, tools: tuple[Tool | Opaque, ...] = (TOOL,)) -> ChatRequest:
-    return ChatRequest(wire, "asked", (Message(Role.USER, (Text("hi"),)),), tools, stream=stream, include_usage=stream)
+def request_of(
+    wire: Wire, *, stream: bool = True, tools: tuple[Tool | Opaque, ...] = (TOOL,)
+) -> ChatRequest:
+    return ChatRequest(
+        wire,
+        "asked",
+        (Message(Role.USER, (Text("hi"),)),),
+        tools,
+        stream=stream,
+        include_usage=stream,
+    )
 
 
-def streamed(wire: Wire, deltas: Iterable[Delta], tools: tuple[Tool | Opaque, ...] = (TOOL,)) -> bytes:
+def streamed(
+    wire: Wire, deltas: Iterable[Delta], tools: tuple[Tool | Opaque, ...] = (TOOL,)
+) -> bytes:
     writer = wire_format(wire).writer(request_of(wire, tools=tools))
     return b"".join(map(writer.write, deltas))
 
@@ -74,14 +85,22 @@ def transport(body: bytes, kind: str, status: int = 200) -> httpx2.MockTransport
 def oai(body: bytes, kind: str = "text/event-stream", status: int = 200) -> openai.OpenAI:
     client = httpx2.Client(transport=transport(body, kind, status))
     return openai.OpenAI(
-        base_url="http://test/v1", api_key="k", http_client=client, max_retries=0, _strict_response_validation=True
+        base_url="http://test/v1",
+        api_key="k",
+        http_client=client,
+        max_retries=0,
+        _strict_response_validation=True,
     )
 
 
 def claude(body: bytes, kind: str = "text/event-stream", status: int = 200) -> anthropic.Anthropic:
     client = httpx2.Client(transport=transport(body, kind, status))
     return anthropic.Anthropic(
-        base_url="http://test", api_key="k", http_client=client, max_retries=0, _strict_response_validation=True
+        base_url="http://test",
+        api_key="k",
+        http_client=client,
+        max_retries=0,
+        _strict_response_validation=True,
     )
 
 
@@ -101,7 +120,9 @@ def test_a_whole_chat_answer() -> None:
 
 def test_a_whole_chat_answer_with_log_probabilities() -> None:
     body = whole(Wire.CHAT, Completion("1", "m", (Text("hé"),), Finish.STOP, logprobs=LOGPROBS))
-    answer = oai(body, "application/json").chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+    answer = oai(body, "application/json").chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "hi"}]
+    )
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
@@ -111,13 +132,18 @@ def test_a_whole_chat_answer_with_log_probabilities() -> None:
 
 def test_a_chat_stream_through_the_streaming_helper() -> None:
     client = oai(streamed(Wire.CHAT, deltas_of(ANSWER)))
-    with client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "hi"}]) as stream:
+    with client.chat.completions.stream(
+        model="m", messages=[{"role": "user", "content": "hi"}]
+    ) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
     assert "tool_calls.function.arguments.done" in kinds
     assert final.choices[0].message.content == "Two things to do."
     calls = final.choices[0].message.tool_calls or ()
-    assert [call.function.arguments for call in calls if call.type == "function"] == [ARGUMENTS, '{"command":"ls"}']
+    assert [call.function.arguments for call in calls if call.type == "function"] == [
+        ARGUMENTS,
+        '{"command":"ls"}',
+    ]
     assert final.usage is not None
     assert final.usage.completion_tokens == 20
 
@@ -126,14 +152,25 @@ def test_a_chat_stream_has_usage_only_for_those_who_asked() -> None:
     request = ChatRequest(Wire.CHAT, "m", (Message(Role.USER, (Text("hi"),)),), stream=True)
     writer = wire_format(Wire.CHAT).writer(request)
     body = b"".join(map(writer.write, deltas_of(ANSWER)))
-    chunks = list(oai(body).chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True))
+    chunks = list(
+        oai(body).chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+    )
     assert [chunk.usage for chunk in chunks if chunk.usage is not None] == []
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
 def test_a_whole_response() -> None:
-    response = oai(whole(Wire.RESPONSES), "application/json").responses.create(model="m", input="hi")
-    assert [item.type for item in response.output] == ["reasoning", "message", "function_call", "function_call"]
+    response = oai(whole(Wire.RESPONSES), "application/json").responses.create(
+        model="m", input="hi"
+    )
+    assert [item.type for item in response.output] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+    ]
     assert response.output_text == "Two things to do."
     assert (response.id, response.status) == ("resp_42", "completed")
     assert response.usage is not None
@@ -150,11 +187,15 @@ def test_a_response_cut_short_is_incomplete() -> None:
 
 
 def test_a_response_stream_through_the_streaming_helper() -> None:
-    with oai(streamed(Wire.RESPONSES, deltas_of(ANSWER))).responses.stream(model="m", input="hi") as stream:
+    with oai(streamed(Wire.RESPONSES, deltas_of(ANSWER))).responses.stream(
+        model="m", input="hi"
+    ) as stream:
         events = list(stream)
         final = stream.get_final_response()
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert [event.type for event in events if not event.type.startswith("response.function_call")] == [
+    assert [
+        event.type for event in events if not event.type.startswith("response.function_call")
+    ] == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",
@@ -176,7 +217,10 @@ def test_a_response_stream_through_the_streaming_helper() -> None:
         "response.completed",
     ]
     assert final.output_text == "Two things to do."
-    assert [item.arguments for item in final.output if item.type == "function_call"] == [ARGUMENTS, '{"command":"ls"}']
+    assert [item.arguments for item in final.output if item.type == "function_call"] == [
+        ARGUMENTS,
+        '{"command":"ls"}',
+    ]
     assert final.usage is not None
     assert final.usage.total_tokens == 120
 
@@ -201,7 +245,9 @@ def test_a_response_stream_calls_custom_and_namespaced_tools_as_the_client_knows
         ToolCallDelta(1, "c2", "agents__close", "{}"),
         End(Finish.TOOL_CALLS, USAGE),
     ]
-    with oai(streamed(Wire.RESPONSES, deltas, tools)).responses.stream(model="m", input="hi") as stream:
+    with oai(streamed(Wire.RESPONSES, deltas, tools)).responses.stream(
+        model="m", input="hi"
+    ) as stream:
         events = list(stream)
         output = stream.get_final_response().output
     assert output[0].type == "custom_tool_call"
@@ -223,21 +269,30 @@ def test_a_whole_message() -> None:
     assert call.input == {"command": "echo ok"}
     assert (answer.id, answer.stop_reason) == ("msg_42", "tool_use")
     usage = answer.usage
-    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (65, 30, 5)
+    assert (
+        usage.input_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+    ) == (65, 30, 5)
     assert usage.output_tokens_details is not None
     assert usage.output_tokens_details.thinking_tokens == 7
 
 
 def test_a_message_stream_through_the_streaming_helper() -> None:
     client = claude(streamed(Wire.MESSAGES, deltas_of(ANSWER)))
-    with client.messages.stream(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}]) as stream:
+    with client.messages.stream(
+        model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
+    ) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_message()
     assert kinds[0] == "message_start"
     assert kinds[-1] == "message_stop"
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 4
     assert [block.type for block in final.content] == ["thinking", "text", "tool_use", "tool_use"]
-    assert [block.input for block in final.content if block.type == "tool_use"] == [{"command": "echo ok"}, {"command": "ls"}]
+    assert [block.input for block in final.content if block.type == "tool_use"] == [
+        {"command": "echo ok"},
+        {"command": "ls"},
+    ]
     assert final.stop_reason == "tool_use"
     assert (final.usage.input_tokens, final.usage.output_tokens) == (65, 20)
 
@@ -250,13 +305,19 @@ def test_redacted_thinking_is_a_block_of_its_own() -> None:
         End(Finish.STOP, USAGE),
     ]
     client = claude(streamed(Wire.MESSAGES, deltas))
-    with client.messages.stream(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}]) as stream:
+    with client.messages.stream(
+        model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
+    ) as stream:
         first = stream.get_final_message().content[0]
     assert first.type == "redacted_thinking"
     assert first.data == "eA=="
 
 
-FAILURE: list[Delta] = [Begin("1", "m"), TextDelta("so far"), Failed("the provider fell over", "upstream_error")]
+FAILURE: list[Delta] = [
+    Begin("1", "m"),
+    TextDelta("so far"),
+    Failed("the provider fell over", "upstream_error"),
+]
 
 
 def test_a_failure_in_a_chat_stream_reaches_the_caller() -> None:
@@ -268,7 +329,9 @@ def test_a_failure_in_a_chat_stream_reaches_the_caller() -> None:
 
 
 def test_a_failure_in_a_response_stream_reaches_the_caller() -> None:
-    stream = oai(streamed(Wire.RESPONSES, FAILURE)).responses.create(model="m", input="hi", stream=True)
+    stream = oai(streamed(Wire.RESPONSES, FAILURE)).responses.create(
+        model="m", input="hi", stream=True
+    )
     events = list(stream)
     error, failed = events[-2:]
     assert error.type == "error"
@@ -280,21 +343,29 @@ def test_a_failure_in_a_response_stream_reaches_the_caller() -> None:
 
 def test_a_failure_in_a_message_stream_reaches_the_caller() -> None:
     client = claude(streamed(Wire.MESSAGES, FAILURE))
-    stream = client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], stream=True)
+    stream = client.messages.create(
+        model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], stream=True
+    )
     with pytest.raises(anthropic.APIStatusError, match="the provider fell over"):
         list(stream)
 
 
 def _chat_call(body: bytes, status: int) -> None:
-    oai(body, "application/json", status).chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+    oai(body, "application/json", status).chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "hi"}]
+    )
 
 
 def _responses_call(body: bytes, status: int) -> None:
     oai(body, "application/json", status).responses.create(model="m", input="hi")
 
 
-@pytest.mark.parametrize(("wire", "call"), [(Wire.CHAT, _chat_call), (Wire.RESPONSES, _responses_call)])
-def test_an_error_body_becomes_the_sdks_own_exception(wire: Wire, call: Callable[[bytes, int], None]) -> None:
+@pytest.mark.parametrize(
+    ("wire", "call"), [(Wire.CHAT, _chat_call), (Wire.RESPONSES, _responses_call)]
+)
+def test_an_error_body_becomes_the_sdks_own_exception(
+    wire: Wire, call: Callable[[bytes, int], None]
+) -> None:
     body = wire_format(wire).error_body(429, "slow down", "rate_limited", None)
     with pytest.raises(openai.RateLimitError, match="slow down") as caught:
         call(body, 429)
@@ -304,17 +375,30 @@ def test_an_error_body_becomes_the_sdks_own_exception(wire: Wire, call: Callable
 def test_an_error_body_becomes_anthropics_own_exception() -> None:
     body = wire_format(Wire.MESSAGES).error_body(400, "what is this", "bad", "messages")
     with pytest.raises(anthropic.BadRequestError, match="what is this") as caught:
-        claude(body, "application/json", 400).messages.create(model="m", max_tokens=1, messages=[{"role": "user", "content": "hi"}])
-    assert caught.value.body == {"type": "error", "error": {"type": "invalid_request_error", "message": "what is this"}}
+        claude(body, "application/json", 400).messages.create(
+            model="m", max_tokens=1, messages=[{"role": "user", "content": "hi"}]
+        )
+    assert caught.value.body == {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "what is this"},
+    }
 
 
 def test_an_error_event_of_the_proxy_itself_reaches_the_caller() -> None:
     chat = wire_format(Wire.CHAT).error_event("gone", "upstream_error")
     with pytest.raises(openai.APIError, match="gone"):
-        list(oai(chat).chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True))
+        list(
+            oai(chat).chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+        )
     message = wire_format(Wire.MESSAGES).error_event("gone", "upstream_error")
     with pytest.raises(anthropic.APIStatusError, match="gone"):
-        list(claude(message).messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], stream=True))
+        list(
+            claude(message).messages.create(
+                model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+        )
     response = wire_format(Wire.RESPONSES).error_event("gone", "upstream_error")
     (event,) = oai(response).responses.create(model="m", input="hi", stream=True)
     assert event.type == "error"

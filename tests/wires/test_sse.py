@@ -33,7 +33,10 @@ def test_events_by_the_standard(data: bytes, events: list[Event]) -> None:
 
 
 def test_what_is_written_is_read() -> None:
-    assert parse(event_bytes({"a": "b\n"}, "x") + event_bytes({})) == [Event("x", '{"a":"b\\n"}'), Event(None, "{}")]
+    assert parse(event_bytes({"a": "b\n"}, "x") + event_bytes({})) == [
+        Event("x", '{"a":"b\\n"}'),
+        Event(None, "{}"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,27 +46,68 @@ def test_what_is_written_is_read() -> None:
         (Wire.CHAT, b"data: {}\r\n\r\n", b"data:[DONE]\r\n\r\n"),
         (Wire.CHAT, b'data: {"text": "data: [DONE]"}\n\n', b"id: 9\n: odd\ndata: [DONE]"),
         (Wire.CHAT, b"\xef\xbb\xbf", b"data: [DONE]\n\n"),
-        (Wire.MESSAGES, b"event: ping\ndata: {}\n\n", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
+        (
+            Wire.MESSAGES,
+            b"event: ping\ndata: {}\n\n",
+            b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+        ),
         (Wire.MESSAGES, b"data: {}\n\n", b'data: {"type": "message_stop"}\n\n'),
         (Wire.MESSAGES, b"event: error\ndata: {}\n\n", b""),
-        (Wire.RESPONSES, b"event: response.created\ndata: {}\n\n", b"event: response.completed\ndata: {}\n\n"),
-        (Wire.RESPONSES, b"event: response.created\ndata: {}\n\n", b"event: response.failed\ndata: {}\n\n"),
-        (Wire.RESPONSES, b"event: response.created\ndata: {}\n\n", b'data: {"type":"response.incomplete"}\n\n'),
-        (Wire.RESPONSES, b'data: {"n":1,"type":"response.created"}\n\n', b'data: {"response":{},"type":"response.completed"}\n\n'),
+        (
+            Wire.RESPONSES,
+            b"event: response.created\ndata: {}\n\n",
+            b"event: response.completed\ndata: {}\n\n",
+        ),
+        (
+            Wire.RESPONSES,
+            b"event: response.created\ndata: {}\n\n",
+            b"event: response.failed\ndata: {}\n\n",
+        ),
+        (
+            Wire.RESPONSES,
+            b"event: response.created\ndata: {}\n\n",
+            b'data: {"type":"response.incomplete"}\n\n',
+        ),
+        (
+            Wire.RESPONSES,
+            b'data: {"n":1,"type":"response.created"}\n\n',
+            b'data: {"response":{},"type":"response.completed"}\n\n',
+        ),
         (Wire.RESPONSES, b"data: [DONE]\n\n", b'id: 1\ndata:  { "type" : "response.failed" }\n\n'),
-        (Wire.RESPONSES, b"event: response.created\r\n\r\n", b'data:{"n":1,"type":"response.incomplete"}\r\n\r\n'),
-        (Wire.RESPONSES, b"event: response.created\r\r", b'data:{"n":1,"type":"response.incomplete"}\r\r'),
-        (Wire.RESPONSES, b'data: {"response":{"type":"response.completed"},"type":"x"}\n\ndata: {"response.completed\n\n', b""),
+        (
+            Wire.RESPONSES,
+            b"event: response.created\r\n\r\n",
+            b'data:{"n":1,"type":"response.incomplete"}\r\n\r\n',
+        ),
+        (
+            Wire.RESPONSES,
+            b"event: response.created\r\r",
+            b'data:{"n":1,"type":"response.incomplete"}\r\r',
+        ),
+        (
+            Wire.RESPONSES,
+            (
+                b'data: {"response":{"type":"response.completed"},"type":"x"}\n\ndata:'
+                b' {"response.completed\n\n'
+            ),
+            b"",
+        ),
         (
             Wire.MESSAGES,
             b'data: {"delta":{"text":"message_stop"},"type":"content_block_delta"}\n\n',
             b'data: {"n":1,"type":"message_stop"}\n',
         ),
         (Wire.MESSAGES, b'event: ping\r\ndata: {"n":1,"type":"message_stop"}\r\n\r\n', b""),
-        (Wire.MESSAGES, b'data: {"type":"ping"}\r\rid: 1\n\n', b'data: {"n":1,"type":"message_stop"}\n'),
+        (
+            Wire.MESSAGES,
+            b'data: {"type":"ping"}\r\rid: 1\n\n',
+            b'data: {"n":1,"type":"message_stop"}\n',
+        ),
     ],
 )
-def test_the_end_of_a_stream_waits_and_nothing_else_does(wire: Wire, flows: bytes, waits: bytes) -> None:
+def test_the_end_of_a_stream_waits_and_nothing_else_does(
+    wire: Wire, flows: bytes, waits: bytes
+) -> None:
     for size in (1, 2, 7, 1000):
         hold = TailHold(wire)
         said = flows + waits
@@ -82,7 +126,11 @@ def test_a_keep_alive_is_not_kept() -> None:
 
 
 def test_data_that_names_its_event_flows_before_its_line_is_over() -> None:
-    for said in (b'data: {"type":"response.created","n":', b'event: response.created\ndata: {"n":', b'event: x\r\ndata: {"n":'):
+    for said in (
+        b'data: {"type":"response.created","n":',
+        b'event: response.created\ndata: {"n":',
+        b'event: x\r\ndata: {"n":',
+    ):
         assert TailHold(Wire.RESPONSES).feed(said) == said
 
 

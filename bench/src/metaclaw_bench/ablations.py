@@ -1,7 +1,8 @@
-"""Ablations: the skills condition with one thing changed, run through the real program with the simulated model.
+"""Ablations: the skills condition with one thing changed, run through the real program with the
+simulated model.
 
-A change is either a setting of the proxy (`gate`, `judge`, `placed`) or how well the simulated evolver writes (`evolver`).
-"""
+A change is either a setting of the proxy (`gate`, `judge`, `placed`) or how well the simulated
+evolver writes (`evolver`)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,10 +44,16 @@ class Ablation:
     @staticmethod
     def parse(text: str) -> "Ablation":
         """From `name=value,…`. Raises ConfigError naming what there is."""
-        changes = tuple(sorted((name, value) for name, _, value in (one.partition("=") for one in text.split(","))))
+        changes = tuple(
+            sorted(
+                (name, value) for name, _, value in (one.partition("=") for one in text.split(","))
+            )
+        )
         for name, value in changes:
             if value not in _VALUES.get(name, ()):
-                offered = "; ".join(f"{one}: {', '.join(values)}" for one, values in _VALUES.items())
+                offered = "; ".join(
+                    f"{one}: {', '.join(values)}" for one, values in _VALUES.items()
+                )
                 raise ConfigError(f"there is no ablation {name}={value}; there are {offered}")
         return Ablation(changes)
 
@@ -55,7 +62,9 @@ class Ablation:
         given = dict(self.changes)
         gate = Gate(given["gate"]) if "gate" in given else plan.condition.gate
         labels = tuple(f"{name}={value}" for name, value in self.changes)
-        settings = [_SETTINGS[name].format(value=value) for name, value in self.changes if name in _SETTINGS]
+        settings = [
+            _SETTINGS[name].format(value=value) for name, value in self.changes if name in _SETTINGS
+        ]
         condition = replace(plan.condition, gate=gate, changed=labels)
         return replace(plan, condition=condition, sets=(*plan.sets, *settings))
 
@@ -75,12 +84,23 @@ def ablated(plan: Plan, ablations: Sequence[Ablation]) -> Iterator[Plan]:
         yield one.of(skills)
 
 
-HEADERS: Final = ("CHANGED", "SEEDS", "ACCURACY", "DIFFERENCE", "HELD-OUT", "DIFFERENCE", "SKILLS LEARNED", "LEARNED SKILLS PLACED")
+HEADERS: Final = (
+    "CHANGED",
+    "SEEDS",
+    "ACCURACY",
+    "DIFFERENCE",
+    "HELD-OUT",
+    "DIFFERENCE",
+    "SKILLS LEARNED",
+    "LEARNED SKILLS PLACED",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell: its accuracy, and the difference from the condition without changes (of that, from the baseline)."""
+    """One cell: its accuracy, and the difference from the condition without changes (of that, from
+    the baseline).
+    """
 
     changed: str
     seeds: int
@@ -106,9 +126,13 @@ class Row:
 
 
 def rows(study: Study) -> Iterator[Row]:
-    """A row for each cell. Skills learned are those the evolver wrote; the person's own instructions are not counted."""
+    """A row for each cell. Skills learned are those the evolver wrote; the person's own
+    instructions are not counted.
+    """
     for cell in study.cells:
-        born = [one for one in cell.events if one.kind == "skill_born" and one.numbers.get("by_evolver")]
+        born = [
+            one for one in cell.events if one.kind == "skill_born" and one.numbers.get("by_evolver")
+        ]
         yield Row(
             ", ".join(cell.ablation) or f"{cell.label}, nothing changed",
             len(cell.seeds),

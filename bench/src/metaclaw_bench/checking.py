@@ -1,4 +1,6 @@
-"""Running a file check where the agent cannot reach it: a copy of its workspace, pristine checkers, a clean environment."""
+"""Running a file check where the agent cannot reach it: a copy of its workspace, pristine checkers,
+a clean environment.
+"""
 
 import os
 import re
@@ -43,20 +45,39 @@ Outcome = Checked | CheckBroken
 
 
 def run_check(check: FileCheck, workspace: Path, checkers: Path | None = None) -> Outcome:
-    """Check a copy of `workspace`, which stays as it is, with the data's own `checkers` or else ours. Blocks until it is done."""
-    unknown = sorted({name for name in _NAMED_CHECKER.findall(check.command) if not ((checkers or OWN_CHECKERS) / name).is_file()})
+    """Check a copy of `workspace`, which stays as it is, with the data's own `checkers` or else
+    ours. Blocks until it is done.
+    """
+    unknown = sorted(
+        {
+            name
+            for name in _NAMED_CHECKER.findall(check.command)
+            if not ((checkers or OWN_CHECKERS) / name).is_file()
+        }
+    )
     if unknown:
-        return CheckBroken(f"the command names {', '.join(unknown)}, and {checkers or 'our own set'} has no such checker")
+        return CheckBroken(
+            f"the command names {', '.join(unknown)}, and {checkers or 'our own set'} has no such"
+            " checker"
+        )
     if not workspace.is_dir():
         return CheckBroken(f"the workspace {workspace} is gone")
     try:
-        with tempfile.TemporaryDirectory(prefix="metaclaw-check-", ignore_cleanup_errors=True) as room:
+        with tempfile.TemporaryDirectory(
+            prefix="metaclaw-check-", ignore_cleanup_errors=True
+        ) as room:
             snapshot = Path(room) / "workspace"
             copy_tree(workspace, snapshot, without=SCRIPTS, most_bytes=MOST_BYTES)
             place_checkers(checkers, snapshot)
             return _run(check, Path(room), snapshot)
     except TooMuchError as error:
-        return Checked(passed=False, exit=None, stdout="", stderr="", why=f"the workspace is too large to check: {error}")
+        return Checked(
+            passed=False,
+            exit=None,
+            stdout="",
+            stderr="",
+            why=f"the workspace is too large to check: {error}",
+        )
     except OSError as error:
         return CheckBroken(f"{type(error).__name__}: {error}")
 
@@ -68,19 +89,31 @@ def _run(check: FileCheck, room: Path, snapshot: Path) -> Checked:
     (links / "python").symlink_to(sys.executable)
     out, err = room / "stdout", room / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        with _group(check.command, snapshot, _environment(links, room), (stdout.fileno(), stderr.fileno())) as process:
+        with _group(
+            check.command, snapshot, _environment(links, room), (stdout.fileno(), stderr.fileno())
+        ) as process:
             try:
                 code: int | None = process.wait(check.timeout_s)
             except subprocess.TimeoutExpired:
                 code = None
     said = _decode(_head(out))
     why = _fault(check, code, said)
-    return Checked(passed=why is None, exit=code, stdout=_tail(out), stderr=_tail(err), why=why or "as expected")
+    return Checked(
+        passed=why is None,
+        exit=code,
+        stdout=_tail(out),
+        stderr=_tail(err),
+        why=why or "as expected",
+    )
 
 
 @contextmanager
-def _group(command: str, cwd: Path, environment: dict[str, str], outputs: tuple[int, int]) -> Iterator["subprocess.Popen[bytes]"]:
-    """The command in a process group of its own, which ends with the block, whatever the command left running."""
+def _group(
+    command: str, cwd: Path, environment: dict[str, str], outputs: tuple[int, int]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """The command in a process group of its own, which ends with the block, whatever the command
+    left running.
+    """
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
         cwd=cwd,
@@ -104,7 +137,8 @@ def _environment(links: Path, room: Path) -> dict[str, str]:
         "HOME": str(room),
         "TMPDIR": str(room),
         "LANG": "C.UTF-8",
-        # Without it `python -c` imports from the workspace first, and an agent's own glob.py would decide.
+        # Without it `python -c` imports from the workspace first, and an agent's own glob.py would
+        # decide.
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": str(room / "workspace" / SCRIPTS),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,4 +1,6 @@
-"""`metaclaw bench`: the public benchmark, generated workdays, ablations, the research pipeline, and what came of them."""
+"""`metaclaw bench`: the public benchmark, generated workdays, ablations, the research pipeline, and
+what came of them.
+"""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,17 +27,45 @@ _FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
 
 @click.group()
 def bench() -> None:
-    """Measure whether it learns: run benchmarks through a proxy of their own, under conditions, and compare."""
+    """Measure whether it learns: run benchmarks through a proxy of their own, under conditions, and
+    compare.
+    """
 
 
 @bench.command()
-@click.option("--data", type=_FOLDER, required=True, help="The benchmark's folder, which holds all_tests.json.")
+@click.option(
+    "--data",
+    type=_FOLDER,
+    required=True,
+    help="The benchmark's folder, which holds all_tests.json.",
+)
 @click.option("--days", help="Only these, by their ids: day01,day05 or day01-day05.")
-@click.option("--held-out", type=click.IntRange(0), default=0, show_default=True, help="The last days that only measure.")
-@click.option("--hide-checkers/--show-checkers", default=True, help="Whether the agent may see the checkers, as it may upstream.")
-@click.option("--scripted", metavar="NAME", help="With --simulated: the script that answers, such as oracle, honest, all, mute.")
+@click.option(
+    "--held-out",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The last days that only measure.",
+)
+@click.option(
+    "--hide-checkers/--show-checkers",
+    default=True,
+    help="Whether the agent may see the checkers, as it may upstream.",
+)
+@click.option(
+    "--scripted",
+    metavar="NAME",
+    help="With --simulated: the script that answers, such as oracle, honest, all, mute.",
+)
 @run_options
-def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, scripted: str | None, **given: Any) -> None:
+def metaclaw(
+    data: Path,
+    days: str | None,
+    held_out: int,
+    hide_checkers: bool,
+    scripted: str | None,
+    **given: Any,
+) -> None:
     """Run the public MetaClaw-Bench, unchanged."""
     from metaclaw_bench.data import read_benchmark
     from metaclaw_bench.running.plan import Plan
@@ -45,31 +75,54 @@ def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, s
 
     options = options_of(given)
     if options.judge == CHECKERS:
-        raise ConfigError("--judge checkers: only workdays can be judged so; name the address of a model that judges")
+        raise ConfigError(
+            "--judge checkers: only workdays can be judged so; name the address of a model that"
+            " judges"
+        )
     if options.simulated != (scripted is not None):
-        raise ConfigError("--simulated and --scripted NAME belong together: on these days a script answers, and no model")
+        raise ConfigError(
+            "--simulated and --scripted NAME belong together: on these days a script answers, and"
+            " no model"
+        )
     script(scripted or "mute")  # said at once if there is none of this name
     whole = read_benchmark(data)
-    benchmark = whole if days is None else read_benchmark(data, _days(days, [day.id for day in whole.days]))
+    benchmark = (
+        whole if days is None else read_benchmark(data, _days(days, [day.id for day in whole.days]))
+    )
     agents = options.agents(benchmark, data)
     plans = [
         plan
         for seed in options.chosen_seeds()
-        for plan in options.plans(benchmark, seed, held_out=held_out, show_checkers=not hide_checkers)
+        for plan in options.plans(
+            benchmark, seed, held_out=held_out, show_checkers=not hide_checkers
+        )
     ]
 
     def mind(plan: Plan) -> Acting:
         return Acting(benchmark, script(scripted or ""), options.out / "shadow" / plan.name)
 
-    named = plans if scripted is None else [replace(plan, agent=f"{plan.agent}, scripted {scripted}") for plan in plans]
+    named = (
+        plans
+        if scripted is None
+        else [replace(plan, agent=f"{plan.agent}, scripted {scripted}") for plan in plans]
+    )
     go(Runs(options.out, agents, make_model=mind), named, options)
 
 
 @bench.command()
 @click.option(
-    "--part", type=click.Choice(["1", "2", "tiny"]), default="1", show_default=True, help="Part I, part II, or a tiny one."
+    "--part",
+    type=click.Choice(["1", "2", "tiny"]),
+    default="1",
+    show_default=True,
+    help="Part I, part II, or a tiny one.",
 )
-@click.option("--write", "target", type=click.Path(file_okay=False, path_type=Path), help="Only write it there, and run nothing.")
+@click.option(
+    "--write",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Only write it there, and run nothing.",
+)
 @click.option(
     "--rules",
     multiple=True,
@@ -80,11 +133,24 @@ def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, s
     "--users",
     metavar="WHO,…",
     default="",
-    help="Who gives the tasks, in turn: NAME, NAME:LANGUAGE or NAME:LANGUAGE:RULE=VARIANT;…; `contradicting` are two who do.",
+    help=(
+        "Who gives the tasks, in turn: NAME, NAME:LANGUAGE or NAME:LANGUAGE:RULE=VARIANT;…;"
+        " `contradicting` are two who do."
+    ),
 )
-@click.option("--languages", default="", help="A user for each, in turn: of en, de, fr, es, by commas [en].")
-@click.option("--domains", default="", help="Of office, kitchen, laboratory, library, workshop, by commas [all of them].")
-@click.option("--drift", metavar="DAY:RULE=VARIANT", help="From this day on a rule is meant in another way [as the part has it].")
+@click.option(
+    "--languages", default="", help="A user for each, in turn: of en, de, fr, es, by commas [en]."
+)
+@click.option(
+    "--domains",
+    default="",
+    help="Of office, kitchen, laboratory, library, workshop, by commas [all of them].",
+)
+@click.option(
+    "--drift",
+    metavar="DAY:RULE=VARIANT",
+    help="From this day on a rule is meant in another way [as the part has it].",
+)
 @click.option(
     "--evolver",
     type=click.Choice(["strong", "weak", "noisy", "garbage"]),
@@ -118,14 +184,22 @@ def workdays(
     options = options_of(given)
     extra = tuple(rule for path in rules for rule in load_rules(path))
     shape = tailored(
-        shape_of(part), users=words(users), languages=words(languages), domains=words(domains), drift=drift, rules=extra
+        shape_of(part),
+        users=words(users),
+        languages=words(languages),
+        domains=words(domains),
+        drift=drift,
+        rules=extra,
     )
     made: dict[int, Generated] = {}
     for seed in options.chosen_seeds():
         folder = (target or options.out / "data") / f"seed-{seed}"
         made[seed] = written(folder, generate(seed, shape, extra), held_out(seed, shape, extra))
         if target is not None:
-            click.echo(f"{folder}: {made[seed].benchmark.rounds} questions on {len(made[seed].benchmark.days)} days")
+            click.echo(
+                f"{folder}: {made[seed].benchmark.rounds} questions on"
+                f" {len(made[seed].benchmark.days)} days"
+            )
     if target is not None:
         return
 
@@ -147,19 +221,38 @@ def workdays(
 
 @bench.command()
 @click.option("--seeds", default="0,1", show_default=True, help="By commas or as a range.")
-@click.option("--part", type=click.Choice(["1", "2", "tiny"]), default="tiny", show_default=True, help="Which generated benchmark.")
 @click.option(
-    "--only", "labels", multiple=True, metavar="NAME=VALUE,…", help="Only this ablation, such as gate=off; may be repeated."
+    "--part",
+    type=click.Choice(["1", "2", "tiny"]),
+    default="tiny",
+    show_default=True,
+    help="Which generated benchmark.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="bench-ablations", show_default=True)
-@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
+@click.option(
+    "--only",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE,…",
+    help="Only this ablation, such as gate=off; may be repeated.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="bench-ablations",
+    show_default=True,
+)
+@click.option(
+    "--parallel", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
-def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, parallel: int, as_json: bool) -> None:
-    """Measure what each mechanism is worth: workdays through the real program, answered by the simulated model.
+def ablations(
+    seeds: str, part: str, labels: tuple[str, ...], out: Path, parallel: int, as_json: bool
+) -> None:
+    """Measure what each mechanism is worth: workdays through the real program, answered by the
+    simulated model.
 
-    Runs without skills, with skills, and with skills and one thing changed. Finished runs are not run again, interrupted ones are
-    continued.
-    """
+    Runs without skills, with skills, and with skills and one thing changed. Finished runs are not
+    run again, interrupted ones are continued."""
     from metaclaw_bench.ablations import HEADERS, USUAL, Ablation, ablated, rows, writing_of
     from metaclaw_bench.conditions import CONDITIONS
     from metaclaw_bench.records import read_all
@@ -174,7 +267,11 @@ def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, paralle
 
     chosen = [Ablation.parse(label) for label in labels or USUAL]
     made = {
-        seed: written(out / "data" / f"seed-{seed}", generate(seed, shape_of(part)), held_out(seed, shape_of(part)))
+        seed: written(
+            out / "data" / f"seed-{seed}",
+            generate(seed, shape_of(part)),
+            held_out(seed, shape_of(part)),
+        )
         for seed in numbers(seeds, "--seeds")
     }
     model = Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
@@ -182,7 +279,12 @@ def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, paralle
     plans = [
         plan
         for seed, one in made.items()
-        for plan in ablated(one.plan(Plan(one.benchmark, CONDITIONS["skills"], seed, model, "direct", patience=patience)), chosen)
+        for plan in ablated(
+            one.plan(
+                Plan(one.benchmark, CONDITIONS["skills"], seed, model, "direct", patience=patience)
+            ),
+            chosen,
+        )
     ]
 
     def simulate(plan: Plan) -> SimulatedModel:
@@ -202,10 +304,22 @@ def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, paralle
 
 @bench.command()
 @click.option(
-    "--runs", type=click.IntRange(1), default=2, show_default=True, help="Runs one after the other in front of one proxy."
+    "--runs",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Runs one after the other in front of one proxy.",
 )
-@click.option("--autoresearchclaw", type=click.Path(exists=True, path_type=Path), help="Drive this program, not our own pipeline.")
-@click.option("--template", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its configuration to begin with.")
+@click.option(
+    "--autoresearchclaw",
+    type=click.Path(exists=True, path_type=Path),
+    help="Drive this program, not our own pipeline.",
+)
+@click.option(
+    "--template",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Its configuration to begin with.",
+)
 @run_options
 def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **given: Any) -> None:
     """Run the staged research pipeline under conditions, and compare them with the first."""
@@ -218,7 +332,10 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
 
     options = options_of(given)
     if options.judge is not None:
-        raise ConfigError("--judge: a stage is judged by its contract; leave it out, or say it with --set judge.provider=…")
+        raise ConfigError(
+            "--judge: a stage is judged by its contract; leave it out, or say it with --set"
+            " judge.provider=…"
+        )
     settings = ResearchSettings(
         out=options.out,
         provider=None if options.simulated else options.provider(),
@@ -234,15 +351,25 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
 
     async def compare() -> ResearchResult:
         return await run_research(
-            settings, lambda line: click.echo(line, err=True), parallel=options.parallel, resume=options.resume
+            settings,
+            lambda line: click.echo(line, err=True),
+            parallel=options.parallel,
+            resume=options.resume,
         )
 
     result = anyio.run(compare)
     if options.as_json:
-        print_json({"records": str(result.records), "comparisons": [structs.asdict(one) for one in result.comparisons]})
+        print_json(
+            {
+                "records": str(result.records),
+                "comparisons": [structs.asdict(one) for one in result.comparisons],
+            }
+        )
         return
     print_table([head.upper() for head in COMPARISON_HEADS], comparison_rows(result.comparisons))
-    click.echo(f"{'SIMULATED records' if options.simulated else 'Records'} lie in {result.records}.")
+    click.echo(
+        f"{'SIMULATED records' if options.simulated else 'Records'} lie in {result.records}."
+    )
 
 
 @bench.command()
@@ -256,7 +383,9 @@ def score(folders: tuple[Path, ...], as_json: bool) -> None:
 @bench.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Where to put report.html and report.md [the first folder]."
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to put report.html and report.md [the first folder].",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
     """Make one page and one Markdown file of the runs in these FOLDERS."""
@@ -269,7 +398,11 @@ def report(folders: tuple[Path, ...], out: Path | None) -> None:
         raise ConfigError("these folders hold rounds and research runs; make one report of each")
     if results.research:
         research = research_report.read(results.research)
-        made = write_pages(out or first, research_report.render_page(research), research_report.render_markdown(research))
+        made = write_pages(
+            out or first,
+            research_report.render_page(research),
+            research_report.render_markdown(research),
+        )
     else:
         made = write_report(results.rounds, out or first)
     click.echo(f"{made.page}\n{made.markdown}")

@@ -1,4 +1,6 @@
-"""Conditions of a run, and the proxy's settings each stands for: what is placed, what is learned, whether weights are trained."""
+"""Conditions of a run, and the proxy's settings each stands for: what is placed, what is learned,
+whether weights are trained.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -24,7 +26,9 @@ class Gate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One way to run: `skills` are learned and placed, `weights` are trained. `changed` labels what differs from its usual form."""
+    """One way to run: `skills` are learned and placed, `weights` are trained. `changed` labels what
+    differs from its usual form.
+    """
 
     name: str
     skills: bool
@@ -38,16 +42,26 @@ class Condition:
         return self.skills or self.weights
 
     def with_gate(self, gate: Gate) -> "Condition":
-        """The same with another gate, and labelled so; a condition without skills has none to change."""
+        """The same with another gate, and labelled so; a condition without skills has none to
+        change.
+        """
         if gate is self.gate or not self.skills:
             return self
-        return replace(self, gate=gate, changed=tuple(sorted({*self.changed, f"gate={gate.value}"})))
+        return replace(
+            self, gate=gate, changed=tuple(sorted({*self.changed, f"gate={gate.value}"}))
+        )
 
     def settings(self, *, frozen: bool = False) -> Tree:
-        """The proxy's configuration. `frozen` keeps what was learned and learns nothing more, for days that only measure."""
+        """The proxy's configuration. `frozen` keeps what was learned and learns nothing more, for
+        days that only measure.
+        """
         learns = not frozen
         tree: Tree = {
-            "skills": {"enabled": self.skills, "learn": self.skills and learns, "gate": self.gate.value},
+            "skills": {
+                "enabled": self.skills,
+                "learn": self.skills and learns,
+                "gate": self.gate.value,
+            },
             # A benchmark is short: every turn that nobody else can decide is judged.
             "judge": {"max_share": 1.0 if self.learns and learns else 0.0},
         }
@@ -70,7 +84,9 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
 
 
 def named(names: Iterable[str], gate: Gate | None = None) -> list[Condition]:
-    """Conditions by name, each once, in the order given. Raises ConfigError for a name that is none."""
+    """Conditions by name, each once, in the order given. Raises ConfigError for a name that is
+    none.
+    """
     found: dict[str, Condition] = {}
     for name in names:
         if name not in CONDITIONS:
@@ -82,6 +98,8 @@ def named(names: Iterable[str], gate: Gate | None = None) -> list[Condition]:
 def as_toml(tree: Mapping[str, Mapping[str, Json]]) -> str:
     """Sections as TOML. Strings, numbers, booleans and lists are written in TOML as in JSON."""
     return "\n".join(
-        "\n".join([f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()), ""])
+        "\n".join(
+            [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()), ""]
+        )
         for section, keys in tree.items()
     )

@@ -1,7 +1,8 @@
-"""What is known to be wrong with the public data, round by round, and scores with and without the rounds nobody can pass honestly.
+"""What is known to be wrong with the public data, round by round, and scores with and without the
+rounds nobody can pass honestly.
 
-The data is never edited. A defect that is `excluded` makes its round unreachable; the others are told so that a reader can judge.
-"""
+The data is never edited. A defect that is `excluded` makes its round unreachable; the others are
+told so that a reader can judge."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,7 +56,9 @@ class _Known(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """The same scores over all planned rounds, and over those that can be passed honestly. Equal where no defect is known."""
+    """The same scores over all planned rounds, and over those that can be passed honestly. Equal
+    where no defect is known.
+    """
 
     raw: Totals
     honest: Totals
@@ -68,18 +71,27 @@ def _known() -> _Known:
 
 
 def variant_of(benchmark: Benchmark) -> Variant | None:
-    """Which published benchmark these are days of, told by its name and the number of rounds of each day; None: neither."""
+    """Which published benchmark these are days of, told by its name and the number of rounds of
+    each day; None: neither.
+    """
     if not benchmark.name.startswith(_NAME):
         return None
     counts = {day.id: len(day.rounds) for day in benchmark.days}
-    return next((variant for variant, known in _known().rounds.items() if counts.items() <= known.items()), None)
+    return next(
+        (variant for variant, known in _known().rounds.items() if counts.items() <= known.items()),
+        None,
+    )
 
 
 def defects_of(benchmark: Benchmark) -> tuple[Defect, ...]:
     """The known defects of the days that are there."""
     variant = variant_of(benchmark)
     days = {day.id for day in benchmark.days}
-    return () if variant is None else tuple(defect for defect in _known().defects[variant] if defect.day in days)
+    return (
+        ()
+        if variant is None
+        else tuple(defect for defect in _known().defects[variant] if defect.day in days)
+    )
 
 
 def side_by_side(benchmark: Benchmark, scores: list[RoundScore]) -> SideBySide:

@@ -1,4 +1,6 @@
-"""HTTP requests from the standard library, in a thread of their own so that the event loop goes on."""
+"""HTTP requests from the standard library, in a thread of their own so that the event loop goes
+on.
+"""
 
 import http.client
 import socket
@@ -17,7 +19,9 @@ _RETRIED: Final = frozenset({408, 409, 425, 429})
 
 
 class ModelError(MetaClawError):
-    """A model did not answer, refused, or sent something that is no answer. `status` is 0 where there was no response."""
+    """A model did not answer, refused, or sent something that is no answer. `status` is 0 where
+    there was no response.
+    """
 
     def __init__(self, message: str, *, status: int = 0, after_s: float | None = None) -> None:
         super().__init__(message)
@@ -26,7 +30,9 @@ class ModelError(MetaClawError):
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again may help: no response, a status that official SDKs retry, or a server error."""
+        """Whether asking again may help: no response, a status that official SDKs retry, or a
+        server error.
+        """
         return self.status == 0 or self.status in _RETRIED or self.status >= 500
 
 
@@ -40,24 +46,39 @@ class Response:
 
 
 async def request(
-    method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, timeout_s: float = 600.0
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    *,
+    timeout_s: float = 600.0,
 ) -> Response:
-    """Send a request and return the whole response. Raises OSError when there is none. Cancellation closes the connection."""
+    """Send a request and return the whole response. Raises OSError when there is none. Cancellation
+    closes the connection.
+    """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=timeout_s)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     try:
-        return await run_sync(_exchange, connection, method, target, dict(headers), body, abandon_on_cancel=True)
+        return await run_sync(
+            _exchange, connection, method, target, dict(headers), body, abandon_on_cancel=True
+        )
     finally:
         if connection.sock is not None:
-            with suppress(OSError):  # wakes the thread, which would wait for the response until its timeout
+            with suppress(
+                OSError
+            ):  # wakes the thread, which would wait for the response until its timeout
                 connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
 
 
 def _exchange(
-    connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str], body: bytes | None
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    headers: dict[str, str],
+    body: bytes | None,
 ) -> Response:
     try:
         connection.request(method, target, body, headers)
@@ -65,6 +86,8 @@ def _exchange(
             content = reply.read(_MAX_BYTES + 1)
             if len(content) > _MAX_BYTES:
                 raise OSError(f"the response is longer than {_MAX_BYTES} bytes")
-            return Response(reply.status, {name.lower(): value for name, value in reply.getheaders()}, content)
+            return Response(
+                reply.status, {name.lower(): value for name, value in reply.getheaders()}, content
+            )
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(str(error) or type(error).__name__) from error

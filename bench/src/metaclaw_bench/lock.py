@@ -14,7 +14,8 @@ _LOCK: Final = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for the length of the block. Raises ConfigError where another process is writing there.
+    """Hold the folder for the length of the block. Raises ConfigError where another process is
+    writing there.
 
     The lock is the kernel's: it ends with its process, also with one that is killed.
     """
@@ -24,7 +25,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"another process is writing to {folder}: wait for it, or choose another --out") from error
+            raise ConfigError(
+                f"another process is writing to {folder}: wait for it, or choose another --out"
+            ) from error
         yield
     finally:
         os.close(handle)

@@ -1,9 +1,8 @@
 """Ends the processes the benchmark started when the benchmark itself is gone, even after `kill -9`.
 
-`python process_guard.py` is the far end. Its standard input says which process groups run (`+123`) and which have ended (`-123`);
-when the input ends, it ends every group that is left, and kills those that do not end. A killed process cannot clean up, but the
-kernel closes its pipes.
-"""
+`python process_guard.py` is the far end. Its standard input says which process groups run (`+123`)
+and which have ended (`-123`); when the input ends, it ends every group that is left, and kills
+those that do not end. A killed process cannot clean up, but the kernel closes its pipes."""
 
 import contextlib
 import os
@@ -18,7 +17,9 @@ _GRACE_S: Final = 5.0
 
 
 class ProcessGuard:
-    """Holds process groups of this process's children. The far end is started with the first of them, and ends with us."""
+    """Holds process groups of this process's children. The far end is started with the first of
+    them, and ends with us.
+    """
 
     def __init__(self) -> None:
         self._far_end: subprocess.Popen[bytes] | None = None
@@ -34,11 +35,16 @@ class ProcessGuard:
 
     def _say(self, words: str) -> None:
         if self._far_end is None:
-            # A session of its own: what is typed at the terminal must not end it before what it holds.
+            # A session of its own: what is typed at the terminal must not end it before what it
+            # holds.
             command = [sys.executable, "-S", "-P", __file__]
-            self._far_end = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
+            self._far_end = subprocess.Popen(
+                command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True
+            )
         assert self._far_end.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody ended it; nothing is held then, and nothing else is lost
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # somebody ended it; nothing is held then, and nothing else is lost
             self._far_end.stdin.write(words.encode())
 
     def close(self) -> None:

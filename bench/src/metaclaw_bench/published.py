@@ -1,4 +1,6 @@
-"""The files of MetaClaw-Bench as they are written: their shapes, and reading one with an error that names file and field."""
+"""The files of MetaClaw-Bench as they are written: their shapes, and reading one with an error that
+names file and field.
+"""
 
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +13,9 @@ _Shape = TypeVar("_Shape")
 
 
 class IndexedDay(msgspec.Struct):
-    """A day in the index: which workspace (`id`), which questions (`eval`), which seeded transcript (`agent`, `session`)."""
+    """A day in the index: which workspace (`id`), which questions (`eval`), which seeded transcript
+    (`agent`, `session`).
+    """
 
     id: str
     eval: str
@@ -41,7 +45,9 @@ class Commented(msgspec.Struct):
 
 
 class CommandEval(msgspec.Struct):
-    """How files are checked. The data uses the first two only; the published runner knows the others as well."""
+    """How files are checked. The data uses the first two only; the published runner knows the
+    others as well.
+    """
 
     command: str
     expect_exit: int = 0
@@ -115,7 +121,9 @@ def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); the benchmark needs it") from error
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); the benchmark needs it"
+        ) from error
 
 
 def decode(raw: bytes, shape: type[_Shape], where: str) -> _Shape:

@@ -1,4 +1,6 @@
-"""What a benchmark is made of: days of rounds, each with a question, a way to check the answer, and what the person says to it."""
+"""What a benchmark is made of: days of rounds, each with a question, a way to check the answer, and
+what the person says to it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,9 @@ class ChoiceCheck:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """The right answer is a state of the workspace: a shell command, run there, ends as expected."""
+    """The right answer is a state of the workspace: a shell command, run there, ends as
+    expected.
+    """
 
     command: str
     expect_exit: int = 0
@@ -32,7 +36,9 @@ Check = ChoiceCheck | FileCheck
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the person says afterwards: to a right answer; to a wrong one (of files); to each option (of a choice)."""
+    """What the person says afterwards: to a right answer; to a wrong one (of files); to each option
+    (of a choice).
+    """
 
     correct: str
     incorrect: str = ""
@@ -59,7 +65,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A working day: one session, one fresh workspace, rounds in order. `folder` holds the files it begins with, if any."""
+    """A working day: one session, one fresh workspace, rounds in order. `folder` holds the files it
+    begins with, if any.
+    """
 
     id: str
     title: str
@@ -72,7 +80,9 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Days in order, with what all of them share: the persona's files, and the folder of the checkers where the data has one."""
+    """Days in order, with what all of them share: the persona's files, and the folder of the
+    checkers where the data has one.
+    """
 
     name: str
     root: Path

@@ -1,8 +1,9 @@
-"""The records of a run, as JSON lines: what was planned, every round as it went, and what was learned when.
+"""The records of a run, as JSON lines: what was planned, every round as it went, and what was
+learned when.
 
-Every record says under which condition and ablations it was made, with which seed, and whether the policy was simulated. A line is
-written whole, newline included, or not at all: what stands after the last newline of a file was never finished and is not read.
-"""
+Every record says under which condition and ablations it was made, with which seed, and whether the
+policy was simulated. A line is written whole, newline included, or not at all: what stands after
+the last newline of a file was never finished and is not read."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,13 +19,23 @@ Phase = Literal["stream", "again", "held_out"]
 
 RoundKind = Literal["multi_choice", "file_check"]
 
-EventKind = Literal["generation", "version", "version_refused", "skill_born", "skill_refused", "skill_retired", "trouble"]
+EventKind = Literal[
+    "generation",
+    "version",
+    "version_refused",
+    "skill_born",
+    "skill_refused",
+    "skill_retired",
+    "trouble",
+]
 
 TAIL_CHARS: Final = 400
 
 
 class RecordError(MetaClawError):
-    """Records that cannot be read or do not belong together; the message names the file, the line and the remedy."""
+    """Records that cannot be read or do not belong together; the message names the file, the line
+    and the remedy.
+    """
 
 
 class Made(TypedDict):
@@ -39,7 +50,9 @@ class Made(TypedDict):
 
 
 class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a record comes from. `ablation` holds labels such as `gate=off`, sorted; empty where nothing was changed."""
+    """Where a record comes from. `ablation` holds labels such as `gate=off`, sorted; empty where
+    nothing was changed.
+    """
 
     run: str
     benchmark: str
@@ -55,8 +68,8 @@ class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PlanRecord(_Made, frozen=True, kw_only=True, tag="plan", tag_field="type"):
-    """What a run set out to do. Scores are divided by the rounds planned, whatever became of them; `words` tell of its settings,
-    `sandbox` what kept the agent from the answers."""
+    """What a run set out to do. Scores are divided by the rounds planned, whatever became of them;
+    `words` tell of its settings, `sandbox` what kept the agent from the answers."""
 
     stream: int
     again: int = 0
@@ -68,10 +81,10 @@ class PlanRecord(_Made, frozen=True, kw_only=True, tag="plan", tag_field="type")
 class RoundRecord(_Made, frozen=True, kw_only=True, tag="round", tag_field="type"):
     """One round.
 
-    `exact` is None but for a choice, `reward` where nobody could say, tokens and cost (US dollars) where nobody counted. `failure`
-    is why there is no answer to score, which is not the same as a wrong one; `defect` the class of a known defect of the question.
-    `skills` are those placed in its prompt, `tail` the end of the answer (see `tail_of`).
-    """
+    `exact` is None but for a choice, `reward` where nobody could say, tokens and cost (US dollars)
+    where nobody counted. `failure` is why there is no answer to score, which is not the same as a
+    wrong one; `defect` the class of a known defect of the question. `skills` are those placed in
+    its prompt, `tail` the end of the answer (see `tail_of`)."""
 
     day: str
     day_number: int
@@ -102,8 +115,9 @@ class RoundRecord(_Made, frozen=True, kw_only=True, tag="round", tag_field="type
 
 
 class EventRecord(_Made, frozen=True, kw_only=True, tag="event", tag_field="type"):
-    """Something was learned, refused or taken back, after so many rounds of a day. `number` is the generation or version it is
-    about, `name` the skill; `numbers` are what it cost or measured, by name (`tokens`, `steps`, …)."""
+    """Something was learned, refused or taken back, after so many rounds of a day. `number` is the
+    generation or version it is about, `name` the skill; `numbers` are what it cost or measured, by
+    name (`tokens`, `steps`, …)."""
 
     day: str
     day_number: int
@@ -122,7 +136,9 @@ _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 class RecordWriter:
-    """Appends records to a file, each in one piece. A line that an interrupted run left half done is cut off first."""
+    """Appends records to a file, each in one piece. A line that an interrupted run left half done
+    is cut off first.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +157,12 @@ class RecordWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -150,13 +171,18 @@ def read_records(path: Path) -> list[Record]:
     try:
         whole = path.read_bytes()
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror}); name a file of records, such as rounds.jsonl") from error
+        raise RecordError(
+            f"{path}: cannot be read ({error.strerror}); name a file of records, such as"
+            " rounds.jsonl"
+        ) from error
     lines = whole.split(b"\n")[:-1]
     return [_decode(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def read_all(paths: Iterable[Path]) -> list[Record]:
-    """The records of several files, and of all `*.jsonl` in and below folders, in the order of their names."""
+    """The records of several files, and of all `*.jsonl` in and below folders, in the order of
+    their names.
+    """
     return [record for path in paths for file in _files(path) for record in read_records(file)]
 
 
@@ -169,13 +195,17 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
 
 
 def of_one_kind(records: Sequence[Record]) -> bool:
-    """Whether they are simulated. Raises RecordError where some are and some are not: such numbers are never put side by side."""
+    """Whether they are simulated. Raises RecordError where some are and some are not: such numbers
+    are never put side by side.
+    """
     kinds = {record.simulated for record in records}
     if len(kinds) > 1:
         simulated = sorted({record.run for record in records if record.simulated})
         real = sorted({record.run for record in records if not record.simulated})
         told = f"simulated: {_named(simulated)}; of a real model: {_named(real)}"
-        raise RecordError(f"simulated and real records are never mixed ({told}); make one report of each")
+        raise RecordError(
+            f"simulated and real records are never mixed ({told}); make one report of each"
+        )
     return True in kinds
 
 
@@ -193,7 +223,8 @@ def _decode(line: bytes, path: Path, number: int) -> Record:
         return _decoder.decode(line)
     except msgspec.DecodeError as error:
         raise RecordError(
-            f"{path}, line {number}: no record of a benchmark run ({error}); name the folder given as --out, or run it again"
+            f"{path}, line {number}: no record of a benchmark run ({error}); name the folder given"
+            " as --out, or run it again"
         ) from error
 
 

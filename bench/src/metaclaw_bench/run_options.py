@@ -1,4 +1,6 @@
-"""What the runs of `metaclaw bench` share: their options, whom they ask, how they show progress, what they print at the end."""
+"""What the runs of `metaclaw bench` share: their options, whom they ask, how they show progress,
+what they print at the end.
+"""
 
 import os
 import sys
@@ -78,7 +80,9 @@ class RunOptions:
 
         ways = [self.provider_url is not None, self.embedded, self.simulated]
         if sum(ways) != 1:
-            raise ConfigError("say who answers, one of: --provider-url with --model, --embedded, --simulated")
+            raise ConfigError(
+                "say who answers, one of: --provider-url with --model, --embedded, --simulated"
+            )
         if self.embedded:
             return Embedded.of(self.sets)
         if self.simulated:
@@ -86,31 +90,50 @@ class RunOptions:
             return Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
         if self.model is None:
             raise ConfigError("--provider-url needs --model: the name the provider knows it by")
-        return Endpoint(self.provider_url or "", self.model, _key("--provider-key-env", self.provider_key_env))
+        return Endpoint(
+            self.provider_url or "", self.model, _key("--provider-key-env", self.provider_key_env)
+        )
 
     def chosen_judge(self) -> "Endpoint | None":
-        """Who judges where it is not the model itself. Raises ConfigError where it is not said in full."""
+        """Who judges where it is not the model itself. Raises ConfigError where it is not said in
+        full.
+        """
         from metaclaw_bench.running.plan import Endpoint
         from metaclaw_bench.simulated.model import MODEL
 
         if self.judge is None or self.judge == CHECKERS:
             if self.judge_model is not None or self.judge_key_env is not None:
-                raise ConfigError("--judge-model and --judge-key-env belong to --judge with an address; give that too")
-            return None if self.judge is None else Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
+                raise ConfigError(
+                    "--judge-model and --judge-key-env belong to --judge with an address; give"
+                    " that too"
+                )
+            return (
+                None
+                if self.judge is None
+                else Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
+            )
         if self.judge_model is None:
-            raise ConfigError("--judge with an address needs --judge-model: the name the provider knows it by")
+            raise ConfigError(
+                "--judge with an address needs --judge-model: the name the provider knows it by"
+            )
         return Endpoint(self.judge, self.judge_model, _key("--judge-key-env", self.judge_key_env))
 
     def _agent_in_words(self) -> str:
         limits = {"history": self.history, "answer tokens": self.answer_tokens}
-        return ", ".join([self.agent, *(f"{name} {most}" for name, most in limits.items() if most is not None)])
+        return ", ".join(
+            [self.agent, *(f"{name} {most}" for name, most in limits.items() if most is not None)]
+        )
 
     def agents(self, benchmark: "Benchmark", hidden: Path) -> "MakeAgent":
-        """Who works, kept from looking into `hidden`. Raises ConfigError where it is not said in full."""
+        """Who works, kept from looking into `hidden`. Raises ConfigError where it is not said in
+        full.
+        """
         from metaclaw_bench.agent import RoundLimits
         from metaclaw_bench.running.agents import AgentKind, make_agents
 
-        tokens = self.history or (_EMBEDDED_HISTORY if self.embedded else RoundLimits().history_tokens)
+        tokens = self.history or (
+            _EMBEDDED_HISTORY if self.embedded else RoundLimits().history_tokens
+        )
         limits = RoundLimits(history_tokens=tokens)
         return make_agents(
             AgentKind(self.agent),
@@ -133,7 +156,9 @@ class RunOptions:
 
         return None if self.price is None else Prices(*self.price)
 
-    def plans(self, benchmark: "Benchmark", seed: int, *, held_out: int = 0, show_checkers: bool = False) -> "list[Plan]":
+    def plans(
+        self, benchmark: "Benchmark", seed: int, *, held_out: int = 0, show_checkers: bool = False
+    ) -> "list[Plan]":
         """A plan for each condition, with this seed."""
         from metaclaw_bench.running.plan import Plan
 
@@ -162,46 +187,136 @@ def run_options(command: Command) -> Command:
     """Adds the options of a run, which arrive as the keyword arguments of `RunOptions`."""
     options = (
         click.option(
-            "--conditions", default="baseline,skills", show_default=True, help="Of baseline, skills, rl, full, by commas."
+            "--conditions",
+            default="baseline,skills",
+            show_default=True,
+            help="Of baseline, skills, rl, full, by commas.",
         ),
-        click.option("--seeds", default="0", show_default=True, help="By commas or as a range: 0,1,2 or 0-4."),
-        click.option("--gate", type=click.Choice(["off", "lint", "shadow", "full"]), help="What a skill must pass [lint]."),
-        click.option("--agent", type=click.Choice(["built-in", "direct", "command"]), default="built-in", show_default=True),
+        click.option(
+            "--seeds", default="0", show_default=True, help="By commas or as a range: 0,1,2 or 0-4."
+        ),
+        click.option(
+            "--gate",
+            type=click.Choice(["off", "lint", "shadow", "full"]),
+            help="What a skill must pass [lint].",
+        ),
+        click.option(
+            "--agent",
+            type=click.Choice(["built-in", "direct", "command"]),
+            default="built-in",
+            show_default=True,
+        ),
         click.option(
             "--agent-command",
             metavar="TEMPLATE",
-            help="With --agent command: run once a message, without a shell; {message}, {session}, {workspace}, {state}, "
-            "{opening}, {user}, {model}, {base_url} and {api_key} are filled in.",
+            help=(
+                "With --agent command: run once a message, without a shell; {message}, {session},"
+                " {workspace}, {state}, {opening}, {user}, {model}, {base_url} and {api_key} are"
+                " filled in."
+            ),
         ),
         click.option(
             "--history",
             type=click.IntRange(500),
             metavar="TOKENS",
-            help="How much of a day our own agents remember, estimated [50000; 6000 with --embedded].",
+            help=(
+                "How much of a day our own agents remember, estimated [50000; 6000 with"
+                " --embedded]."
+            ),
         ),
-        click.option("--answer-tokens", type=click.IntRange(1), help="The most our own agents let a model say at once [no limit]."),
-        click.option("--provider-url", metavar="URL", help="Ask the OpenAI-compatible server at this address (…/v1)."),
-        click.option("--provider-key-env", metavar="NAME", help="The environment variable that holds its key."),
+        click.option(
+            "--answer-tokens",
+            type=click.IntRange(1),
+            help="The most our own agents let a model say at once [no limit].",
+        ),
+        click.option(
+            "--provider-url",
+            metavar="URL",
+            help="Ask the OpenAI-compatible server at this address (…/v1).",
+        ),
+        click.option(
+            "--provider-key-env",
+            metavar="NAME",
+            help="The environment variable that holds its key.",
+        ),
         click.option("--model", help="The model to ask it for."),
         click.option("--embedded", is_flag=True, help="Ask the embedded model."),
-        click.option("--simulated", is_flag=True, help="No model: a simulated one with known habits."),
+        click.option(
+            "--simulated", is_flag=True, help="No model: a simulated one with known habits."
+        ),
         click.option(
             "--judge",
             metavar="WHO",
-            help="Who judges, rewards and writes skills: a server's address (…/v1), or `checkers` on workdays [the model itself].",
+            help=(
+                "Who judges, rewards and writes skills: a server's address (…/v1), or `checkers` on"
+                " workdays [the model itself]."
+            ),
         ),
         click.option("--judge-model", help="The model to ask there."),
-        click.option("--judge-key-env", metavar="NAME", help="The environment variable that holds the judge's key."),
-        click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of the proxy; may be repeated."),
-        click.option("--again", type=click.IntRange(0), default=0, help="How many early days come once more at the end [0]."),
-        click.option("--train-every", type=click.IntRange(0), default=5, show_default=True, help="Days from training to training."),
-        click.option("--strict-hooks", is_flag=True, help="Stop where training or waiting for it fails."),
-        click.option("--settle-rounds", is_flag=True, help="Wait for learning after each round: slower, and the same every time."),
-        click.option("--settle-most", type=float, default=600.0, show_default=True, help="Seconds to wait for learning at most."),
-        click.option("--price", type=(_DOLLARS, _DOLLARS), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
-        click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="bench-results", show_default=True),
-        click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side."),
-        click.option("--resume", is_flag=True, help="Go on with runs that were interrupted; pass over those that are done."),
+        click.option(
+            "--judge-key-env",
+            metavar="NAME",
+            help="The environment variable that holds the judge's key.",
+        ),
+        click.option(
+            "--set",
+            "sets",
+            multiple=True,
+            metavar="SECTION.KEY=VALUE",
+            help="A setting of the proxy; may be repeated.",
+        ),
+        click.option(
+            "--again",
+            type=click.IntRange(0),
+            default=0,
+            help="How many early days come once more at the end [0].",
+        ),
+        click.option(
+            "--train-every",
+            type=click.IntRange(0),
+            default=5,
+            show_default=True,
+            help="Days from training to training.",
+        ),
+        click.option(
+            "--strict-hooks", is_flag=True, help="Stop where training or waiting for it fails."
+        ),
+        click.option(
+            "--settle-rounds",
+            is_flag=True,
+            help="Wait for learning after each round: slower, and the same every time.",
+        ),
+        click.option(
+            "--settle-most",
+            type=float,
+            default=600.0,
+            show_default=True,
+            help="Seconds to wait for learning at most.",
+        ),
+        click.option(
+            "--price",
+            type=(_DOLLARS, _DOLLARS),
+            metavar="IN OUT",
+            help="US dollars for a million tokens, in and out.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            default="bench-results",
+            show_default=True,
+        ),
+        click.option(
+            "--parallel",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Runs side by side.",
+        ),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help="Go on with runs that were interrupted; pass over those that are done.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON."),
     )
     for option in reversed(options):
@@ -234,7 +349,9 @@ def numbers(text: str, option: str) -> list[int]:
     for word in words(text):
         low, dash, high = word.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise ConfigError(f"{option} {text}: {word} is no number and no range; write 0,1,2 or 0-4")
+            raise ConfigError(
+                f"{option} {text}: {word} is no number and no range; write 0,1,2 or 0-4"
+            )
         found += range(int(low), int(high or low) + 1)
     return list(dict.fromkeys(found))
 
@@ -255,7 +372,11 @@ def execute(runs: "Runs", plans: "Sequence[Plan]", *, parallel: int, resume: boo
     done = sum(map(runs.rounds_done, plans)) if resume else 0
     click.echo(estimate(plans, total - done), err=True)
     with Progress(total, done) as progress:
-        anyio.run(lambda: replace(runs, tell=progress.tell).run_all(plans, at_once=parallel, resume=resume))
+        anyio.run(
+            lambda: replace(runs, tell=progress.tell).run_all(
+                plans, at_once=parallel, resume=resume
+            )
+        )
 
 
 def estimate(plans: "Sequence[Plan]", left: int) -> str:
@@ -278,10 +399,11 @@ def estimate(plans: "Sequence[Plan]", left: int) -> str:
 
 
 class Progress:
-    """A bar on a terminal, a line for each round anywhere else; both on standard error, results go elsewhere.
+    """A bar on a terminal, a line for each round anywhere else; both on standard error, results go
+    elsewhere.
 
-    The time left follows from the rounds done by this process; rounds done by an earlier one count as done and took no time.
-    """
+    The time left follows from the rounds done by this process; rounds done by an earlier one count
+    as done and took no time."""
 
     def __init__(self, total: int, done: int = 0) -> None:
         self._total = total
@@ -289,7 +411,13 @@ class Progress:
         self._began = time.monotonic()
         self._cost = 0.0
         self._bar: ProgressBar[int] | None = (
-            click.progressbar(length=total, label="rounds", file=sys.stderr, show_eta=False, item_show_func=lambda _: self.left())
+            click.progressbar(
+                length=total,
+                label="rounds",
+                file=sys.stderr,
+                show_eta=False,
+                item_show_func=lambda _: self.left(),
+            )
             if sys.stderr.isatty()
             else None
         )
@@ -313,7 +441,9 @@ class Progress:
             return
         said = f"failed: {record.failure}" if record.failure else f"{record.score:.2f}"
         place = f"{plan.name} {stage.name}/{record.round}"
-        click.echo(f"{self._done}/{self._total} {plain(place)} {plain(said)} ({self.left()})", err=True)
+        click.echo(
+            f"{self._done}/{self._total} {plain(place)} {plain(said)} ({self.left()})", err=True
+        )
 
     def left(self) -> str:
         """How long it will still take, and what was spent so far."""
@@ -343,7 +473,10 @@ def results_in(paths: Sequence[Path]) -> Results:
             elif (path.name == "research.jsonl") == (name == "research.jsonl"):
                 files.append(path)
     if not any(found.values()):
-        raise ConfigError(f"{', '.join(map(str, paths))}: there are no results here; name the folder that was given as --out")
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: there are no results here; name the folder that was"
+            " given as --out"
+        )
     return Results(tuple(found["rounds.jsonl"]), tuple(found["research.jsonl"]))
 
 
@@ -373,7 +506,10 @@ def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
     if any(line.simulated for line in lines) or (research is not None and research.is_simulated):
         click.echo("SIMULATED: no model answered; these numbers say nothing about any.")
     if research is not None:
-        rows = [[str(cell).replace("\u202f", " ") for cell in row] for row in research_report.run_rows(research)]
+        rows = [
+            [str(cell).replace("\u202f", " ") for cell in row]
+            for row in research_report.run_rows(research)
+        ]
         print_table([head.upper() for head in research_report.RUN_HEADS], rows)
         if research.comparisons:
             click.echo()
@@ -381,7 +517,18 @@ def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
             print_table(heads, research_report.comparison_rows(research.comparisons))
     if not lines:
         return
-    headers = ("CONDITION", "SEED", "PHASE", "ROUNDS", "FAILED", "ACCURACY", "EXACT", "COMPLETION", "TOKENS", "DOLLARS")
+    headers = (
+        "CONDITION",
+        "SEED",
+        "PHASE",
+        "ROUNDS",
+        "FAILED",
+        "ACCURACY",
+        "EXACT",
+        "COMPLETION",
+        "TOKENS",
+        "DOLLARS",
+    )
     print_table(
         headers,
         [

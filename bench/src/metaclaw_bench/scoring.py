@@ -17,7 +17,8 @@ from metaclaw_bench.questions import KEEP_IN_MIND, ChoiceCheck, FileCheck, Round
 _BOX: Final = re.compile(r"\\(?:bbox|boxed)\{([^}]*)\}")
 _ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
 NO_BOX: Final = (
-    r"Note: your previous response did not include a \bbox{X} answer (e.g. \bbox{A} for a single option, "
+    r"Note: your previous response did not include a \bbox{X} answer (e.g. \bbox{A} for a single"
+    r" option, "
     rf"or \bbox{{A,B}} for multiple options). {KEEP_IN_MIND}"
 )
 
@@ -36,8 +37,8 @@ class Ticks:
 class RoundScore:
     """What a round came to. `exact` is only of choices, `ticks` only where there was a box.
 
-    `broken` says why nothing could be found out (the agent or the check did not work): such a round scores 0 and is counted apart.
-    """
+    `broken` says why nothing could be found out (the agent or the check did not work): such a round
+    scores 0 and is counted apart."""
 
     day: str
     round: str
@@ -52,7 +53,11 @@ def boxed(answer: str) -> frozenset[str] | None:
     """The letters in the answer's first box, or None if there is no box with letters there."""
     found = _BOX.search(answer)
     # Letters first, capitals after: some letters that are not ASCII have capitals that are.
-    letters = frozenset(letter.upper() for letter in _ASCII_LETTER.findall(found[1])) if found else frozenset()
+    letters = (
+        frozenset(letter.upper() for letter in _ASCII_LETTER.findall(found[1]))
+        if found
+        else frozenset()
+    )
     return letters or None
 
 
@@ -63,7 +68,9 @@ def score_choice(day: str, round_id: str, check: ChoiceCheck, answer: str) -> Ro
         return RoundScore(day, round_id, 0.0, passed=False, exact=False)
     score = 1 - len(given ^ check.answer) / len(check.options)
     exact = given == check.answer
-    return RoundScore(day, round_id, score, passed=exact, exact=exact, ticks=_compare(given, check.answer))
+    return RoundScore(
+        day, round_id, score, passed=exact, exact=exact, ticks=_compare(given, check.answer)
+    )
 
 
 def score_files(day: str, round_id: str, passed: bool) -> RoundScore:
@@ -72,8 +79,17 @@ def score_files(day: str, round_id: str, passed: bool) -> RoundScore:
 
 
 def score_broken(day: str, round_: Round, why: str) -> RoundScore:
-    """The score of a round in which agent or check did not work: as if it were wrong, and marked."""
-    return RoundScore(day, round_.id, 0.0, passed=False, exact=False if isinstance(round_.check, ChoiceCheck) else None, broken=why)
+    """The score of a round in which agent or check did not work: as if it were wrong, and
+    marked.
+    """
+    return RoundScore(
+        day,
+        round_.id,
+        0.0,
+        passed=False,
+        exact=False if isinstance(round_.check, ChoiceCheck) else None,
+        broken=why,
+    )
 
 
 def comment(round_: Round, answer: str, passed: bool) -> str:
@@ -91,21 +107,36 @@ def comment(round_: Round, answer: str, passed: bool) -> str:
 
 
 def message(comment_before: str, question: str | None) -> str:
-    """What is sent: the question with the last comment before it; at the end of a day the comment alone."""
+    """What is sent: the question with the last comment before it; at the end of a day the comment
+    alone.
+    """
     if not comment_before:
         return question or ""
-    return "\n\n".join([f"[Previous Feedback] {comment_before}", *([question] if question is not None else [])])
+    return "\n\n".join(
+        [f"[Previous Feedback] {comment_before}", *([question] if question is not None else [])]
+    )
 
 
 def _corrected(check: ChoiceCheck, options: Mapping[str, str], given: frozenset[str] | None) -> str:
     if given is None:
         return NO_BOX
-    lines = [f"You missed option {letter}: {options.get(letter, '')}" for letter in sorted(check.answer - given)]
-    lines += [f"You incorrectly selected option {letter}: {options.get(letter, '')}" for letter in sorted(given - check.answer)]
+    lines = [
+        f"You missed option {letter}: {options.get(letter, '')}"
+        for letter in sorted(check.answer - given)
+    ]
+    lines += [
+        f"You incorrectly selected option {letter}: {options.get(letter, '')}"
+        for letter in sorted(given - check.answer)
+    ]
     return "\n".join([*lines, KEEP_IN_MIND])
 
 
 def _compare(given: frozenset[str], right: frozenset[str]) -> Ticks:
     common = len(given & right)
     precision, recall = common / len(given), common / len(right)
-    return Ticks(common / len(given | right), precision, recall, 2 * precision * recall / (precision + recall) if common else 0.0)
+    return Ticks(
+        common / len(given | right),
+        precision,
+        recall,
+        2 * precision * recall / (precision + recall) if common else 0.0,
+    )

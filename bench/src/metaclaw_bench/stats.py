@@ -1,13 +1,15 @@
-"""How sure a number is: a bootstrap over seeds and days, Student's interval over seeds, Wilson's of a share. Seeded, repeatable.
+"""How sure a number is: a bootstrap over seeds and days, Student's interval over seeds, Wilson's of
+a share. Seeded, repeatable.
 
-**Bootstrap.** A benchmark gives scores of rounds, which lie in days, which lie in runs of a seed. Rounds of one day share a session
-and what was learned before it, so they err together: whole days are drawn, never single rounds. A resampling draws as many seeds as
-there are, with replacement, and for each of them as many of its days; the interval is where the middle 95 % of the resampled means
+**Bootstrap.** A benchmark gives scores of rounds, which lie in days, which lie in runs of a seed.
+Rounds of one day share a session and what was learned before it, so they err together: whole days
+are drawn, never single rounds. A resampling draws as many seeds as there are, with replacement, and
+for each of them as many of its days; the interval is where the middle 95 % of the resampled means
 lie. With one seed only its days are drawn: such an interval says nothing about other seeds.
 
-**Pairs.** Two conditions answer the same questions with the same seed. Their difference is taken question by question first and
-then resampled, so that what makes a question hard for both makes no interval wider.
-"""
+**Pairs.** Two conditions answer the same questions with the same seed. Their difference is taken
+question by question first and then resampled, so that what makes a question hard for both makes no
+interval wider."""
 
 import math
 import statistics
@@ -53,14 +55,18 @@ def nest(values: Iterable[tuple[Place, float]]) -> dict[int, dict[str, list[floa
     return nested
 
 
-def pair(one: Mapping[Place, float], other: Mapping[Place, float]) -> dict[int, dict[str, list[float]]]:
+def pair(
+    one: Mapping[Place, float], other: Mapping[Place, float]
+) -> dict[int, dict[str, list[float]]]:
     """What one is better by, question by question, on the questions that both have."""
     return nest((place, value - other[place]) for place, value in one.items() if place in other)
 
 
 def bootstrap(values: Nested, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval | None:
     """The mean of all values and where the resampled means lie; None where there is no value."""
-    runs = [[(math.fsum(day), len(day)) for day in days.values() if day] for days in values.values()]
+    runs = [
+        [(math.fsum(day), len(day)) for day in days.values() if day] for days in values.values()
+    ]
     runs = [days for days in runs if days]
     if not runs:
         return None
@@ -72,7 +78,9 @@ def bootstrap(values: Nested, *, resamples: int = RESAMPLES, seed: int = 0) -> I
 
 
 def student(values: Sequence[float]) -> Interval | None:
-    """The mean of independent values, such as one number for each seed; None for fewer than two, of which no spread is known."""
+    """The mean of independent values, such as one number for each seed; None for fewer than two, of
+    which no spread is known.
+    """
     if len(values) < 2:
         return None
     mean, freedom = statistics.fmean(values), len(values) - 1

@@ -1,4 +1,5 @@
-"""What many rounds come to. Everything is divided by the rounds that were planned, so a round that never ran is a wrong one.
+"""What many rounds come to. Everything is divided by the rounds that were planned, so a round that
+never ran is a wrong one.
 
 accuracy            sum of scores / planned rounds
 choices             choices answered exactly / planned choices
@@ -7,8 +8,9 @@ files over all      file checks passed / planned rounds: the published report's 
 rolling             the same over each day and the two before it
 forgetting          mean over the rounds asked again at the end of (score then - score now); above 0 something was lost
 forward transfer    mean over the first-seen rounds of (score - baseline's score), where a round is first seen if it asks for a rule
-                    that no round before asked for; where only days are tagged, all rounds of the first day with a tag. The very
-                    first day is left out: nothing could have been carried over to it
+                    that no round before asked for; where only days are tagged, all rounds of the
+                    first day with a tag. The very first day is left out: nothing could have been
+                    carried over to it
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,7 +58,9 @@ class Totals:
 
     @property
     def files_over_all(self) -> float | None:
-        """The paper's own denominators: passed file checks over all rounds. A perfect run does not reach 1."""
+        """The paper's own denominators: passed file checks over all rounds. A perfect run does not
+        reach 1.
+        """
         return self.files.hits / self.planned if self.planned else None
 
 
@@ -77,12 +81,21 @@ class Planned:
 
 def plan(days: Iterable[Day]) -> tuple[Planned, ...]:
     """The rounds of these days, in order."""
-    return tuple(Planned(day.id, asked.id, isinstance(asked.check, ChoiceCheck), day.tags) for day in days for asked in day.rounds)
+    return tuple(
+        Planned(day.id, asked.id, isinstance(asked.check, ChoiceCheck), day.tags)
+        for day in days
+        for asked in day.rounds
+    )
 
 
-def totals(benchmark: Benchmark, scores: Iterable[RoundScore], without: Collection[Key] = ()) -> Totals:
+def totals(
+    benchmark: Benchmark, scores: Iterable[RoundScore], without: Collection[Key] = ()
+) -> Totals:
     """The whole run; `without` leaves rounds out of both sides of the fraction."""
-    return total([planned for planned in plan(benchmark.days) if planned.key not in without], _by_key(benchmark, scores))
+    return total(
+        [planned for planned in plan(benchmark.days) if planned.key not in without],
+        _by_key(benchmark, scores),
+    )
 
 
 def per_day(benchmark: Benchmark, scores: Iterable[RoundScore]) -> dict[str, Totals]:
@@ -95,34 +108,56 @@ def per_tag(benchmark: Benchmark, scores: Iterable[RoundScore]) -> dict[str, Tot
     return _grouped(benchmark, scores, lambda planned: planned.tags)
 
 
-def rolling(benchmark: Benchmark, scores: Iterable[RoundScore], days: int = WINDOW_DAYS) -> dict[str, Totals]:
-    """Each day together with those before it, `days` in all, from the first day that has so many."""
+def rolling(
+    benchmark: Benchmark, scores: Iterable[RoundScore], days: int = WINDOW_DAYS
+) -> dict[str, Totals]:
+    """Each day together with those before it, `days` in all, from the first day that has so
+    many.
+    """
     found = _by_key(benchmark, scores)
     ends = range(days, len(benchmark.days) + 1)
-    return {benchmark.days[end - 1].id: total(plan(benchmark.days[end - days : end]), found) for end in ends}
+    return {
+        benchmark.days[end - 1].id: total(plan(benchmark.days[end - days : end]), found)
+        for end in ends
+    }
 
 
 def forgetting(then: Iterable[RoundScore], again: Sequence[RoundScore]) -> float | None:
     """How much lower the rounds asked again score; unknown if none was."""
     before = {(score.day, score.round): score.score for score in then}
-    missing = [f"{score.day}/{score.round}" for score in again if (score.day, score.round) not in before]
+    missing = [
+        f"{score.day}/{score.round}" for score in again if (score.day, score.round) not in before
+    ]
     if missing:
-        raise ConfigError(f"asked again, but never asked before: {', '.join(missing)}; forgetting compares the two")
+        raise ConfigError(
+            f"asked again, but never asked before: {', '.join(missing)}; forgetting compares"
+            " the two"
+        )
     return _mean([before[score.day, score.round] - score.score for score in again])
 
 
-def first_seen(benchmark: Benchmark, rules: Mapping[Key, Collection[str]] | None = None) -> frozenset[Key]:
-    """The rounds that ask for a rule nobody asked for before. `rules` tells what each round asks for; else the days' tags do."""
+def first_seen(
+    benchmark: Benchmark, rules: Mapping[Key, Collection[str]] | None = None
+) -> frozenset[Key]:
+    """The rounds that ask for a rule nobody asked for before. `rules` tells what each round asks
+    for; else the days' tags do.
+    """
     if rules is None:
         days = _first((day.id, day.tags) for day in benchmark.days)
         found = {planned.key for planned in plan(benchmark.days) if planned.day in days}
     else:
-        found = _first((planned.key, rules.get(planned.key, ())) for planned in plan(benchmark.days))
+        found = _first(
+            (planned.key, rules.get(planned.key, ())) for planned in plan(benchmark.days)
+        )
     return frozenset(key for key in found if key[0] != benchmark.days[0].id)
 
 
-def forward_transfer(scores: Iterable[RoundScore], baseline: Iterable[RoundScore], seen_first: Collection[Key]) -> float | None:
-    """How much better than the baseline rounds go that are the first of their rule; a round that did not run scores 0."""
+def forward_transfer(
+    scores: Iterable[RoundScore], baseline: Iterable[RoundScore], seen_first: Collection[Key]
+) -> float | None:
+    """How much better than the baseline rounds go that are the first of their rule; a round that
+    did not run scores 0.
+    """
     ours = {(score.day, score.round): score.score for score in scores}
     theirs = {(score.day, score.round): score.score for score in baseline}
     return _mean([ours.get(key, 0.0) - theirs.get(key, 0.0) for key in sorted(seen_first)])
@@ -147,7 +182,9 @@ def _rate(planned: Sequence[Planned], passed: Collection[Key]) -> Rate:
 
 
 def _grouped(
-    benchmark: Benchmark, scores: Iterable[RoundScore], groups_of: Callable[[Planned], Iterable[str]]
+    benchmark: Benchmark,
+    scores: Iterable[RoundScore],
+    groups_of: Callable[[Planned], Iterable[str]],
 ) -> dict[str, Totals]:
     found = _by_key(benchmark, scores)
     groups: dict[str, list[Planned]] = {}
@@ -164,7 +201,10 @@ def _by_key(benchmark: Benchmark, scores: Iterable[RoundScore]) -> dict[Key, Rou
         key = (score.day, score.round)
         if key not in known or key in found:
             fault = "is scored twice" if key in found else "was not planned"
-            raise ConfigError(f"{score.day}/{score.round} {fault}; scores belong to the benchmark they were made with")
+            raise ConfigError(
+                f"{score.day}/{score.round} {fault}; scores belong to the benchmark they were made"
+                " with"
+            )
         found[key] = score
     return found
 

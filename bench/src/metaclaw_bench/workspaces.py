@@ -1,4 +1,6 @@
-"""The folder an agent works in: what all days share, and the day's own files in a folder called after `day.folder`."""
+"""The folder an agent works in: what all days share, and the day's own files in a folder called
+after `day.folder`.
+"""
 
 import os
 import shutil
@@ -18,11 +20,13 @@ class TooMuchError(MetaClawError):
     """A folder holds more than may be copied."""
 
 
-def lay_out(benchmark: Benchmark, day: Day, workspace: Path, *, show_checkers: bool = False) -> None:
+def lay_out(
+    benchmark: Benchmark, day: Day, workspace: Path, *, show_checkers: bool = False
+) -> None:
     """Fill a fresh workspace for `day`. Nothing of another day is in it.
 
-    The published runner shows the checkers to the agent, as `scripts/`; here only who compares scores with it asks for that.
-    """
+    The published runner shows the checkers to the agent, as `scripts/`; here only who compares
+    scores with it asks for that."""
     workspace.mkdir(parents=True, exist_ok=True)
     for name, source in benchmark.shared.items():
         target = workspace / name
@@ -39,12 +43,15 @@ def place_checkers(checkers: Path | None, workspace: Path) -> None:
     copy_tree(checkers or OWN_CHECKERS, workspace / SCRIPTS)
 
 
-def copy_tree(source: Path, target: Path, *, without: str | None = None, most_bytes: int | None = None) -> None:
-    """Copy what can be read: files, folders, and links that stay inside. The copies may be written, whatever their originals were.
+def copy_tree(
+    source: Path, target: Path, *, without: str | None = None, most_bytes: int | None = None
+) -> None:
+    """Copy what can be read: files, folders, and links that stay inside. The copies may be written,
+    whatever their originals were.
 
-    Links that lead out, pipes, sockets and devices are left behind: an agent may have made them to be followed. `without` is a name
-    at the top to leave out. Raises TooMuchError above `most_bytes`.
-    """
+    Links that lead out, pipes, sockets and devices are left behind: an agent may have made them to
+    be followed. `without` is a name at the top to leave out. Raises TooMuchError above
+    `most_bytes`."""
     left = most_bytes
     inside = source.resolve()
     for folder, folders, files in os.walk(source):
@@ -79,7 +86,8 @@ def used_bytes(workspace: Path) -> int:
 
 def _copy_link(path: Path, target: Path, inside: Path) -> None:
     to = path.readlink()
-    # A link that leads in a circle leads nowhere: resolving it gives up where it stands, or says so.
+    # A link that leads in a circle leads nowhere: resolving it gives up where it stands, or says
+    # so.
     try:
         stays = not to.is_absolute() and path.resolve().is_relative_to(inside)
     except (OSError, RuntimeError):

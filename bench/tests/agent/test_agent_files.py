@@ -7,7 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metaclaw_bench.agent.files import MAX_CHARS, MAX_ENTRIES, RefusedError, entries, inside, read, write, write_all
+from metaclaw_bench.agent.files import (
+    MAX_CHARS,
+    MAX_ENTRIES,
+    RefusedError,
+    entries,
+    inside,
+    read,
+    write,
+    write_all,
+)
 
 
 @pytest.fixture
@@ -36,7 +45,9 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("path", ESCAPES)
-def test_a_path_that_leads_out_is_refused_for_reading_and_writing(workspace: Path, path: str) -> None:
+def test_a_path_that_leads_out_is_refused_for_reading_and_writing(
+    workspace: Path, path: str
+) -> None:
     with pytest.raises(RefusedError):
         read(workspace, path)
     with pytest.raises(RefusedError):
@@ -50,8 +61,16 @@ def test_a_folder_outside_is_not_listed(workspace: Path, path: str) -> None:
         entries(workspace, path)
 
 
-@given(st.lists(st.sampled_from(["..", ".", "sub", "out", "in", "a", "", "~", "file"]), min_size=1, max_size=6).map("/".join))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["..", ".", "sub", "out", "in", "a", "", "~", "file"]),
+        min_size=1,
+        max_size=6,
+    ).map("/".join)
+)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 def test_whatever_the_path_it_is_inside_or_refused(workspace: Path, path: str) -> None:
     try:
         real = inside(workspace, path)
@@ -61,7 +80,10 @@ def test_whatever_the_path_it_is_inside_or_refused(workspace: Path, path: str) -
 
 
 def test_what_is_written_is_read_and_listed(workspace: Path) -> None:
-    assert write(workspace, "new/ä/文 1.txt", "eins\nzwei\ndrei\n") == "new/ä/文 1.txt: 15 bytes written"
+    assert (
+        write(workspace, "new/ä/文 1.txt", "eins\nzwei\ndrei\n")
+        == "new/ä/文 1.txt: 15 bytes written"
+    )
     assert read(workspace, "new/ä/文 1.txt") == "eins\nzwei\ndrei\n"
     assert entries(workspace, "new") == "ä/"
     assert entries(workspace, "new/ä") == "文 1.txt"
@@ -76,13 +98,18 @@ def test_a_link_that_stays_inside_works(workspace: Path) -> None:
 def test_a_part_of_a_file_can_be_read(workspace: Path) -> None:
     write(workspace, "a", "".join(f"{number}\n" for number in range(1, 11)))
     assert read(workspace, "a", offset=9) == "9\n10\n"
-    assert read(workspace, "a", offset=2, limit=2) == "2\n3\n\n[… more: read on with offset and limit …]"
+    assert (
+        read(workspace, "a", offset=2, limit=2)
+        == "2\n3\n\n[… more: read on with offset and limit …]"
+    )
     assert read(workspace, "a", offset=11) == ""
 
 
 def test_long_files_and_long_folders_are_cut_and_say_so(workspace: Path) -> None:
     write(workspace, "long", "x" * (MAX_CHARS + 1))
-    assert read(workspace, "long") == "x" * MAX_CHARS + "\n[… more: read on with offset and limit …]"
+    assert (
+        read(workspace, "long") == "x" * MAX_CHARS + "\n[… more: read on with offset and limit …]"
+    )
     for number in range(MAX_ENTRIES + 3):
         (workspace / "sub" / f"{number:04}").touch()
     assert entries(workspace, "sub").endswith("\n[… 3 more …]")

@@ -1,4 +1,6 @@
-"""The laws of letting go: within budget, nothing that must stay is gone, no tool call without its results."""
+"""The laws of letting go: within budget, nothing that must stay is gone, no tool call without its
+results.
+"""
 
 from collections.abc import Sequence
 
@@ -14,12 +16,21 @@ def _count(messages: Sequence[Message]) -> int:
 
 
 def _size(message: Message) -> int:
-    return 1 + len(str(message["content"])) + 3 * len(_calls(message)) + 3 * ("tool_call_id" in message)
+    return (
+        1
+        + len(str(message["content"]))
+        + 3 * len(_calls(message))
+        + 3 * ("tool_call_id" in message)
+    )
 
 
 def _calls(message: Message) -> list[str]:
     listed = message.get("tool_calls")
-    return [str(one["id"]) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return (
+        [str(one["id"]) for one in listed if isinstance(one, dict)]
+        if isinstance(listed, list)
+        else []
+    )
 
 
 def _say(role: str, size: int) -> Message:
@@ -37,16 +48,24 @@ def _unit(number: int, place: str) -> Unit:
 
 def _history(system: int, opening: list[int], rounds: list[list[int]]) -> History:
     exchanges = [
-        Exchange(_say("user", len(units) * 3), tuple(_unit(number, f"{at}_{nth}") for nth, number in enumerate(units)))
+        Exchange(
+            _say("user", len(units) * 3),
+            tuple(_unit(number, f"{at}_{nth}") for nth, number in enumerate(units)),
+        )
         for at, units in enumerate(rounds)
     ]
-    return History(_say("system", system), tuple(_say("user", size) for size in opening), tuple(exchanges))
+    return History(
+        _say("system", system), tuple(_say("user", size) for size in opening), tuple(exchanges)
+    )
 
 
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _SIZES = st.integers(0, 31)
 _HISTORIES = st.builds(
-    _history, _SIZES, st.lists(_SIZES, max_size=2), st.lists(st.lists(_SIZES, max_size=4), min_size=1, max_size=4)
+    _history,
+    _SIZES,
+    st.lists(_SIZES, max_size=2),
+    st.lists(st.lists(_SIZES, max_size=4), min_size=1, max_size=4),
 )
 
 
@@ -54,7 +73,11 @@ _HISTORIES = st.builds(
 @given(_HISTORIES, st.integers(1, 400))
 def test_what_is_sent_fits_and_has_all_that_must_stay(history: History, budget: int) -> None:
     fitted = history.fitted(budget, _count)
-    least = (history.system, history.exchanges[-1].question, *(history.exchanges[-1].units[-1:] or ((),))[0])
+    least = (
+        history.system,
+        history.exchanges[-1].question,
+        *(history.exchanges[-1].units[-1:] or ((),))[0],
+    )
     if fitted is None:
         assert _count(least) > budget
         return
@@ -67,7 +90,9 @@ def test_what_is_sent_fits_and_has_all_that_must_stay(history: History, budget: 
 
 @patiently
 @given(_HISTORIES, st.integers(1, 400))
-def test_a_call_and_its_results_stay_or_go_together_and_in_order(history: History, budget: int) -> None:
+def test_a_call_and_its_results_stay_or_go_together_and_in_order(
+    history: History, budget: int
+) -> None:
     fitted = history.fitted(budget, _count)
     if fitted is None:
         return
@@ -91,7 +116,11 @@ def test_what_fits_is_left_alone(history: History) -> None:
 
 
 def test_earlier_rounds_go_before_the_opening_and_before_the_round_at_hand() -> None:
-    history = History(_say("system", 10), (_say("user", 10),)).ask(_say("user", 50)).add((_say("assistant", 50),))
+    history = (
+        History(_say("system", 10), (_say("user", 10),))
+        .ask(_say("user", 50))
+        .add((_say("assistant", 50),))
+    )
     history = history.ask(_say("user", 10)).add((_say("assistant", 10),))
     fitted = history.fitted(60, _count)
     assert fitted == History(history.system, history.opening, history.exchanges[-1:])
@@ -103,6 +132,10 @@ def test_the_round_at_hand_is_kept_whole_where_it_fits_and_is_cut_only_as_far_as
         long = long.add((_say("assistant", 19), _say("tool", 9 + number)))
     at_hand = long.exchanges[-1]
     assert long.fitted(124, _count) == History(long.system, long.opening, (at_hand,))
-    assert long.fitted(122, _count) == History(long.system, long.opening, (Exchange(at_hand.question, at_hand.units[1:]),))
-    assert long.fitted(52, _count) == History(long.system, (), (Exchange(at_hand.question, at_hand.units[2:]),))
+    assert long.fitted(122, _count) == History(
+        long.system, long.opening, (Exchange(at_hand.question, at_hand.units[1:]),)
+    )
+    assert long.fitted(52, _count) == History(
+        long.system, (), (Exchange(at_hand.question, at_hand.units[2:]),)
+    )
     assert long.fitted(51, _count) is None

@@ -1,4 +1,6 @@
-"""The built-in agents against a scripted model behind real HTTP: tools, limits, failures, headers, what is remembered."""
+"""The built-in agents against a scripted model behind real HTTP: tools, limits, failures, headers,
+what is remembered.
+"""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,11 +10,30 @@ from pathlib import Path
 import pytest
 
 from metaclaw.plugin import ConfigError
-from metaclaw_bench.agent import Agent, Answered, BuiltinAgent, DirectAgent, Endpoint, Failed, RoundLimits, Why, persona_of
+from metaclaw_bench.agent import (
+    Agent,
+    Answered,
+    BuiltinAgent,
+    DirectAgent,
+    Endpoint,
+    Failed,
+    RoundLimits,
+    Why,
+    persona_of,
+)
 from metaclaw_bench.agent.chat import Usage
 from metaclaw_bench.questions import Day, Said
 from metaclaw_bench.sandbox import Limits, Strength
-from tests.support.scripted_model import PROXY_HEADERS, ScriptedModel, Step, call, drop, garble, refuse, say
+from tests.support.scripted_model import (
+    PROXY_HEADERS,
+    ScriptedModel,
+    Step,
+    call,
+    drop,
+    garble,
+    refuse,
+    say,
+)
 
 pytestmark = pytest.mark.anyio
 OPENING = (Said("user", "Today is Monday, March 16, 2026."), Said("assistant", "Good morning."))
@@ -42,11 +63,16 @@ async def working(agent: Agent, workspace: Path, day: Day = DAY) -> AsyncIterato
 def begun(workspace: Path) -> Begun:
     @asynccontextmanager
     async def begin(
-        *script: Step, limits: RoundLimits = LIMITS, persona: str = "You are Ada.", command_s: float = 10
+        *script: Step,
+        limits: RoundLimits = LIMITS,
+        persona: str = "You are Ada.",
+        command_s: float = 10,
     ) -> AsyncIterator[tuple[BuiltinAgent, ScriptedModel]]:
         with ScriptedModel(script, PROXY_HEADERS) as model:
             endpoint = Endpoint(model.url, "key-1", "scripted", pause_s=0.01)
-            agent = BuiltinAgent(endpoint, persona, limits=limits, command_limits=Limits(seconds=command_s))
+            agent = BuiltinAgent(
+                endpoint, persona, limits=limits, command_limits=Limits(seconds=command_s)
+            )
             async with working(agent, workspace):
                 yield agent, model
 
@@ -57,7 +83,9 @@ def _results(model: ScriptedModel) -> list[str]:
     return model.asked[-1].texts("tool")
 
 
-async def test_a_model_reads_lists_writes_and_runs_and_then_answers(begun: Begun, workspace: Path) -> None:
+async def test_a_model_reads_lists_writes_and_runs_and_then_answers(
+    begun: Begun, workspace: Path
+) -> None:
     script = (
         call(("read", {"path": "notes.md"}), ("list", {})),
         call(("write", {"path": "out/ä.json", "content": "{}\n"})),
@@ -87,27 +115,47 @@ async def test_what_the_proxy_says_of_each_step_is_handed_on(begun: Begun) -> No
     assert served.skills == ("dates", "names")
 
 
-async def test_the_model_is_told_who_it_is_the_opening_and_every_turn_of_the_day(begun: Begun) -> None:
+async def test_the_model_is_told_who_it_is_the_opening_and_every_turn_of_the_day(
+    begun: Begun,
+) -> None:
     async with begun(say("One."), call(("list", {})), say("Two.")) as (agent, model):
         await agent.ask("First?")
         await agent.ask("Second?")
         roles = [message["role"] for message in model.asked[-1].body["messages"]]
-        assert roles == ["system", "user", "assistant", "user", "assistant", "user", "assistant", "tool"]
+        assert roles == [
+            "system",
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+            "tool",
+        ]
         system = model.asked[-1].texts("system")[0]
         assert system.startswith("You are Ada.\n\n# How you work")
         assert model.asked[-1].texts("user") == [OPENING[0].text, "First?", "Second?"]
         assert model.asked[0].body["messages"] == model.asked[-1].body["messages"][:4]
 
 
-async def test_every_request_names_session_and_key_and_only_the_closing_one_ends_it(begun: Begun) -> None:
-    async with begun(call(("list", {})), say("A."), call(("list", {}), text="Bye.")) as (agent, model):
+async def test_every_request_names_session_and_key_and_only_the_closing_one_ends_it(
+    begun: Begun,
+) -> None:
+    async with begun(call(("list", {})), say("A."), call(("list", {}), text="Bye.")) as (
+        agent,
+        model,
+    ):
         await agent.ask("Work.")
         closing = await agent.ask("Thank you.", closing=True)
         assert isinstance(closing, Answered)
         assert (closing.text, closing.steps) == ("Bye.", 1)
         assert [request.headers["x-session-id"] for request in model.asked] == ["day01_ae8c"] * 3
         assert [request.headers["x-turn-type"] for request in model.asked] == ["main"] * 3
-        assert [request.headers.get("x-session-done") for request in model.asked] == [None, None, "true"]
+        assert [request.headers.get("x-session-done") for request in model.asked] == [
+            None,
+            None,
+            "true",
+        ]
         assert {request.headers["authorization"] for request in model.asked} == {"Bearer key-1"}
         assert [request.body.get("tool_choice") for request in model.asked] == [None, None, "none"]
         assert model.asked[0].path == "/v1/chat/completions"
@@ -141,12 +189,17 @@ async def test_a_call_that_cannot_be_done_is_told_and_the_round_goes_on(
 
 
 async def test_a_command_that_hangs_is_stopped_and_told(begun: Begun) -> None:
-    async with begun(call(("run", {"command": "sleep 999"})), say("Well."), command_s=0.3) as (agent, model):
+    async with begun(call(("run", {"command": "sleep 999"})), say("Well."), command_s=0.3) as (
+        agent,
+        model,
+    ):
         assert isinstance(await agent.ask("Try."), Answered)
         assert _results(model) == ["[stopped: it took longer than 0.3 s]"]
 
 
-async def test_a_model_that_never_answers_fails_the_round_by_steps_and_the_next_round_goes_on(begun: Begun) -> None:
+async def test_a_model_that_never_answers_fails_the_round_by_steps_and_the_next_round_goes_on(
+    begun: Begun,
+) -> None:
     script: Sequence[Step] = [call(("list", {}))] * 3 + [say("Now.")]
     async with begun(*script, limits=RoundLimits(steps=3, seconds=20)) as (agent, model):
         failed = await agent.ask("Loop.")
@@ -176,7 +229,9 @@ async def test_trouble_that_passes_is_waited_out(begun: Begun, trouble: Step) ->
 
 
 @pytest.mark.parametrize(("trouble", "tries"), [(refuse(500), 4), (refuse(400), 1), (garble(), 4)])
-async def test_trouble_that_stays_fails_the_round_with_its_reason(begun: Begun, trouble: Step, tries: int) -> None:
+async def test_trouble_that_stays_fails_the_round_with_its_reason(
+    begun: Begun, trouble: Step, tries: int
+) -> None:
     async with begun(trouble) as (agent, model):
         failed = await agent.ask("?")
         assert isinstance(failed, Failed)
@@ -233,11 +288,16 @@ async def test_a_day_begins_with_nothing_of_the_one_before(begun: Begun, workspa
         await agent.end()
         await agent.begin(Day("day02", "", "day02", (), (), None), workspace)
         await agent.ask("Today's question.")
-        assert [message["role"] for message in model.asked[-1].body["messages"]] == ["system", "user"]
+        assert [message["role"] for message in model.asked[-1].body["messages"]] == [
+            "system",
+            "user",
+        ]
         assert model.asked[-1].headers["x-session-id"] == "day02"
 
 
-async def test_the_direct_agent_asks_once_and_writes_the_files_in_the_answer(workspace: Path) -> None:
+async def test_the_direct_agent_asks_once_and_writes_the_files_in_the_answer(
+    workspace: Path,
+) -> None:
     answer = "Done.\nFILE a/b.json\n```json\n{}\n```\nFILE ../../escape\nx\nFILE /etc/escape\nx\n"
     with ScriptedModel([say(answer)], PROXY_HEADERS) as model:
         agent = DirectAgent(Endpoint(model.url, "k", "m"), "You are Ada.")
@@ -246,7 +306,11 @@ async def test_the_direct_agent_asks_once_and_writes_the_files_in_the_answer(wor
             await agent.ask("Bye.", closing=True)
     assert isinstance(asked, Answered)
     assert (asked.text, asked.steps) == (answer, 1)
-    assert sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*")) == ["a", "a/b.json", "notes.md"]
+    assert sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*")) == [
+        "a",
+        "a/b.json",
+        "notes.md",
+    ]
     assert "tools" not in model.asked[0].body
     assert [request.headers.get("x-session-done") for request in model.asked] == [None, "true"]
     assert model.asked[1].texts("assistant")[-1] == answer
@@ -256,7 +320,10 @@ def test_a_persona_is_the_shared_markdown_in_its_order(tmp_path: Path) -> None:
     names = ("USER.md", "IDENTITY.md", "extra.md", "data.csv", "AGENTS.md")
     for name in names:
         (tmp_path / name).write_text(f"# {name}\n")
-    assert persona_of({name: tmp_path / name for name in names}) == "# IDENTITY.md\n\n# AGENTS.md\n\n# USER.md\n\n# extra.md"
+    assert (
+        persona_of({name: tmp_path / name for name in names})
+        == "# IDENTITY.md\n\n# AGENTS.md\n\n# USER.md\n\n# extra.md"
+    )
 
 
 async def test_keys_and_sessions_that_cannot_be_sent_are_refused(workspace: Path) -> None:

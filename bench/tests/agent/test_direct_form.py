@@ -1,4 +1,6 @@
-"""Files in an answer's text: what is taken for a file, what for words, and that the form can be written and read back."""
+"""Files in an answer's text: what is taken for a file, what for words, and that the form can be
+written and read back.
+"""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,15 +10,23 @@ from metaclaw_bench.agent.direct import files_in, with_files
 
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _LINES = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_characters="\r\n", exclude_categories=["Cc"])), min_size=1, max_size=6
+    st.text(st.characters(codec="utf-8", exclude_characters="\r\n", exclude_categories=["Cc"])),
+    min_size=1,
+    max_size=6,
 )
-_CONTENTS = _LINES.map(lambda lines: "".join(f"{line}\n" for line in lines)).filter(lambda text: "FILE" not in text)
+_CONTENTS = _LINES.map(lambda lines: "".join(f"{line}\n" for line in lines)).filter(
+    lambda text: "FILE" not in text
+)
 _NAMES = st.text(st.sampled_from('abü文 _-:."`'), min_size=1, max_size=8)
 _PATHS = st.lists(_NAMES, min_size=1, max_size=3).map("/".join)
 
 
 def _is_writable(path: str) -> bool:
-    return path == path.strip() and not {"`", '"'} <= set(path) and all(name.strip(". ") for name in path.split("/"))
+    return (
+        path == path.strip()
+        and not {"`", '"'} <= set(path)
+        and all(name.strip(". ") for name in path.split("/"))
+    )
 
 
 @patiently
@@ -32,7 +42,9 @@ def test_what_is_written_in_this_form_is_read_back(text: str, files: dict[str, s
 @given(st.text())
 def test_any_text_can_be_read(answer: str) -> None:
     text, files = files_in(answer)
-    assert all(path and contents.endswith("\n") | (not contents) for path, contents in files.items())
+    assert all(
+        path and contents.endswith("\n") | (not contents) for path, contents in files.items()
+    )
     assert files or text == answer.replace("\r\n", "\n").strip()
 
 

@@ -53,7 +53,9 @@ def round_of(
 
 
 def made_runs() -> list[Record]:
-    """Two conditions and an ablation, two seeds, four days, with everything that a report can show."""
+    """Two conditions and an ablation, two seeds, four days, with everything that a report can
+    show.
+    """
     records: list[Record] = []
     for condition, ablation in (("baseline", ()), ("full", ()), ("full", ("gate=off",))):
         for seed in (0, 1):
@@ -63,8 +65,16 @@ def made_runs() -> list[Record]:
 
 def _run(condition: str, ablation: tuple[str, ...], seed: int) -> Sequence[Record]:
     level = {"baseline": 0.3, "full": 0.7}[condition]
-    made = {"run": f"{condition}-{seed}", "benchmark": "tiny", "condition": condition, "ablation": ablation, "seed": seed}
-    run: list[Record] = [PlanRecord(**made, simulated=True, stream=16, again=4, held_out=4, sandbox="limits")]  # type: ignore[arg-type]
+    made = {
+        "run": f"{condition}-{seed}",
+        "benchmark": "tiny",
+        "condition": condition,
+        "ablation": ablation,
+        "seed": seed,
+    }
+    run: list[Record] = [
+        PlanRecord(**made, simulated=True, stream=16, again=4, held_out=4, sandbox="limits")  # type: ignore[arg-type]
+    ]
     for day in range(1, 5):
         for at in range(4):
             is_good = (day * 7 + at * 3 + seed) % 10 < 10 * level
@@ -72,10 +82,26 @@ def _run(condition: str, ablation: tuple[str, ...], seed: int) -> Sequence[Recor
             failure = "the agent gave up" if (day, at) == (3, 1) and not is_good else None
             defect = "impossible" if (day, at) == (2, 0) else None
             run.append(
-                round_of(condition, seed, day, name, float(is_good), ablation=ablation, tail=EVIL, failure=failure, defect=defect)
+                round_of(
+                    condition,
+                    seed,
+                    day,
+                    name,
+                    float(is_good),
+                    ablation=ablation,
+                    tail=EVIL,
+                    failure=failure,
+                    defect=defect,
+                )
             )
-    run += [round_of(condition, seed, 1, f"r{at}", level, phase="again", ablation=ablation) for at in range(4)]
-    run += [round_of(condition, seed, 31, f"r{at}", level, phase="held_out", ablation=ablation) for at in range(4)]
+    run += [
+        round_of(condition, seed, 1, f"r{at}", level, phase="again", ablation=ablation)
+        for at in range(4)
+    ]
+    run += [
+        round_of(condition, seed, 31, f"r{at}", level, phase="held_out", ablation=ablation)
+        for at in range(4)
+    ]
     if condition == "full":
         kinds: list[tuple[int, EventKind]] = [(3, "version"), (2, "generation"), (2, "skill_born")]
         for day, kind in kinds if seed else kinds[:1]:

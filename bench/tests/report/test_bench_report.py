@@ -1,4 +1,6 @@
-"""Reports: one page that stands alone and hides nothing, a Markdown table, and never simulated beside real."""
+"""Reports: one page that stands alone and hides nothing, a Markdown table, and never simulated
+beside real.
+"""
 
 import re
 from html.parser import HTMLParser
@@ -7,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from bench.tests.report.runs import EVIL, made_runs, round_of
-from metaclaw_bench.records import EventRecord, PlanRecord, Record, RecordError, RoundRecord, write_records
+from metaclaw_bench.records import (
+    EventRecord,
+    PlanRecord,
+    Record,
+    RecordError,
+    RoundRecord,
+    write_records,
+)
 from metaclaw_bench.report import Report, write_report
 from metaclaw_bench.report.figures import Study, failures_by_rule, per_day, worst_rounds
 
@@ -51,8 +60,17 @@ def outline(page: Path) -> Outline:
 def test_the_page_is_well_formed_loads_nothing_and_runs_nothing(report: Report) -> None:
     found = outline(report.page)
     assert not found.open
-    assert not [tag for tag, _ in found.tags if tag in ("script", "link", "img", "iframe", "object", "embed")]
-    assert not [one for _, attributes in found.tags for one in attributes if one in ("src", "href") or one.startswith("on")]
+    assert not [
+        tag
+        for tag, _ in found.tags
+        if tag in ("script", "link", "img", "iframe", "object", "embed")
+    ]
+    assert not [
+        one
+        for _, attributes in found.tags
+        for one in attributes
+        if one in ("src", "href") or one.startswith("on")
+    ]
     assert not re.search(r"url\(|@import|https?://", report.page.read_text(encoding="utf-8"))
 
 
@@ -73,10 +91,19 @@ def test_what_an_answer_says_is_shown_and_never_becomes_markup(report: Report) -
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_the_page_says_what_is_simulated_and_shows_both_clocks_and_every_section(report: Report) -> None:
+def test_the_page_says_what_is_simulated_and_shows_both_clocks_and_every_section(
+    report: Report,
+) -> None:
     page = report.page.read_text(encoding="utf-8")
     assert "Simulated policy: no model has answered any of this." in page
-    for told in ("Day by day", "What each mechanism is worth", "What was learned", "Rewards", "What it cost", "Where it failed"):
+    for told in (
+        "Day by day",
+        "What each mechanism is worth",
+        "What was learned",
+        "Rewards",
+        "What it cost",
+        "Where it failed",
+    ):
         assert f">{told}</h2>" in page
     assert "full, day 2: new skills in 50.0 % of the seeds" in page
     assert "full, day 3: new weights in 100.0 % of the seeds" in page
@@ -88,7 +115,11 @@ def test_the_markdown_has_a_row_for_every_condition_and_change(report: Report) -
     lines = report.markdown.read_text(encoding="utf-8").splitlines()
     rows = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
     assert rows[0] == rows.pop(rows.index("condition"))
-    assert [row for row in rows if row in ("baseline", "full", "gate=off")] == ["baseline", "full", "gate=off"]
+    assert [row for row in rows if row in ("baseline", "full", "gate=off")] == [
+        "baseline",
+        "full",
+        "gate=off",
+    ]
     widths = {line.count("|") for line in lines if line.startswith("| ")}
     assert len(widths) == 2
     assert "Simulated policy" in lines[2]
@@ -96,13 +127,18 @@ def test_the_markdown_has_a_row_for_every_condition_and_change(report: Report) -
 
 def test_real_records_are_called_real(tmp_path: Path) -> None:
     write_records(tmp_path / "real.jsonl", [round_of("baseline", 0, 1, "r1", 1.0, simulated=False)])
-    page = write_report([tmp_path / "real.jsonl"], tmp_path / "out").page.read_text(encoding="utf-8")
+    page = write_report([tmp_path / "real.jsonl"], tmp_path / "out").page.read_text(
+        encoding="utf-8"
+    )
     assert "Answers of a real model." in page
     assert "Simulated" not in page
 
 
 def test_simulated_and_real_are_refused_together(tmp_path: Path) -> None:
-    one, two = round_of("baseline", 0, 1, "r1", 1.0), round_of("baseline", 0, 1, "r2", 1.0, simulated=False)
+    one, two = (
+        round_of("baseline", 0, 1, "r1", 1.0),
+        round_of("baseline", 0, 1, "r2", 1.0, simulated=False),
+    )
     write_records(tmp_path / "both.jsonl", [one, two])
     with pytest.raises(RecordError, match="never mixed"):
         write_report([tmp_path], tmp_path / "out")
@@ -120,8 +156,12 @@ def test_records_without_a_round_are_refused() -> None:
 
 
 def test_a_planned_round_that_never_ran_counts_as_wrong() -> None:
-    plan = PlanRecord(run="x", benchmark="tiny", condition="baseline", seed=0, simulated=True, stream=4)
-    study = Study([plan, round_of("baseline", 0, 1, "r1", 1.0), round_of("baseline", 0, 1, "r2", 1.0)])
+    plan = PlanRecord(
+        run="x", benchmark="tiny", condition="baseline", seed=0, simulated=True, stream=4
+    )
+    study = Study(
+        [plan, round_of("baseline", 0, 1, "r1", 1.0), round_of("baseline", 0, 1, "r2", 1.0)]
+    )
     accuracy = study.accuracy(study.cells[0])
     assert accuracy is not None
     assert accuracy.value == 0.5
@@ -144,7 +184,10 @@ def test_gains_are_paired_and_forgetting_is_what_was_lost() -> None:
 
 
 def test_defective_questions_are_left_out_of_the_number_beside() -> None:
-    good, bad = round_of("baseline", 0, 1, "r1", 1.0), round_of("baseline", 0, 1, "r2", 0.0, defect="impossible")
+    good, bad = (
+        round_of("baseline", 0, 1, "r1", 1.0),
+        round_of("baseline", 0, 1, "r2", 0.0, defect="impossible"),
+    )
     study = Study([good, bad])
     without, raw = study.without_defects(study.cells[0]), study.accuracy(study.cells[0])
     assert without is not None
@@ -180,4 +223,6 @@ def test_the_report_says_what_kept_the_agent_from_the_answers(tmp_path: Path) ->
     write_records(tmp_path / "rounds.jsonl", made_runs())
     report = write_report([tmp_path / "rounds.jsonl"], tmp_path)
     assert "an agent that looked for the answers could have found them" in report.page.read_text()
-    assert "an agent that looked for the answers could have found them" in report.markdown.read_text()
+    assert (
+        "an agent that looked for the answers could have found them" in report.markdown.read_text()
+    )

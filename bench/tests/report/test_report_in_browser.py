@@ -1,4 +1,6 @@
-"""The report in a real browser: it is laid out, nothing sticks out on a phone, light and dark differ, and nothing is fetched."""
+"""The report in a real browser: it is laid out, nothing sticks out on a phone, light and dark
+differ, and nothing is fetched.
+"""
 
 import os
 import re
@@ -12,10 +14,20 @@ from bench.tests.report.runs import made_runs
 from metaclaw_bench.records import write_records
 from metaclaw_bench.report import write_report
 
-_BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+_BROWSER = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: install the system's chromium package to look at reports"),
+    pytest.mark.skipif(
+        _BROWSER is None,
+        reason="no Chromium here: install the system's chromium package to look at reports",
+    ),
 ]
 
 _PROBE = """
@@ -45,17 +57,34 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_records(folder / "rounds.jsonl", made_runs())
     report = write_report([folder / "rounds.jsonl"], folder)
     probed = folder / "probed.html"
-    probed.write_text(report.page.read_text(encoding="utf-8").replace("</body>", f"{_PROBE}</body>"), encoding="utf-8")
+    probed.write_text(
+        report.page.read_text(encoding="utf-8").replace("</body>", f"{_PROBE}</body>"),
+        encoding="utf-8",
+    )
     return probed
 
 
 def look(page: Path, width: int, *, dark: bool, home: Path) -> dict[str, str]:
     """What the page says of itself, laid out at this width."""
     assert _BROWSER is not None
-    command = [_BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={home}", f"--window-size={width},900"]
+    command = [
+        _BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={home}",
+        f"--window-size={width},900",
+    ]
     command += ["--blink-settings=preferredColorScheme=0"] if dark else []
     command += ["--dump-dom", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "HOME": str(home)}, check=True)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HOME": str(home)},
+        check=True,
+    )
     found = re.search(r'<output id="probe">([^<]*)</output>', done.stdout)
     assert found is not None
     return dict(one.split("=", 1) for one in found[1].split(";"))
@@ -73,6 +102,9 @@ def test_the_page_is_laid_out_without_sticking_out(page: Path, width: int, tmp_p
 
 
 def test_the_page_follows_the_reader_into_the_dark(page: Path, tmp_path: Path) -> None:
-    light, dark = (look(page, 1280, dark=is_dark, home=tmp_path / str(is_dark))["paper"] for is_dark in (False, True))
+    light, dark = (
+        look(page, 1280, dark=is_dark, home=tmp_path / str(is_dark))["paper"]
+        for is_dark in (False, True)
+    )
     assert light == "rgb(252, 252, 251)"
     assert dark == "rgb(20, 23, 26)"

@@ -1,8 +1,9 @@
-"""A stand-in for AutoResearchClaw, run as a program: its command line, configuration, requests and files, and none of its code.
+"""A stand-in for AutoResearchClaw, run as a program: its command line, configuration, requests and
+files, and none of its code.
 
-Whatever it does towards the outside was read in the public source (several versions) or seen on the wire (e2e23c9). What it does
-inside is nothing: a stage is done when it was answered, unless a word is missing that the script beside the program asks for.
-"""
+Whatever it does towards the outside was read in the public source (several versions) or seen on the
+wire (e2e23c9). What it does inside is nothing: a stage is done when it was answered, unless a word
+is missing that the script beside the program asks for."""
 
 import argparse
 import hashlib
@@ -55,7 +56,10 @@ DOLLARS_A_CALL = 0.25
 # What each stage asks, in as few of its words as tell it apart, and as often as it was seen to ask.
 ASKS: dict[int, tuple[Ask, ...]] = {
     1: (Ask("Create a SMART research goal.", capture="stage_call_with_skill_overlay"),),
-    2: (Ask("Decompose this research problem into sub-questions."), Ask("Evaluate this research topic.", is_main=False)),
+    2: (
+        Ask("Decompose this research problem into sub-questions."),
+        Ask("Evaluate this research topic.", is_main=False),
+    ),
     3: (Ask("Create a merged search strategy.", json_mode=True, capture="stage_call_json_mode"),),
     4: (Ask("Generate candidate papers.", json_mode=True),),
     5: (Ask("Perform merged relevance+quality screening.", json_mode=True),),
@@ -68,10 +72,16 @@ ASKS: dict[int, tuple[Ask, ...]] = {
         Ask("Unite the hypotheses generated from three sides.", is_main=False),
     ),
     9: (Ask("Design an experiment plan."),),
-    10: (Ask("Draw an IMPLEMENTATION BLUEPRINT of the experiment."), Ask("Generate the Python file `main.py`.", is_main=False)),
+    10: (
+        Ask("Draw an IMPLEMENTATION BLUEPRINT of the experiment."),
+        Ask("Generate the Python file `main.py`.", is_main=False),
+    ),
     11: (Ask("Create schedule JSON.", json_mode=True),),
     # As long as nothing becomes better, the next round asks the same.
-    13: (Ask("Improve the experiment code.", is_main=False), Ask("Improve the experiment code.", is_main=False)),
+    13: (
+        Ask("Improve the experiment code.", is_main=False),
+        Ask("Improve the experiment code.", is_main=False),
+    ),
     14: (
         Ask("See the results from an optimistic perspective.", is_main=False),
         Ask("Critically scrutinize the experiment results.", is_main=False),
@@ -96,7 +106,9 @@ REPAIR = Ask("What you wrote has validation errors.", is_main=False)
 
 @dataclass(frozen=True)
 class Script:
-    """What this test wants: the word without which a stage fails, where recorded requests lie, whose skills are brought along."""
+    """What this test wants: the word without which a stage fails, where recorded requests lie,
+    whose skills are brought along.
+    """
 
     needs: dict[int, str] = field(default_factory=dict)
     captures: Path | None = None
@@ -120,7 +132,9 @@ class Result:
 
 @dataclass
 class Pipeline:
-    """One run. `execute` calls itself where a decision leads back, so its end is said once for each time."""
+    """One run. `execute` calls itself where a decision leads back, so its end is said once for each
+    time.
+    """
 
     config: Config
     client: Client | None
@@ -140,10 +154,21 @@ class Pipeline:
                 break
             result = self._perform(stage)
             results.append(result)
-            log.info("[%s] Stage %02d %s: %s %s", self.run_id, stage, NAMES[stage - 1], result.status, result.error or "")
+            log.info(
+                "[%s] Stage %02d %s: %s %s",
+                self.run_id,
+                stage,
+                NAMES[stage - 1],
+                result.status,
+                result.error or "",
+            )
             if result.status == "done":
                 self._checkpoint(stage)
-            if stage == DECIDING and result.decision in BACK_TO and len(self._history()) < MOST_PIVOTS:
+            if (
+                stage == DECIDING
+                and result.decision in BACK_TO
+                and len(self._history()) < MOST_PIVOTS
+            ):
                 self._lead_back(result.decision)
                 results += self.execute(BACK_TO[result.decision])
                 break
@@ -160,9 +185,18 @@ class Pipeline:
         except RuntimeError as error:
             result = Result(stage, "failed", "retry", str(error))
         judge = self.config.prm
-        if result.status == "done" and judge.enabled and judge.api_base and judge.key and stage in judge.gate_stages:
+        if (
+            result.status == "done"
+            and judge.enabled
+            and judge.api_base
+            and judge.key
+            and stage in judge.gate_stages
+        ):
             score = ask_judges(judge, stage, self.script.captures)
-            _write(place / "prm_score.json", {"stage": stage, "prm_score": score, "model": judge.model, "votes": judge.votes})
+            _write(
+                place / "prm_score.json",
+                {"stage": stage, "prm_score": score, "model": judge.model, "votes": judge.votes},
+            )
             if score == -1:
                 result = Result(stage, "failed", "retry", "the judges refused it")
         if stage in GATES and not self.auto_approve:
@@ -188,20 +222,37 @@ class Pipeline:
 
     def _ask(self, stage: int, ask: Ask) -> str:
         assert self.client is not None
-        context = f"Topic: {self.config.topic}\nCycle: {len(self._history()) + 1}\nStage {stage} asks this.\n"
+        context = (
+            f"Topic: {self.config.topic}\nCycle: {len(self._history()) + 1}\nStage {stage} asks"
+            " this.\n"
+        )
         overlay = "".join(self._overlay()) if ask.is_main else ""
-        return self.client.chat(ask, f"You take part in a study as number {stage}.", context, overlay)
+        return self.client.chat(
+            ask, f"You take part in a study as number {stage}.", context, overlay
+        )
 
     def _overlay(self) -> Iterator[str]:
-        """Up to five whole skill files, from a fixed place below the home; or from where lessons are written, if a test says so."""
-        folder = Path(self.config.skills_dir) if self.script.overlays else Path.home() / ".metaclaw" / "skills"
+        """Up to five whole skill files, from a fixed place below the home; or from where lessons
+        are written, if a test says so.
+        """
+        folder = (
+            Path(self.config.skills_dir)
+            if self.script.overlays
+            else Path.home() / ".metaclaw" / "skills"
+        )
         found = [path.read_text().strip() for path in sorted(folder.glob("arc-*/SKILL.md"))][:5]
         if found:
-            yield "\n\n## Learned Skills from Prior Runs\n" + "\n".join(found) + "\n\nMake use of them.\n"
+            yield (
+                "\n\n## Learned Skills from Prior Runs\n"
+                + "\n".join(found)
+                + "\n\nMake use of them.\n"
+            )
 
     def _is_too_dear(self) -> bool:
         asked = 0 if self.client is None else self.client.asked
-        return self.config.max_budget_usd > 0 and asked * DOLLARS_A_CALL > self.config.max_budget_usd
+        return (
+            self.config.max_budget_usd > 0 and asked * DOLLARS_A_CALL > self.config.max_budget_usd
+        )
 
     def _history(self) -> list[dict[str, object]]:
         path = self.folder / "decision_history.json"
@@ -211,7 +262,12 @@ class Pipeline:
     def _lead_back(self, decision: str) -> None:
         history, target = self._history(), BACK_TO[decision]
         history.append(
-            {"decision": decision, "rollback_target": NAMES[target - 1], "rollback_stage_num": target, "timestamp": _now()}
+            {
+                "decision": decision,
+                "rollback_target": NAMES[target - 1],
+                "rollback_stage_num": target,
+                "timestamp": _now(),
+            }
         )
         _write(self.folder / "decision_history.json", history)
         for stage in range(target, DECIDING + 1):
@@ -221,15 +277,29 @@ class Pipeline:
 
     def _write_down(self, place: Path, result: Result) -> None:
         name = f"{result.stage:02d}-{NAMES[result.stage - 1].lower()}"
-        told = {"stage_id": name, "run_id": self.run_id, "status": result.status, "error": result.error}
-        _write(place / "decision.json", {**told, "decision": result.decision, "output_artifacts": [], "ts": _now()})
-        _write(place / "stage_health.json", {**told, "duration_sec": 0.0, "artifacts_count": 0, "timestamp": _now()})
+        told = {
+            "stage_id": name,
+            "run_id": self.run_id,
+            "status": result.status,
+            "error": result.error,
+        }
+        _write(
+            place / "decision.json",
+            {**told, "decision": result.decision, "output_artifacts": [], "ts": _now()},
+        )
+        _write(
+            place / "stage_health.json",
+            {**told, "duration_sec": 0.0, "artifacts_count": 0, "timestamp": _now()},
+        )
 
     def _checkpoint(self, stage: int) -> None:
         told = {"run_id": self.run_id, "timestamp": _now()}
         last = {"last_completed_stage": stage, "last_completed_name": NAMES[stage - 1]}
         _write(self.folder / "checkpoint.json", {**last, **told})
-        _write(self.folder / "heartbeat.json", {"pid": 1, "last_stage": stage, "last_stage_name": NAMES[stage - 1], **told})
+        _write(
+            self.folder / "heartbeat.json",
+            {"pid": 1, "last_stage": stage, "last_stage_name": NAMES[stage - 1], **told},
+        )
 
     def _finish(self, results: Sequence[Result], from_stage: int) -> None:
         count = [one.status for one in results].count
@@ -237,7 +307,10 @@ class Pipeline:
         summary = {
             "run_id": self.run_id,
             "stages_executed": len(results),
-            **{f"stages_{one}": count(status) for one, status in (("done", "done"), ("paused", "paused"), ("failed", "failed"))},
+            **{
+                f"stages_{one}": count(status)
+                for one, status in (("done", "done"), ("paused", "paused"), ("failed", "failed"))
+            },
             "stages_blocked": count("blocked_approval"),
             "degraded": False,
             "from_stage": from_stage,
@@ -252,7 +325,9 @@ class Pipeline:
             (self.folder / "evolution").mkdir(exist_ok=True)
             with (self.folder / "evolution" / "lessons.jsonl").open("a") as file:
                 file.writelines(
-                    json.dumps({"severity": one[0], "description": one[1], "run_id": self.run_id}) + "\n" for one in lessons
+                    json.dumps({"severity": one[0], "description": one[1], "run_id": self.run_id})
+                    + "\n"
+                    for one in lessons
                 )
         if self.config.bridge_enabled:
             if lessons and self.config.lessons_enabled and self.client is not None:
@@ -263,14 +338,21 @@ class Pipeline:
         assert self.client is not None
         ask = Ask("What went wrong:", json_mode=True, max_tokens=3000, capture="lesson_to_skill")
         try:
-            said = json.loads(self.client.chat(ask, "You are a skill designer for an AI agent system.", "\n".join(lessons), ""))
+            said = json.loads(
+                self.client.chat(
+                    ask, "You are a skill designer for an AI agent system.", "\n".join(lessons), ""
+                )
+            )
         except (RuntimeError, ValueError):
             return
         for skill in said[: self.config.most_skills] if isinstance(said, list) else ():
             name = re.sub(r"[^a-z0-9-]", "-", skill["name"].lower()).strip("-")
             path = Path(self.config.skills_dir).expanduser() / name / "SKILL.md"
             path.parent.mkdir(parents=True, exist_ok=True)
-            head = f"name: {name}\ndescription: {skill['description']}\ncategory: {skill['category']}\n"
+            head = (
+                f"name: {name}\ndescription: {skill['description']}\ncategory:"
+                f" {skill['category']}\n"
+            )
             path.write_text(f"---\n{head}---\n{skill['content']}\n")
 
 
@@ -298,7 +380,13 @@ def main(arguments: Sequence[str], program: Path) -> int:
     for short, name in (("-t", "--topic"), ("-c", "--config"), ("-o", "--output")):
         run.add_argument(short, name)
     run.add_argument("--from-stage")
-    for name in ("--auto-approve", "--skip-preflight", "--resume", "--skip-noncritical-stage", "--no-graceful-degradation"):
+    for name in (
+        "--auto-approve",
+        "--skip-preflight",
+        "--resume",
+        "--skip-noncritical-stage",
+        "--no-graceful-degradation",
+    ):
         run.add_argument(name, action="store_true")
     told = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stdout, level=logging.INFO)

@@ -1,5 +1,5 @@
-"""How AutoResearchClaw reads its configuration, as far as a run shows it: what it cannot do without, what it refuses, what it
-takes for granted. Keys it does not know it passes over."""
+"""How AutoResearchClaw reads its configuration, as far as a run shows it: what it cannot do
+without, what it refuses, what it takes for granted. Keys it does not know it passes over."""
 
 import os
 from dataclasses import dataclass
@@ -85,15 +85,23 @@ def load(path: Path, topic: str | None = None) -> Config:
     if not isinstance(tree, dict):
         raise ValueError(f"Config root must be a mapping, got {type(tree).__name__}")
     faults = [f"Missing required field: {key}" for key in REQUIRED if _is_blank(_at(tree, key))]
-    faults += [f"Invalid {key}: {_at(tree, key)}" for key, words in KNOWN.items() if _at(tree, key) not in (None, "", *words)]
+    faults += [
+        f"Invalid {key}: {_at(tree, key)}"
+        for key, words in KNOWN.items()
+        if _at(tree, key) not in (None, "", *words)
+    ]
     if faults:
         raise ValueError("; ".join(faults))
     return _parsed(tree, topic)
 
 
 def _parsed(tree: dict[str, Any], topic: str | None) -> Config:
-    llm, bridge, experiment = (tree.get(name) or {} for name in ("llm", "metaclaw_bridge", "experiment"))
-    sandbox, coder, figures = (experiment.get(name) or {} for name in ("sandbox", "cli_agent", "figure_agent"))
+    llm, bridge, experiment = (
+        tree.get(name) or {} for name in ("llm", "metaclaw_bridge", "experiment")
+    )
+    sandbox, coder, figures = (
+        experiment.get(name) or {} for name in ("sandbox", "cli_agent", "figure_agent")
+    )
     lessons = bridge.get("lesson_to_skill") or {}
     budget = coder.get("max_budget_usd")
     return Config(

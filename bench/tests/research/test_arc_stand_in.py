@@ -1,4 +1,6 @@
-"""The stand-in held against what was recorded of the real program: the same paths, headers and bodies, all but the words."""
+"""The stand-in held against what was recorded of the real program: the same paths, headers and
+bodies, all but the words.
+"""
 
 import json
 import threading
@@ -15,13 +17,21 @@ from bench.tests.research.arc_stand_in import ASKS
 from bench.tests.research.arc_stand_in_client import Ask, Client, ask_judges, end_session
 from bench.tests.research.arc_stand_in_config import Config, load
 
-KINDS = ("stage_call_with_skill_overlay", "stage_call_json_mode", "lesson_to_skill", "prm_judge", "session_end")
+KINDS = (
+    "stage_call_with_skill_overlay",
+    "stage_call_json_mode",
+    "lesson_to_skill",
+    "prm_judge",
+    "session_end",
+)
 SAID = {"choices": [{"message": {"content": "Score: 1"}}]}
 
 
 @contextmanager
 def listening(heard: dict[str, Any]) -> Iterator[str]:
-    """A server that says the same to everybody, and keeps what it heard by what the request is about."""
+    """A server that says the same to everybody, and keeps what it heard by what the request is
+    about.
+    """
 
     class Listener(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -59,7 +69,11 @@ def _kind_of(body: dict[str, Any]) -> str:
 
 
 def config_for(folder: Path, url: str) -> Config:
-    bridge = {"enabled": True, "proxy_url": url, "prm": {"enabled": True, "api_base": f"{url}/v1", "api_key": "k", "votes": 1}}
+    bridge = {
+        "enabled": True,
+        "proxy_url": url,
+        "prm": {"enabled": True, "api_base": f"{url}/v1", "api_key": "k", "votes": 1},
+    }
     required: dict[str, object] = {
         "project": {"name": "x"},
         "research": {"topic": "x"},
@@ -73,7 +87,10 @@ def config_for(folder: Path, url: str) -> Config:
 
 
 def test_its_requests_have_the_shape_of_the_recorded_ones(tmp_path: Path, shared: Path) -> None:
-    captured = {kind: next(iter((shared / "captures").glob(f"autoresearchclaw-*__{kind}.json")), None) for kind in KINDS}
+    captured = {
+        kind: next(iter((shared / "captures").glob(f"autoresearchclaw-*__{kind}.json")), None)
+        for kind in KINDS
+    }
     if None in captured.values():
         pytest.skip(f"not all captures of AutoResearchClaw are in {shared / 'captures'}")
     heard: dict[str, Any] = {}
@@ -83,7 +100,9 @@ def test_its_requests_have_the_shape_of_the_recorded_ones(tmp_path: Path, shared
         assert client is not None
         client.chat(ASKS[1][0], "system", "context", "\n## Learned Skills from Prior Runs\n")
         client.chat(ASKS[3][0], "system", "context", "")
-        client.chat(Ask("x", json_mode=True, max_tokens=3000), "You are a skill designer", "context", "")
+        client.chat(
+            Ask("x", json_mode=True, max_tokens=3000), "You are a skill designer", "context", ""
+        )
         ask_judges(config.prm, 5, captures=None)
         end_session(config, "rc-1", tmp_path)
     assert set(heard) == set(KINDS)
@@ -91,10 +110,17 @@ def test_its_requests_have_the_shape_of_the_recorded_ones(tmp_path: Path, shared
         assert path is not None
         real = json.loads(path.read_text())
         asked, headers, body = heard[kind]
-        assert (asked, sorted(headers)) == (real["path"], sorted(name for name, _ in real["headers"])), kind
+        assert (asked, sorted(headers)) == (
+            real["path"],
+            sorted(name for name, _ in real["headers"]),
+        ), kind
         assert list(body) == list(real["body"]), kind
-        assert [one["role"] for one in body["messages"]] == [one["role"] for one in real["body"]["messages"]], kind
-        told = {name: value for name, value in real["body"].items() if name not in ("model", "messages")}
+        assert [one["role"] for one in body["messages"]] == [
+            one["role"] for one in real["body"]["messages"]
+        ], kind
+        told = {
+            name: value for name, value in real["body"].items() if name not in ("model", "messages")
+        }
         assert {name: body[name] for name in told} == told, kind
 
 
@@ -107,7 +133,9 @@ def test_its_requests_have_the_shape_of_the_recorded_ones(tmp_path: Path, shared
         ({"experiment": {"mode": "laboratory"}}, "experiment.mode"),
     ],
 )
-def test_its_loader_refuses_what_the_real_one_refuses(tmp_path: Path, change: dict[str, object], fault: str) -> None:
+def test_its_loader_refuses_what_the_real_one_refuses(
+    tmp_path: Path, change: dict[str, object], fault: str
+) -> None:
     config_for(tmp_path, "http://127.0.0.1:9")
     tree = yaml.safe_load((tmp_path / "config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**tree, **change}))

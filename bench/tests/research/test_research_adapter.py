@@ -1,4 +1,6 @@
-"""The adapter for AutoResearchClaw: what it is run with, and what its requests are taken for. The real program is not run here."""
+"""The adapter for AutoResearchClaw: what it is run with, and what its requests are taken for. The
+real program is not run here.
+"""
 
 import json
 import sys
@@ -12,7 +14,13 @@ from bench.tests.research.arc_stand_in_config import Config, load
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import CONDITIONS
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.research.arc_config import KEY_ENV, configuration, environment, find_program, merged
+from metaclaw_bench.research.arc_config import (
+    KEY_ENV,
+    configuration,
+    environment,
+    find_program,
+    merged,
+)
 from metaclaw_bench.research.arc_requests import classify
 from metaclaw_bench.research.autoresearchclaw import drive
 from metaclaw_bench.research.running import run_research
@@ -31,18 +39,33 @@ PROXY = "http://127.0.0.1:30000"
 
 
 def job_in(folder: Path, condition: str = "skills", template: object = None) -> Job:
-    """A run of a program that is installed in a folder, with a configuration of the owner's to begin with."""
+    """A run of a program that is installed in a folder, with a configuration of the owner's to
+    begin with.
+    """
     program = folder / "bin" / "researchclaw"
     if not program.exists():
         program.parent.mkdir()
         for path in (program, program.with_name("python3")):
             path.touch(0o755)
     if template is not None:
-        (folder / "mine.yaml").write_text(template if isinstance(template, str) else yaml.safe_dump(template))
+        (folder / "mine.yaml").write_text(
+            template if isinstance(template, str) else yaml.safe_dump(template)
+        )
     mine = None if template is None else folder / "mine.yaml"
-    settings = ResearchSettings(folder, Endpoint("http://127.0.0.1:9/v1", "worker"), autoresearchclaw=program, template=mine)
+    settings = ResearchSettings(
+        folder, Endpoint("http://127.0.0.1:9/v1", "worker"), autoresearchclaw=program, template=mine
+    )
     front = Front(Api(PROXY, "the-key"), "worker")
-    return Job(settings, CONDITIONS[condition], 1, 2, front, Ledger(front.api), folder / "home", folder / "run-2")
+    return Job(
+        settings,
+        CONDITIONS[condition],
+        1,
+        2,
+        front,
+        Ledger(front.api),
+        folder / "home",
+        folder / "run-2",
+    )
 
 
 def configured(folder: Path, condition: str = "skills", template: object = None) -> dict[str, Json]:
@@ -86,7 +109,12 @@ HOSTILE = {
         "skills_dir": "~/.metaclaw/skills",
         "fallback_url": "https://api.example.com/v1",
         "fallback_api_key": "sk-mine",
-        "prm": {"enabled": True, "api_base": "https://api.example.com/v1", "api_key": "sk-mine", "votes": 5},
+        "prm": {
+            "enabled": True,
+            "api_base": "https://api.example.com/v1",
+            "api_key": "sk-mine",
+            "votes": 5,
+        },
     },
     "experiment": {
         "mode": "docker",
@@ -98,8 +126,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("template", [None, HOSTILE, {"llm": None, "experiment": None, "metaclaw_bridge": None, "hitl": None}])
-def test_whatever_asks_a_model_asks_the_proxy_and_nobody_is_waited_for(tmp_path: Path, template: object, monkeypatch: Env) -> None:
+@pytest.mark.parametrize(
+    "template",
+    [None, HOSTILE, {"llm": None, "experiment": None, "metaclaw_bridge": None, "hitl": None}],
+)
+def test_whatever_asks_a_model_asks_the_proxy_and_nobody_is_waited_for(
+    tmp_path: Path, template: object, monkeypatch: Env
+) -> None:
     monkeypatch.setenv(KEY_ENV, "the-key")
     config = loaded(tmp_path, template)
     assert (config.provider, config.wire_api, config.model, config.fallback_models) == (
@@ -108,7 +141,8 @@ def test_whatever_asks_a_model_asks_the_proxy_and_nobody_is_waited_for(tmp_path:
         "worker",
         (),
     )
-    # Stages are asked below the address as it is; the session's end gets /v1 by itself, and has no key but the address's.
+    # Stages are asked below the address as it is; the session's end gets /v1 by itself, and has no
+    # key but the address's.
     assert (config.bridge_enabled, config.proxy_url) == (True, f"{PROXY}/k/the-key")
     assert {config.base_url, config.fallback_url, config.prm.api_base} == {f"{PROXY}/k/the-key/v1"}
     assert {config.key, config.fallback_key, config.prm.key} == {"the-key"}
@@ -126,12 +160,20 @@ def test_what_else_a_template_says_is_kept(tmp_path: Path) -> None:
     assert at(tree, "research") == {"topic": "step sizes", "quality_threshold": 4.0}
     assert at(tree, "llm", "timeout_sec") == 60
     assert at(tree, "experiment", "mode") == "docker"
-    assert (at(tree, "metaclaw_bridge", "prm", "enabled"), at(tree, "metaclaw_bridge", "prm", "votes")) == (True, 5)
+    assert (
+        at(tree, "metaclaw_bridge", "prm", "enabled"),
+        at(tree, "metaclaw_bridge", "prm", "votes"),
+    ) == (True, 5)
 
 
-def test_without_a_template_experiments_run_in_its_own_python_and_no_judge_is_a_gate(tmp_path: Path) -> None:
+def test_without_a_template_experiments_run_in_its_own_python_and_no_judge_is_a_gate(
+    tmp_path: Path,
+) -> None:
     config = loaded(tmp_path)
-    assert (config.experiment_mode, config.python_path) == ("sandbox", str(tmp_path / "bin" / "python3"))
+    assert (config.experiment_mode, config.python_path) == (
+        "sandbox",
+        str(tmp_path / "bin" / "python3"),
+    )
     assert config.prm.enabled is False
 
 
@@ -141,10 +183,14 @@ def test_a_program_that_is_a_link_brings_the_python_it_was_installed_with(tmp_pa
     link.parent.mkdir()
     link.symlink_to(tmp_path / "bin" / "researchclaw")
     linked = replace(job, settings=replace(job.settings, autoresearchclaw=link))
-    assert at(configuration(linked, "x"), "experiment", "sandbox", "python_path") == str(tmp_path / "bin" / "python3")
+    assert at(configuration(linked, "x"), "experiment", "sandbox", "python_path") == str(
+        tmp_path / "bin" / "python3"
+    )
 
 
-def test_a_program_without_a_python_beside_it_names_one_in_its_first_line_or_the_owner_does(tmp_path: Path) -> None:
+def test_a_program_without_a_python_beside_it_names_one_in_its_first_line_or_the_owner_does(
+    tmp_path: Path,
+) -> None:
     job = job_in(tmp_path)
     (tmp_path / "bin" / "python3").unlink()
     (tmp_path / "bin" / "researchclaw").write_text(f"#!{sys.executable}\n")
@@ -153,7 +199,10 @@ def test_a_program_without_a_python_beside_it_names_one_in_its_first_line_or_the
     with pytest.raises(ConfigError, match=r"experiment\.sandbox\.python_path"):
         configuration(job, "x")
     mine = {"experiment": {"sandbox": {"python_path": "/opt/python3"}}}
-    assert at(configured(tmp_path, template=mine), "experiment", "sandbox", "python_path") == "/opt/python3"
+    assert (
+        at(configured(tmp_path, template=mine), "experiment", "sandbox", "python_path")
+        == "/opt/python3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +224,9 @@ async def test_a_template_that_would_spoil_a_measurement_is_refused_before_anyth
     assert not (tmp_path / "out").exists()
 
 
-async def test_what_a_run_that_broke_off_has_left_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+async def test_what_a_run_that_broke_off_has_left_is_not_taken_for_a_new_one(
+    tmp_path: Path,
+) -> None:
     left = tmp_path / "out" / "skills" / "seed-1" / "run-1" / "artefacts"
     left.mkdir(parents=True)
     (left / "pipeline_summary.json").write_text('{"final_stage": 23, "final_status": "done"}')
@@ -184,7 +235,9 @@ async def test_what_a_run_that_broke_off_has_left_is_not_taken_for_a_new_one(tmp
         await run_research(settings)
 
 
-def test_its_lessons_become_skills_of_the_run_only_where_the_condition_has_skills(tmp_path: Path) -> None:
+def test_its_lessons_become_skills_of_the_run_only_where_the_condition_has_skills(
+    tmp_path: Path,
+) -> None:
     with_skills, without = (configured(tmp_path, name) for name in ("skills", "baseline"))
     assert at(with_skills, "metaclaw_bridge", "lesson_to_skill", "enabled") is True
     assert at(with_skills, "metaclaw_bridge", "skills_dir") == str(tmp_path / "home" / "skills")
@@ -192,11 +245,16 @@ def test_its_lessons_become_skills_of_the_run_only_where_the_condition_has_skill
 
 
 def test_the_tree_above_wins_and_what_it_does_not_say_stays() -> None:
-    assert merged({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"x": 3}, "b": {"c": 4}}) == {"a": {"x": 3, "y": 2}, "b": {"c": 4}}
+    assert merged({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"x": 3}, "b": {"c": 4}}) == {
+        "a": {"x": 3, "y": 2},
+        "b": {"c": 4},
+    }
     assert merged({"a": {"x": 1}}, {"a": None}) == {"a": {"x": 1}}, "an empty section says nothing"
 
 
-def test_the_program_gets_no_key_but_the_proxys_and_a_home_of_its_own_and_reaches_the_proxy_directly(tmp_path: Path) -> None:
+def test_the_program_gets_no_key_but_the_proxys_and_a_home_of_its_own_and_reaches_the_proxy_directly(
+    tmp_path: Path,
+) -> None:
     owners = {
         "PATH": "/bin",
         "HOME": "/home/me",
@@ -211,12 +269,25 @@ def test_the_program_gets_no_key_but_the_proxys_and_a_home_of_its_own_and_reache
         "XDG_CACHE_HOME": "/caches",
     }
     near = "intranet,127.0.0.1,localhost"
-    ours = {"HOME": str(tmp_path), KEY_ENV: "the-key", "no_proxy": near, "NO_PROXY": near, "PYTHONUNBUFFERED": "1"}
-    still = {"PATH": "/bin", "http_proxy": "http://office:3128", "XDG_CACHE_HOME": "/caches", "DOCKER_CONFIG": "/home/me/.docker"}
+    ours = {
+        "HOME": str(tmp_path),
+        KEY_ENV: "the-key",
+        "no_proxy": near,
+        "NO_PROXY": near,
+        "PYTHONUNBUFFERED": "1",
+    }
+    still = {
+        "PATH": "/bin",
+        "http_proxy": "http://office:3128",
+        "XDG_CACHE_HOME": "/caches",
+        "DOCKER_CONFIG": "/home/me/.docker",
+    }
     assert environment(owners, tmp_path, "the-key") == {**still, **ours}
 
 
-def test_the_program_is_found_by_its_own_path_or_in_the_folder_it_was_installed_in(tmp_path: Path) -> None:
+def test_the_program_is_found_by_its_own_path_or_in_the_folder_it_was_installed_in(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / ".venv" / "bin" / "researchclaw"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
@@ -243,27 +314,80 @@ def test_the_simulated_researcher_cannot_stand_behind_the_real_program(tmp_path:
     ("prompt", "stage", "is_repair"),
     [
         ("Create a SMART research goal in markdown.\nTopic: x", Stage.TOPIC_INIT, False),
-        ("Some preamble.\n\nDesign an experiment plan as YAML.\nRequired keys: a", Stage.EXPERIMENT_DESIGN, False),
+        (
+            "Some preamble.\n\nDesign an experiment plan as YAML.\nRequired keys: a",
+            Stage.EXPERIMENT_DESIGN,
+            False,
+        ),
         ("Generate at least 2 falsifiable hypotheses from synthesis.", Stage.HYPOTHESIS_GEN, False),
-        ("The file `main.py` in the experiment project has validation errors. Fix ALL issues", Stage.CODE_GENERATION, True),
+        (
+            "The file `main.py` in the experiment project has validation errors. Fix ALL issues",
+            Stage.CODE_GENERATION,
+            True,
+        ),
         ("The following experiment code crashed during execution.\n", Stage.CODE_GENERATION, True),
-        ("Fix all validation issues in main.py and return corrected Python code only.", Stage.ITERATIVE_REFINE, True),
+        (
+            "Fix all validation issues in main.py and return corrected Python code only.",
+            Stage.ITERATIVE_REFINE,
+            True,
+        ),
         ("Improve the experiment code based on prior run results.", Stage.ITERATIVE_REFINE, False),
-        ("Make a PROCEED or PIVOT decision from analysis.\nAnalysis: Simulate peer review", Stage.RESEARCH_DECISION, False),
-        ("Revise the paper draft to address all review comments.\nReviews:\nCreate schedule JSON", Stage.PAPER_REVISION, False),
-        ("Based on the analysis, make one of three decisions:\n- **PROCEED**", Stage.RESEARCH_DECISION, False),
-        ("Rules of style.\n" * 1000 + "Write a full paper draft section by section", Stage.PAPER_DRAFT, False),
-        ("Analyze run metrics.\nRun context:\nmain.py crashed during execution", Stage.RESULT_ANALYSIS, False),
+        (
+            "Make a PROCEED or PIVOT decision from analysis.\nAnalysis: Simulate peer review",
+            Stage.RESEARCH_DECISION,
+            False,
+        ),
+        (
+            (
+                "Revise the paper draft to address all review comments.\nReviews:\nCreate schedule"
+                " JSON"
+            ),
+            Stage.PAPER_REVISION,
+            False,
+        ),
+        (
+            "Based on the analysis, make one of three decisions:\n- **PROCEED**",
+            Stage.RESEARCH_DECISION,
+            False,
+        ),
+        (
+            "Rules of style.\n" * 1000 + "Write a full paper draft section by section",
+            Stage.PAPER_DRAFT,
+            False,
+        ),
+        (
+            "Analyze run metrics.\nRun context:\nmain.py crashed during execution",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
         ("# EXPERIMENT REPAIR TASK\n\nThe last run failed.", Stage.ITERATIVE_REFINE, True),
         ("Output ONLY valid YAML. Nothing else.\nTopic: x", Stage.EXPERIMENT_DESIGN, True),
-        ("Your generated code has CRITICAL issues that must be mended.", Stage.CODE_GENERATION, True),
+        (
+            "Your generated code has CRITICAL issues that must be mended.",
+            Stage.CODE_GENERATION,
+            True,
+        ),
         ("Fix the runtime error in `main.py` at line 3.", Stage.CODE_GENERATION, True),
-        ("What it printed: " + "x" * 300 + "it crashed during execution\n\nAnalyze run metrics", Stage.RESULT_ANALYSIS, False),
-        ("CRITICAL LENGTH REQUIREMENT: 900 words.\n\nRevise the paper draft", Stage.PAPER_REVISION, True),
-        ("Rules.\nYou are continuing a paper. So far:\n\nTHE PREVIOUS RESPONSE VIOLATED a rule", Stage.PAPER_DRAFT, True),
+        (
+            "What it printed: " + "x" * 300 + "it crashed during execution\n\nAnalyze run metrics",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
+        (
+            "CRITICAL LENGTH REQUIREMENT: 900 words.\n\nRevise the paper draft",
+            Stage.PAPER_REVISION,
+            True,
+        ),
+        (
+            "Rules.\nYou are continuing a paper. So far:\n\nTHE PREVIOUS RESPONSE VIOLATED a rule",
+            Stage.PAPER_DRAFT,
+            True,
+        ),
     ],
 )
-def test_a_request_is_known_by_the_task_that_comes_first_in_it(prompt: str, stage: Stage, is_repair: bool) -> None:
+def test_a_request_is_known_by_the_task_that_comes_first_in_it(
+    prompt: str, stage: Stage, is_repair: bool
+) -> None:
     found = classify(prompt)
     assert found is not None
     assert (found.stage, found.is_repair) == (stage, is_repair)
@@ -272,22 +396,59 @@ def test_a_request_is_known_by_the_task_that_comes_first_in_it(prompt: str, stag
 @pytest.mark.parametrize(
     ("system", "prompt", "stage", "is_repair"),
     [
-        ("You are an expert academic paper analyst.  Decide.", "Research topic: x\nHypothesis: y", Stage.RESULT_ANALYSIS, False),
-        ("You are an expert scientific visualization advisor.", "Research topic: x\nDomain: y", Stage.RESULT_ANALYSIS, False),
-        ("You are an expert scientific visualization programmer.", "Style preamble: a", Stage.RESULT_ANALYSIS, False),
+        (
+            "You are an expert academic paper analyst.  Decide.",
+            "Research topic: x\nHypothesis: y",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
+        (
+            "You are an expert scientific visualization advisor.",
+            "Research topic: x\nDomain: y",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
+        (
+            "You are an expert scientific visualization programmer.",
+            "Style preamble: a",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
         (
             "You are an expert scientific visualization programmer.",
             "Chart type: bar\n\nPREVIOUS ATTEMPT FAILED REVIEW. Fix these issues:",
             Stage.RESULT_ANALYSIS,
             True,
         ),
-        ("You are an expert reviewer of scientific figures.", "Chart title: Create schedule JSON", Stage.RESULT_ANALYSIS, False),
-        ("You are a meticulous experiment code reviewer.", "Is it right?", Stage.CODE_GENERATION, False),
-        ("You are a scientific code reviewer checking alignment.", "Topic: x", Stage.CODE_GENERATION, False),
-        ("You are a code reviewer.", "Examine this experiment code: x", Stage.CODE_GENERATION, False),
+        (
+            "You are an expert reviewer of scientific figures.",
+            "Chart title: Create schedule JSON",
+            Stage.RESULT_ANALYSIS,
+            False,
+        ),
+        (
+            "You are a meticulous experiment code reviewer.",
+            "Is it right?",
+            Stage.CODE_GENERATION,
+            False,
+        ),
+        (
+            "You are a scientific code reviewer checking alignment.",
+            "Topic: x",
+            Stage.CODE_GENERATION,
+            False,
+        ),
+        (
+            "You are a code reviewer.",
+            "Examine this experiment code: x",
+            Stage.CODE_GENERATION,
+            False,
+        ),
     ],
 )
-def test_figure_agents_and_code_reviewers_are_known_by_their_role(system: str, prompt: str, stage: Stage, is_repair: bool) -> None:
+def test_figure_agents_and_code_reviewers_are_known_by_their_role(
+    system: str, prompt: str, stage: Stage, is_repair: bool
+) -> None:
     found = classify(prompt, system)
     assert found is not None
     assert (found.stage, found.is_repair) == (stage, is_repair)
@@ -302,7 +463,11 @@ def test_a_recorded_stage_request_of_the_real_program_is_recognised(shared: Path
     captures = shared / "captures"
     found = {}
     for path in sorted(captures.glob("autoresearchclaw-*__stage_call_*.json")):
-        (asked,) = [one["content"] for one in json.loads(path.read_text())["body"]["messages"] if one["role"] == "user"]
+        (asked,) = [
+            one["content"]
+            for one in json.loads(path.read_text())["body"]["messages"]
+            if one["role"] == "user"
+        ]
         found[path.stem.partition("__")[2]] = classify(asked)
     if not found:
         pytest.skip(f"no captures of AutoResearchClaw in {captures}")

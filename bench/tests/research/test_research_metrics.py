@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from metaclaw.plugin import MetaClawError
 from metaclaw_bench.research.comparing import compare
 from metaclaw_bench.research.metrics import MOST_REFINES, Metrics, composite, measure
-from metaclaw_bench.research.records import ComparisonRecord, RunRecord, append_records, read_research
+from metaclaw_bench.research.records import (
+    ComparisonRecord,
+    RunRecord,
+    append_records,
+    read_research,
+)
 
 shares = st.floats(0, 1)
 cycles = st.integers(0, MOST_REFINES)
@@ -26,7 +31,15 @@ def run(
     refines: int | None = 0,
     ending: str = "completed",
 ) -> RunRecord:
-    made = {"pipeline": "own", "condition": condition, "seed": seed, "run": number, "simulated": True, "topic": "t", "scorable": 23}
+    made = {
+        "pipeline": "own",
+        "condition": condition,
+        "seed": seed,
+        "run": number,
+        "simulated": True,
+        "topic": "t",
+        "scorable": 23,
+    }
     counted = {
         "completed": completed,
         "attempts": attempts,
@@ -61,7 +74,9 @@ def test_each_term_has_its_weight() -> None:
 
 @settings(deadline=None)
 @given(shares, shares, shares, cycles, cycles)
-def test_it_lies_between_nothing_and_one_and_better_is_more(done: float, one: float, other: float, few: int, many: int) -> None:
+def test_it_lies_between_nothing_and_one_and_better_is_more(
+    done: float, one: float, other: float, few: int, many: int
+) -> None:
     low, high = sorted((one, other))
     assert 0 <= composite(done, low, few) <= 1 + 1e-12
     assert composite(done, low, min(few, many)) >= composite(done, high, max(few, many)) - 1e-12
@@ -96,8 +111,12 @@ def test_attempts_that_nobody_counted_are_unknown_and_not_perfect() -> None:
 
 
 def test_a_part_that_is_unknown_leaves_the_others_and_no_composite() -> None:
-    assert measure(run(completed=None, retries=10, attempts=40, refines=1)) == Metrics(None, 0.25, 1, None)
-    assert measure(run(completed=23, retries=10, attempts=40, refines=None)) == Metrics(1.0, 0.25, None, None)
+    assert measure(run(completed=None, retries=10, attempts=40, refines=1)) == Metrics(
+        None, 0.25, 1, None
+    )
+    assert measure(run(completed=23, retries=10, attempts=40, refines=None)) == Metrics(
+        1.0, 0.25, None, None
+    )
 
 
 def test_a_metric_that_one_of_both_does_not_have_is_not_compared() -> None:
@@ -109,7 +128,10 @@ def test_conditions_are_compared_pair_by_pair() -> None:
     runs = []
     for seed in range(6):
         runs += [run(seed=seed, retries=20), run("skills", seed=seed, retries=20)]
-        runs += [run(seed=seed, number=2, retries=20), run("skills", seed=seed, number=2, retries=seed)]
+        runs += [
+            run(seed=seed, number=2, retries=20),
+            run("skills", seed=seed, number=2, retries=seed),
+        ]
     compared = compare(runs, ["baseline", "skills"])
     later = found(compared, "retry_rate", from_run=2)
     assert later.baseline_mean == pytest.approx(0.5)
@@ -121,7 +143,12 @@ def test_conditions_are_compared_pair_by_pair() -> None:
 
 
 def test_a_pair_of_which_one_run_broke_off_is_left_out() -> None:
-    runs = [run(retries=20), run("skills", retries=0), run(seed=2, ending="broken"), run("skills", seed=2, retries=40)]
+    runs = [
+        run(retries=20),
+        run("skills", retries=0),
+        run(seed=2, ending="broken"),
+        run("skills", seed=2, retries=40),
+    ]
     assert found(compare(runs, ["baseline", "skills"]), "retry_rate").pairs == 1
 
 

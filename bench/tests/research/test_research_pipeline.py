@@ -1,4 +1,6 @@
-"""The pipeline in one process: retries, refine cycles, gates, failures; a simulated researcher, and experiments really run."""
+"""The pipeline in one process: retries, refine cycles, gates, failures; a simulated researcher, and
+experiments really run.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +25,8 @@ PLAN = RunPlan("baseline", 1, 1, True, "step sizes")
 RIGHT = DirectResearcher(Researcher(1, Habits(told=1.0, untold=1.0)))
 UNTAUGHT = DirectResearcher(Researcher(1, Habits(told=1.0, untold=0.0)))
 RESULTS = "".join(
-    json.dumps({"condition": condition, "seed": seed, "value": seed + (condition == "plain")}) + "\n"
+    json.dumps({"condition": condition, "seed": seed, "value": seed + (condition == "plain")})
+    + "\n"
     for condition in ("plain", "momentum")
     for seed in range(1, 6)
 )
@@ -60,7 +63,12 @@ class Twisted:
         return Reply(self.twist(reply.text, self.times))
 
 
-async def ran(model: Model, laboratory: Laboratory | None = None, folder: Path | None = None, plan: RunPlan = PLAN) -> Ran:
+async def ran(
+    model: Model,
+    laboratory: Laboratory | None = None,
+    folder: Path | None = None,
+    plan: RunPlan = PLAN,
+) -> Ran:
     return await Pipeline(model, laboratory or PaperLaboratory(), plan, folder).run()
 
 
@@ -68,9 +76,17 @@ def attempts_at(done: Ran, stage: Stage) -> list[str | None]:
     return [one.broken for one in done.attempts if one.stage == stage]
 
 
-async def test_a_researcher_who_does_everything_right_is_asked_once_for_each_stage(tmp_path: Path) -> None:
+async def test_a_researcher_who_does_everything_right_is_asked_once_for_each_stage(
+    tmp_path: Path,
+) -> None:
     done = await ran(RIGHT, SandboxLaboratory(), tmp_path)
-    assert (done.run.ending, done.run.completed, done.run.attempts, done.run.retries, done.run.refines) == (
+    assert (
+        done.run.ending,
+        done.run.completed,
+        done.run.attempts,
+        done.run.retries,
+        done.run.refines,
+    ) == (
         "completed",
         23,
         21,
@@ -88,7 +104,8 @@ async def test_a_researcher_who_does_everything_right_is_asked_once_for_each_sta
 async def test_one_who_keeps_only_rules_that_were_told_breaks_each_once_and_refines_once() -> None:
     done = await ran(UNTAUGHT, SandboxLaboratory())
     assert done.run.ending == "completed"
-    # Every stage twice, but stages 14 and 15 come again after the refinement, and that is asked for once more without a retry.
+    # Every stage twice, but stages 14 and 15 come again after the refinement, and that is asked for
+    # once more without a retry.
     assert (done.run.attempts, done.run.retries, done.run.refines) == (2 * 21 + 4 + 1, 21 + 2, 1)
     assert measure(done.run).composite == pytest.approx(0.4 + 0.3 * (1 - 23 / 47) + 0.3 * 0.5)
 
@@ -138,13 +155,17 @@ async def test_a_program_that_crashes_is_corrected_by_who_wrote_it() -> None:
 async def test_a_program_that_never_ends_is_stopped_and_the_stage_fails() -> None:
     laboratory = SandboxLaboratory(Limits(seconds=0.5, memory_mib=256))
     model = Twisted(Stage.CODE_GENERATION, lambda text, times: text + "while True:\n    pass\n")
-    done = await ran(model, laboratory, plan=RunPlan("baseline", 1, 1, True, "step sizes", max_retries=0))
+    done = await ran(
+        model, laboratory, plan=RunPlan("baseline", 1, 1, True, "step sizes", max_retries=0)
+    )
     assert (done.run.ending, done.run.completed) == ("failed", 11)
     assert "ran for more than 0.5 seconds" in done.run.why
 
 
 async def test_a_pivot_leads_back_to_the_hypotheses_and_at_most_two_are_followed() -> None:
-    done = await ran(Twisted(Stage.RESEARCH_DECISION, lambda text, times: text.replace("PROCEED", "PIVOT")))
+    done = await ran(
+        Twisted(Stage.RESEARCH_DECISION, lambda text, times: text.replace("PROCEED", "PIVOT"))
+    )
     assert (done.run.ending, done.run.refines) == ("completed", 2)
     assert len(attempts_at(done, Stage.HYPOTHESIS_GEN)) == 3
     assert len(attempts_at(done, Stage.SYNTHESIS)) == 1
@@ -152,7 +173,10 @@ async def test_a_pivot_leads_back_to_the_hypotheses_and_at_most_two_are_followed
 
 
 async def test_a_refinement_goes_on_in_the_conversation_of_the_program_that_is_refined() -> None:
-    twist = Twisted(Stage.RESEARCH_DECISION, lambda text, times: text.replace("PROCEED", "REFINE") if times == 1 else text)
+    twist = Twisted(
+        Stage.RESEARCH_DECISION,
+        lambda text, times: text.replace("PROCEED", "REFINE") if times == 1 else text,
+    )
     done = await ran(twist)
     first, second = [one for one in twist.asked if one[0] is Stage.ITERATIVE_REFINE]
     assert first[1] == second[1]
@@ -170,21 +194,33 @@ async def test_a_refinement_goes_on_in_the_conversation_of_the_program_that_is_r
         (Stage.QUALITY_GATE, '"verdict": "accept"', '"verdict": "revise"', Stage.PAPER_OUTLINE),
     ],
 )
-async def test_a_gate_that_refuses_leads_back_once_and_then_ends_the_run(gate: Stage, old: str, new: str, back_to: Stage) -> None:
-    once = await ran(Twisted(gate, lambda text, times: text.replace(old, new) if times == 1 else text))
+async def test_a_gate_that_refuses_leads_back_once_and_then_ends_the_run(
+    gate: Stage, old: str, new: str, back_to: Stage
+) -> None:
+    once = await ran(
+        Twisted(gate, lambda text, times: text.replace(old, new) if times == 1 else text)
+    )
     assert (once.run.ending, once.run.rollbacks) == ("completed", 1)
     assert len(attempts_at(once, back_to)) == 2
     twice = await ran(Twisted(gate, lambda text, times: text.replace(old, new)))
-    assert (twice.run.ending, twice.run.rollbacks, twice.run.completed) == ("failed", 2, int(gate) - 1)
+    assert (twice.run.ending, twice.run.rollbacks, twice.run.completed) == (
+        "failed",
+        2,
+        int(gate) - 1,
+    )
 
 
 async def test_a_citation_of_nothing_is_found_and_corrected_by_who_exported_the_paper() -> None:
     invented = Twisted(
-        Stage.EXPORT_PUBLISH, lambda text, times: text.replace("[@arden2015]", "[@nobody1999]") if times == 1 else text
+        Stage.EXPORT_PUBLISH,
+        lambda text, times: text.replace("[@arden2015]", "[@nobody1999]") if times == 1 else text,
     )
     done = await ran(invented)
     assert done.run.ending == "completed"
-    assert "cites nobody1999" in [one for one in invented.asked if one[0] is Stage.EXPORT_PUBLISH][-1][2][-1].text
+    assert (
+        "cites nobody1999"
+        in [one for one in invented.asked if one[0] is Stage.EXPORT_PUBLISH][-1][2][-1].text
+    )
 
 
 class Silent:
@@ -194,6 +230,13 @@ class Silent:
         raise ModelError("nobody is there")
 
 
-async def test_a_model_that_does_not_answer_breaks_the_run_off_and_is_no_failure_of_a_stage() -> None:
+async def test_a_model_that_does_not_answer_breaks_the_run_off_and_is_no_failure_of_a_stage() -> (
+    None
+):
     done = await ran(Silent())
-    assert (done.run.ending, done.run.completed, done.run.attempts, done.run.why) == ("broken", 0, 0, "nobody is there")
+    assert (done.run.ending, done.run.completed, done.run.attempts, done.run.why) == (
+        "broken",
+        0,
+        0,
+        "nobody is there",
+    )

@@ -1,4 +1,6 @@
-"""A benchmark of a few rounds with one house rule, who answers it, and agents for it: for the runner's tests."""
+"""A benchmark of a few rounds with one house rule, who answers it, and agents for it: for the
+runner's tests.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -25,16 +27,21 @@ HABITS = Habits(told=1.0, untold=0.0)
 
 
 def item(day: int, number: int) -> Item:
-    """Ask for a line with a date; the reference has it in the house's form, the near miss in words."""
+    """Ask for a line with a date; the reference has it in the house's form, the near miss in
+    words.
+    """
     path = f"day{day:02d}/report{number}.txt"
     question = (
-        f"Day {day}: write the harbour report number {number} to {path}, with its delivery date, the {number}th of March 2026."
+        f"Day {day}: write the harbour report number {number} to {path}, with its delivery date,"
+        f" the {number}th of March 2026."
     )
     right, wrong = f"delivered 2026-03-{number:02d}\n", f"delivered {number} March 2026\n"
     check = FileCheck(f"grep -qx 'delivered 2026-03-{number:02d}' {path}")
     feedback = Feedback("Thanks, that is right.", f"No, that is wrong. {WANTED}")
     round_ = Round(f"r{number}", question, check, feedback)
-    return Item(round_, ("dates",), Answer("Done.", {path: right}), (Answer("Done.", {path: wrong}),))
+    return Item(
+        round_, ("dates",), Answer("Done.", {path: right}), (Answer("Done.", {path: wrong}),)
+    )
 
 
 ITEMS = {(day, number): item(day, number) for day in range(1, 5) for number in range(1, 4)}
@@ -48,8 +55,13 @@ def benchmark(root: Path, days: int = 3, rounds: int = 2) -> Benchmark:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "README.md").write_text(f"Materials of day {day}.\n")
         asked = tuple(ITEMS[day, number].round for number in range(1, rounds + 1))
-        opening = (Said("user", f"Good morning, this is day {day}."), Said("assistant", "Good morning."))
-        made.append(Day(f"day{day:02d}", f"Day {day}", f"mini-day{day:02d}", opening, asked, folder))
+        opening = (
+            Said("user", f"Good morning, this is day {day}."),
+            Said("assistant", "Good morning."),
+        )
+        made.append(
+            Day(f"day{day:02d}", f"Day {day}", f"mini-day{day:02d}", opening, asked, folder)
+        )
     (root / "USER.md").write_text("A harbour office.\n")
     return Benchmark("miniature", root, tuple(made), {"USER.md": root / "USER.md"}, None)
 
@@ -92,7 +104,11 @@ class Failing:
 
     def answer(self, prompt: Prompt) -> Thought:
         asked = prompt.messages[-1].text
-        return Broken(500) if prompt.purpose is None and any(words in asked for words in self.on) else self.mind.answer(prompt)
+        return (
+            Broken(500)
+            if prompt.purpose is None and any(words in asked for words in self.on)
+            else self.mind.answer(prompt)
+        )
 
 
 def direct_agent(front: Front, stage: Stage) -> DirectAgent:
@@ -106,7 +122,9 @@ def builtin_agent(front: Front, stage: Stage) -> BuiltinAgent:
 
 
 def taught(root: Path) -> Plan:
-    """The run that is interrupted, and the one that is not: two days of learning, and the first of them again."""
+    """The run that is interrupted, and the one that is not: two days of learning, and the first of
+    them again.
+    """
     return plan(root, days=2, again=1, each_round=True)
 
 

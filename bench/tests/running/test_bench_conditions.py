@@ -21,11 +21,15 @@ def configured(plan: Plan, home: Path, number: int = 0) -> Config:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     judge = Endpoint("http://127.0.0.1:9/v1", "judging", is_simulated=True)
-    return replace(miniature(tmp_path / "data", days=2, held_out=1), provider=Embedded(), judge=judge)
+    return replace(
+        miniature(tmp_path / "data", days=2, held_out=1), provider=Embedded(), judge=judge
+    )
 
 
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=lambda one: one.name)
-def test_every_condition_is_a_configuration_the_program_accepts(plan: Plan, condition: Condition, home: Path) -> None:
+def test_every_condition_is_a_configuration_the_program_accepts(
+    plan: Plan, condition: Condition, home: Path
+) -> None:
     config = configured(replace(plan, condition=condition), home)
     assert config.skills.enabled is condition.skills
     assert config.skills.learn is condition.skills
@@ -34,7 +38,9 @@ def test_every_condition_is_a_configuration_the_program_accepts(plan: Plan, cond
 
 
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=lambda one: one.name)
-def test_a_day_that_only_measures_places_what_was_learned_and_learns_nothing(plan: Plan, condition: Condition, home: Path) -> None:
+def test_a_day_that_only_measures_places_what_was_learned_and_learns_nothing(
+    plan: Plan, condition: Condition, home: Path
+) -> None:
     config = configured(replace(plan, condition=condition), home, number=1)
     assert config.skills.learn is False
     assert config.skills.enabled is condition.skills
@@ -47,7 +53,9 @@ def test_weights_are_trained_between_days_and_at_no_other_time(plan: Plan, home:
     assert config.schedule.sleep == ()
 
 
-def test_under_rl_nothing_makes_or_places_skills_and_on_a_day_that_only_measures_nothing_is_trained(plan: Plan, home: Path) -> None:
+def test_under_rl_nothing_makes_or_places_skills_and_on_a_day_that_only_measures_nothing_is_trained(
+    plan: Plan, home: Path
+) -> None:
     rl = replace(plan, condition=CONDITIONS["rl"])
     config = configured(rl, home)
     assert (config.skills.enabled, config.skills.learn) == (False, False)
@@ -57,7 +65,9 @@ def test_under_rl_nothing_makes_or_places_skills_and_on_a_day_that_only_measures
     assert frozen.policy.mode == "skills_only"
 
 
-def test_a_judge_is_a_provider_of_its_own_and_nobody_else_judges_or_writes(plan: Plan, home: Path) -> None:
+def test_a_judge_is_a_provider_of_its_own_and_nobody_else_judges_or_writes(
+    plan: Plan, home: Path
+) -> None:
     config = configured(replace(plan, condition=CONDITIONS["full"]), home)
     assert [one.name for one in config.providers] == ["embedded", "judge"]
     assert (config.judge.provider, config.judge.model) == ("judge", "judging")
@@ -88,16 +98,23 @@ def test_an_unknown_condition_is_refused_with_those_there_are() -> None:
         named(["skils"])
 
 
-def test_weights_of_a_provider_cannot_be_trained_unless_somebody_is_named_who_does(plan: Plan) -> None:
+def test_weights_of_a_provider_cannot_be_trained_unless_somebody_is_named_who_does(
+    plan: Plan,
+) -> None:
     with pytest.raises(ConfigError, match="--embedded"):
         replace(plan, provider=Endpoint("http://127.0.0.1:1/v1", "gpt"), condition=CONDITIONS["rl"])
     trained = replace(
-        plan, provider=Endpoint("http://127.0.0.1:1/v1", "gpt"), condition=CONDITIONS["rl"], sets=("policy.backend=tinker",)
+        plan,
+        provider=Endpoint("http://127.0.0.1:1/v1", "gpt"),
+        condition=CONDITIONS["rl"],
+        sets=("policy.backend=tinker",),
     )
     assert trained.condition.weights
 
 
-def test_a_providers_key_is_a_reference_and_never_written_down(plan: Plan, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_providers_key_is_a_reference_and_never_written_down(
+    plan: Plan, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BENCH_KEY", "sk-very-secret")
     wanted = replace(plan, provider=Endpoint("http://127.0.0.1:1/v1", "gpt", "env:BENCH_KEY"))
     config = configured(wanted, home)

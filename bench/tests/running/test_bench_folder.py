@@ -1,4 +1,6 @@
-"""The folder of a run: what is kept, what an interrupted day leaves behind, and what may be gone on with."""
+"""The folder of a run: what is kept, what an interrupted day leaves behind, and what may be gone on
+with.
+"""
 
 import json
 from dataclasses import replace
@@ -27,7 +29,13 @@ def folder(tmp_path: Path) -> Folder:
 
 def live(folder: Folder, plan: Plan, stage: Stage, *, score: float = 1.0) -> None:
     """What a day leaves in its folder while it runs."""
-    facts: dict[str, Any] = {"run": plan.name, "benchmark": "miniature", "condition": "skills", "seed": 1, "simulated": True}
+    facts: dict[str, Any] = {
+        "run": plan.name,
+        "benchmark": "miniature",
+        "condition": "skills",
+        "seed": 1,
+        "simulated": True,
+    }
     common = {**facts, "day": stage.day.id, "day_number": stage.number}
     with RecordWriter(folder.rounds) as writer:
         for one in stage.day.rounds:
@@ -53,7 +61,9 @@ def live(folder: Folder, plan: Plan, stage: Stage, *, score: float = 1.0) -> Non
 
 
 def days_in(folder: Folder) -> list[tuple[str, str]]:
-    found = [(one.phase, one.day) for one in read_records(folder.rounds) if isinstance(one, RoundRecord)]
+    found = [
+        (one.phase, one.day) for one in read_records(folder.rounds) if isinstance(one, RoundRecord)
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -76,7 +86,9 @@ def test_a_resumed_run_begins_at_the_first_day_that_is_not_done(folder: Folder, 
     left = folder.begin(plan, "digest", resume=True)
     assert [stage.name for stage in left] == ["day02", "day01-again", "day03"]
     assert days_in(folder) == [("stream", "day01")]
-    assert [one.day for one in read_records(folder.rounds) if isinstance(one, EventRecord)] == ["day01"]
+    assert [one.day for one in read_records(folder.rounds) if isinstance(one, EventRecord)] == [
+        "day01"
+    ]
     assert sum(isinstance(one, PlanRecord) for one in read_records(folder.rounds)) == 1
     assert not (folder.root / "day02").exists()
     assert (folder.place.home / "skills" / "run" / "SKILL.md").read_text() == "day01"
@@ -94,7 +106,9 @@ def test_a_copy_of_a_home_that_was_not_finished_does_not_count(folder: Folder, p
     assert [one.name for one in (folder.root / "after").iterdir()] == [first.name]
 
 
-def test_an_early_day_that_comes_again_is_told_from_its_first_time(folder: Folder, plan: Plan) -> None:
+def test_an_early_day_that_comes_again_is_told_from_its_first_time(
+    folder: Folder, plan: Plan
+) -> None:
     for stage in folder.begin(plan, None, resume=False)[:3]:
         live(folder, plan, stage)
         folder.keep_day(stage)
@@ -133,7 +147,9 @@ def test_rounds_that_never_ran_stay_in_the_denominator(folder: Folder, plan: Pla
     assert plan_record(plan).simulated
 
 
-def test_a_models_weights_lie_once_for_all_runs_and_are_not_copied(folder: Folder, plan: Plan, tmp_path: Path) -> None:
+def test_a_models_weights_lie_once_for_all_runs_and_are_not_copied(
+    folder: Folder, plan: Plan, tmp_path: Path
+) -> None:
     first, *_ = folder.begin(plan, None, resume=False)
     share_models(tmp_path / "all", folder.place.home)
     share_models(tmp_path / "all", folder.place.home)

@@ -1,4 +1,5 @@
-"""Weights trained between the days of a benchmark, through the real program with a real model in miniature.
+"""Weights trained between the days of a benchmark, through the real program with a real model in
+miniature.
 
 It takes a minute of a processor, and is run nightly: METACLAW_TEST_BENCH_TRAINING=1.
 """
@@ -36,36 +37,63 @@ ANIMALS = [
     *("newts", "toads", "frogs", "crabs", "mules", "goats", "swans", "storks", "geese", "ducks"),
 ]
 SETTINGS = (
-    *("policy.lora_rank=8", "policy.learning_rate=0.01", "policy.batch_turns=64", "policy.group_size=4", "policy.steps=2"),
-    *("policy.max_new_tokens=8", "policy.held_out_share=0.4", "policy.golden_margin=1.0", "policy.kl_limit=100.0"),
+    *(
+        "policy.lora_rank=8",
+        "policy.learning_rate=0.01",
+        "policy.batch_turns=64",
+        "policy.group_size=4",
+        "policy.steps=2",
+    ),
+    *(
+        "policy.max_new_tokens=8",
+        "policy.held_out_share=0.4",
+        "policy.golden_margin=1.0",
+        "policy.kl_limit=100.0",
+    ),
     *("judge.votes=1", "engine.threads=1"),
 )
 WORDS = "Thank you. From now on, always end with a rhyme."
 
 
 class Taste:
-    """A judge who likes answers with an early letter of the alphabet in them; of what was answered before, everything."""
+    """A judge who likes answers with an early letter of the alphabet in them; of what was answered
+    before, everything.
+    """
 
     def answer(self, prompt: Prompt) -> Said:
         if prompt.purpose is not Purpose.JUDGE:
             return Said(json.dumps({"skills": []}))
         _, asked, answer = record_in(prompt.text).rpartition("== The answer\n")
         is_liked = not asked or re.search("[a-p]", answer) is not None
-        return Said(json.dumps({"outcome": "pass" if is_liked else "fail", "score": 1 if is_liked else -1, "reason": "taste"}))
+        return Said(
+            json.dumps(
+                {
+                    "outcome": "pass" if is_liked else "fail",
+                    "score": 1 if is_liked else -1,
+                    "reason": "taste",
+                }
+            )
+        )
 
 
 def day(number: int, animals: list[str]) -> Day:
     check = ChoiceCheck(("A", "B"), frozenset("A"))
     asked = [f"Describe the animal called {name}, number {number}." for name in animals]
-    rounds = tuple(Round(f"r{at}", question, check, Feedback(WORDS)) for at, question in enumerate(asked))
+    rounds = tuple(
+        Round(f"r{at}", question, check, Feedback(WORDS)) for at, question in enumerate(asked)
+    )
     return Day(f"day{number:02d}", "", f"animals-{number}", (), rounds, None)
 
 
 class Plain:
-    """An agent that says nothing of its own and asks everything in a session of its own: short prompts are quick to learn from."""
+    """An agent that says nothing of its own and asks everything in a session of its own: short
+    prompts are quick to learn from.
+    """
 
     def __init__(self, front: Front) -> None:
-        self._chat = Chat(Endpoint(front.base_url, front.api.key, front.model, max_tokens=8, tries=1))
+        self._chat = Chat(
+            Endpoint(front.base_url, front.api.key, front.model, max_tokens=8, tries=1)
+        )
         self._sessions: Iterator[str] = iter(())
 
     async def begin(self, day: Day, workspace: Path) -> None:
@@ -84,10 +112,14 @@ def agent(front: Front, stage: Stage) -> Plain:
     return Plain(front)
 
 
-def test_under_rl_weights_are_trained_between_days_and_serve_the_next_and_no_skill_is_made(tmp_path: Path) -> None:
+def test_under_rl_weights_are_trained_between_days_and_serve_the_next_and_no_skill_is_made(
+    tmp_path: Path,
+) -> None:
     sets = (*SETTINGS, f"policy.base_model={make_opinionated_model(tmp_path / 'miniature')}")
     plan = Plan(
-        Benchmark("animals", tmp_path / "nowhere", (day(1, ANIMALS * 2), day(2, ANIMALS[:3])), {}, None),
+        Benchmark(
+            "animals", tmp_path / "nowhere", (day(1, ANIMALS * 2), day(2, ANIMALS[:3])), {}, None
+        ),
         CONDITIONS["rl"],
         seed=1,
         provider=Embedded.of(sets),
@@ -106,6 +138,7 @@ def test_under_rl_weights_are_trained_between_days_and_serve_the_next_and_no_ski
     assert served >= 1
     happened = [one for one in records if isinstance(one, EventRecord)]
     assert [(one.kind, one.number, one.day) for one in happened][:1] == [("version", 1, "day01")]
-    # Turns that are left may make another version, and that may be refused; a skill or a generation there is not.
+    # Turns that are left may make another version, and that may be refused; a skill or a generation
+    # there is not.
     assert {one.kind for one in happened} <= {"version", "version_refused"}
     assert {(one.generation, one.skills) for one in rounds} == {(0, ())}

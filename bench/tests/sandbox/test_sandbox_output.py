@@ -16,4 +16,7 @@ def test_output_is_whole_or_has_its_beginning_and_its_end(chunks: list[bytes], m
         assert (kept.text(), kept.left_out_bytes) == (whole, 0)
     else:
         assert kept.left_out_bytes == len(whole) - 2 * half
-        assert kept.text() == f"{whole[:half]}\n[… {kept.left_out_bytes} bytes left out …]\n{whole[-half:]}"
+        assert (
+            kept.text()
+            == f"{whole[:half]}\n[… {kept.left_out_bytes} bytes left out …]\n{whole[-half:]}"
+        )

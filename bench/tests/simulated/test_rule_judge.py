@@ -1,4 +1,6 @@
-"""The checkers as a judge, asked as the product asks: what they accept passes, what they refuse fails, and words are repeated."""
+"""The checkers as a judge, asked as the product asks: what they accept passes, what they refuse
+fails, and words are repeated.
+"""
 
 import json
 from collections.abc import Sequence
@@ -51,7 +53,9 @@ def _text(parts: Sequence[Part]) -> str:
 def _step(item: Item) -> Step:
     stamp = Stamp(0, 0, "", ())
     task = item.round.question
-    return Step(TurnId("t"), SessionId("s"), Scope(), stamp, "m", task, (), (), (), TurnEnd.COMPLETED)
+    return Step(
+        TurnId("t"), SessionId("s"), Scope(), stamp, "m", task, (), (), (), TurnEnd.COMPLETED
+    )
 
 
 def _task(step: Step) -> str:
@@ -65,11 +69,16 @@ def share_failed(marker: RuleJudge, item: Item, answer: str) -> float | None:
 def test_right_answers_rank_before_near_misses(made: Workdays, marker: RuleJudge) -> None:
     item = next(item for item in made.items if item.near_misses)
     miss = item.near_misses[0]
-    answers = [with_files(miss.text, miss.files), with_files(item.reference.text, item.reference.files)]
+    answers = [
+        with_files(miss.text, miss.files),
+        with_files(item.reference.text, item.reference.files),
+    ]
     assert anyio.run(Judge(Asked(marker), 1, _task).rank, _step(item), answers) == [0.0, 1.0]
 
 
-def test_an_answer_that_does_more_of_the_task_ranks_before_one_that_does_less(made: Workdays, marker: RuleJudge) -> None:
+def test_an_answer_that_does_more_of_the_task_ranks_before_one_that_does_less(
+    made: Workdays, marker: RuleJudge
+) -> None:
     item = next(item for item in made.items if item.parts and item.near_misses)
     done = (item.near_misses[0], item.reference)
     answers = ["I will not.", *(with_files(one.text, one.files) for one in done)]
@@ -77,7 +86,9 @@ def test_an_answer_that_does_more_of_the_task_ranks_before_one_that_does_less(ma
     assert ranked == [0.0, 0.5, 1.0]
 
 
-def test_the_answer_to_an_example_in_a_rule_is_no_answer_to_another_task(made: Workdays, marker: RuleJudge) -> None:
+def test_the_answer_to_an_example_in_a_rule_is_no_answer_to_another_task(
+    made: Workdays, marker: RuleJudge
+) -> None:
     asked, example = [item for item in made.items if item.parts][:2]
     shown = with_files(example.reference.text, example.reference.files)
     rules = f"Rules that hold for the answer:\nExample:\n{example.round.question} -> {shown}"
@@ -86,22 +97,33 @@ def test_the_answer_to_an_example_in_a_rule_is_no_answer_to_another_task(made: W
     assert votes.share_failed == 1.0
 
 
-def test_every_reference_passes_and_every_near_miss_fails(made: Workdays, marker: RuleJudge) -> None:
+def test_every_reference_passes_and_every_near_miss_fails(
+    made: Workdays, marker: RuleJudge
+) -> None:
     for item in made.items:
-        assert share_failed(marker, item, with_files(item.reference.text, item.reference.files)) == 0.0
+        assert (
+            share_failed(marker, item, with_files(item.reference.text, item.reference.files)) == 0.0
+        )
         for miss in item.near_misses:
             assert share_failed(marker, item, with_files(miss.text, miss.files)) == 1.0
 
 
 def test_files_that_are_written_by_calls_are_seen(made: Workdays, marker: RuleJudge) -> None:
     item = next(item for item in made.items if item.reference.files)
-    calls = [f"[calls write with {json.dumps({'path': path, 'content': text})}]" for path, text in item.reference.files.items()]
+    calls = [
+        f"[calls write with {json.dumps({'path': path, 'content': text})}]"
+        for path, text in item.reference.files.items()
+    ]
     assert share_failed(marker, item, "\n".join([*calls, "Done."])) == 0.0
 
 
-def test_what_it_writes_is_what_the_person_said_and_nothing_else(made: Workdays, marker: RuleJudge) -> None:
+def test_what_it_writes_is_what_the_person_said_and_nothing_else(
+    made: Workdays, marker: RuleJudge
+) -> None:
     item = next(item for item in made.items if item.round.feedback.incorrect)
-    shown = f"{item.round.question}\n\n## What the person said next\n{item.round.feedback.incorrect}"
+    shown = (
+        f"{item.round.question}\n\n## What the person said next\n{item.round.feedback.incorrect}"
+    )
     thought = marker.answer(Prompt((Message("user", shown),), purpose=Purpose.EVOLVE))
     assert isinstance(thought, Said)
     (skill,) = json.loads(thought.text)["skills"]

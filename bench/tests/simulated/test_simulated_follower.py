@@ -1,4 +1,6 @@
-"""The rule-follower keeps rules as often as its habits say, by what the skills in its prompt tell; and plays judge and evolver."""
+"""The rule-follower keeps rules as often as its habits say, by what the skills in its prompt tell;
+and plays judge and evolver.
+"""
 
 import json
 from typing import Any
@@ -16,15 +18,27 @@ from metaclaw_bench.simulated.rule_follower import Follower, Habits
 from metaclaw_bench.simulated.skills import RuleText, Telling, Writing
 from metaclaw_bench.workdays.model import Answer, Item
 
-SAYS = {"plus": "Always write a plus before the number.", "minus": "Always write a minus before the number."}
-LORE = RuleText("signs", "numbers in the ledger of the harbour office", {form: (says,) for form, says in SAYS.items()})
+SAYS = {
+    "plus": "Always write a plus before the number.",
+    "minus": "Always write a minus before the number.",
+}
+LORE = RuleText(
+    "signs",
+    "numbers in the ledger of the harbour office",
+    {form: (says,) for form, says in SAYS.items()},
+)
 
 
 def item(number: int, form: str = "plus") -> Item:
     feedback = Feedback("Fine.", f"That is wrong. {SAYS[form]}")
     asked = Round(f"r{number}", f"Write number {number} down.", FileCheck("true"), feedback)
     files = {"plus": f"+{number}", "minus": f"-{number}"}
-    return Item(asked, ("signs",), Answer("Done.", {"n.txt": files[form]}), (Answer("Done.", {"n.txt": f"{number}"}),))
+    return Item(
+        asked,
+        ("signs",),
+        Answer("Done.", {"n.txt": files[form]}),
+        (Answer("Done.", {"n.txt": f"{number}"}),),
+    )
 
 
 def block(telling: Telling, form: str = "plus") -> str:
@@ -33,11 +47,19 @@ def block(telling: Telling, form: str = "plus") -> str:
 
 def skill(telling: Telling, form: str = "plus") -> Skill:
     made = LORE.skill(form, telling)
-    return Skill(SkillName(str(made["name"])), str(made["trigger"]), str(made["body"]), author=Authorship.EVOLVER)
+    return Skill(
+        SkillName(str(made["name"])),
+        str(made["trigger"]),
+        str(made["body"]),
+        author=Authorship.EVOLVER,
+    )
 
 
 def asked(text: str, *, tools: bool = False, after: tuple[Message, ...] = ()) -> Prompt:
-    return Prompt((Message("system", "You help."), Message("user", text), *after), frozenset({"write"} if tools else ()))
+    return Prompt(
+        (Message("system", "You help."), Message("user", text), *after),
+        frozenset({"write"} if tools else ()),
+    )
 
 
 def said(follower: Follower, prompt: Prompt) -> Said:
@@ -99,19 +121,24 @@ def test_with_tools_it_writes_first_and_answers_then() -> None:
     one = item(7)
     follower = Follower([one], [LORE], seed=1, habits=Habits(untold=1.0))
     first = said(follower, asked(one.round.question, tools=True))
-    assert [(call.tool, call.arguments) for call in first.calls] == [("write", {"path": "n.txt", "content": "+7"})]
+    assert [(call.tool, call.arguments) for call in first.calls] == [
+        ("write", {"path": "n.txt", "content": "+7"})
+    ]
     done = (Message("assistant", "", ("write",)), Message("tool", "n.txt: 2 bytes written"))
     second = said(follower, asked(one.round.question, tools=True, after=done))
     assert (second.text, second.calls) == ("Done.", ())
 
 
 def test_a_message_that_asks_nothing_is_understood() -> None:
-    assert said(Follower([item(1)], [LORE], seed=1), asked("[Previous Feedback] Fine.")) == Said("Understood.")
+    assert said(Follower([item(1)], [LORE], seed=1), asked("[Previous Feedback] Fine.")) == Said(
+        "Understood."
+    )
 
 
 def judge(next_words: str) -> Prompt:
     record = (
-        f"## What the person asked\n[Previous Feedback] Wrong. {KEEP_IN_MIND}\n\nWrite.\n## What the person said next\n{next_words}"
+        f"## What the person asked\n[Previous Feedback] Wrong. {KEEP_IN_MIND}\n\nWrite.\n## What"
+        f" the person said next\n{next_words}"
     )
     return Prompt((Message("user", record),), purpose=Purpose.JUDGE)
 
@@ -124,7 +151,9 @@ def judge(next_words: str) -> Prompt:
         ("nothing yet", "pass"),
     ],
 )
-def test_the_judge_hears_the_verdict_in_what_the_person_says_next(next_words: str, outcome: str) -> None:
+def test_the_judge_hears_the_verdict_in_what_the_person_says_next(
+    next_words: str, outcome: str
+) -> None:
     assert parsed(Follower([item(1)], [LORE], seed=1), judge(next_words))["outcome"] == outcome
 
 
@@ -134,22 +163,30 @@ def test_in_a_replay_the_judge_compares_with_the_reference() -> None:
 
     def tried(wanted: str, answer: str) -> str:
         text = f"begin\n== The requirement\n{wanted}\n\n== The answer\n{answer}"
-        outcome: str = parsed(follower, Prompt((Message("user", text),), purpose=Purpose.JUDGE))["outcome"]
+        outcome: str = parsed(follower, Prompt((Message("user", text),), purpose=Purpose.JUDGE))[
+            "outcome"
+        ]
         return outcome
 
     assert tried(one.round.question, 'Done.\n[called write with {"content": "+4"}]') == "pass"
-    assert tried(one.round.feedback.incorrect, 'Done.\n[called write with {"content": "4"}]') == "fail"
+    assert (
+        tried(one.round.feedback.incorrect, 'Done.\n[called write with {"content": "4"}]') == "fail"
+    )
     assert tried("Something else.", "Done.") == "unknown"
 
 
 def evolve(writing: Writing, prompt: str) -> list[dict[str, Any]]:
     follower = Follower([item(1), item(2, "minus")], [LORE], seed=5, writing=writing)
-    found: list[dict[str, Any]] = parsed(follower, Prompt((Message("user", prompt),), purpose=Purpose.EVOLVE))["skills"]
+    found: list[dict[str, Any]] = parsed(
+        follower, Prompt((Message("user", prompt),), purpose=Purpose.EVOLVE)
+    )["skills"]
     return found
 
 
 def test_the_evolver_writes_the_rule_of_what_failed_in_the_form_it_was_wanted() -> None:
-    (whole,) = evolve(Writing.STRONG, "<<<turn 1\n## What the person asked\n Write  number 2 down.\n>>>")
+    (whole,) = evolve(
+        Writing.STRONG, "<<<turn 1\n## What the person asked\n Write  number 2 down.\n>>>"
+    )
     assert LORE.told_in(whole["body"], "minus") is Telling.WHOLE
     assert LORE.told_in(whole["body"], "plus") is Telling.CONTRARY
     (half,) = evolve(Writing.WEAK, "Write number 1 down.")
@@ -163,8 +200,15 @@ def test_a_noisy_evolver_writes_the_contrary_of_some_rules() -> None:
     told = set()
     for seed in range(5):
         follower = Follower([every], lore, seed=seed, writing=Writing.NOISY)
-        written = parsed(follower, Prompt((Message("user", one.round.question),), purpose=Purpose.EVOLVE))["skills"]
-        told |= {each.told_in(skill["body"], "plus") for skill in written for each in lore if each.name == skill["name"]}
+        written = parsed(
+            follower, Prompt((Message("user", one.round.question),), purpose=Purpose.EVOLVE)
+        )["skills"]
+        told |= {
+            each.told_in(skill["body"], "plus")
+            for skill in written
+            for each in lore
+            if each.name == skill["name"]
+        }
     assert told == {Telling.WHOLE, Telling.CONTRARY}
 
 

@@ -1,4 +1,6 @@
-"""A mind over HTTP: whole and streamed answers, tool calls, failures, and always the name `simulated`."""
+"""A mind over HTTP: whole and streamed answers, tool calls, failures, and always the name
+`simulated`.
+"""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +13,12 @@ from metaclaw_bench.simulated.model import Broken, Call, Prompt, Said, Simulated
 from metaclaw_bench.simulated.server import serving
 
 pytestmark = pytest.mark.anyio
-MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}]}]
+MESSAGES = [
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}],
+    }
+]
 TOOLS = [{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]
 
 
@@ -25,7 +32,9 @@ class Fixed:
         return self.thought
 
 
-async def ask(mind: SimulatedModel, *, stream: bool = False, headers: dict[str, str] | None = None) -> httpx.Response:
+async def ask(
+    mind: SimulatedModel, *, stream: bool = False, headers: dict[str, str] | None = None
+) -> httpx.Response:
     async with serving(mind) as url, httpx.AsyncClient() as client:
         body = {"model": "any", "messages": MESSAGES, "tools": TOOLS, "stream": stream}
         return await client.post(f"{url}/chat/completions", json=body, headers=headers)
@@ -38,17 +47,25 @@ async def test_an_answer_is_called_simulated_whatever_was_asked_for() -> None:
     assert answer["choices"][0]["message"]["content"] == "Hi."
     assert answer["usage"]["completion_tokens"] > 0
     assert mind.seen is not None
-    assert (mind.seen.text, mind.seen.tools, mind.seen.purpose) == ("Hello there", frozenset({"write"}), "judge")
+    assert (mind.seen.text, mind.seen.tools, mind.seen.purpose) == (
+        "Hello there",
+        frozenset({"write"}),
+        "judge",
+    )
 
 
 async def test_a_vendors_client_reads_calls_and_streams() -> None:
     mind = Fixed(Said("", (Call("write", {"path": "a", "content": "é"}),)))
     async with serving(mind) as url, AsyncOpenAI(base_url=url, api_key="none") as client:
-        whole = await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x"}])
+        whole = await client.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": "x"}]
+        )
         (call,) = whole.choices[0].message.tool_calls or []
         assert call.type == "function"
         assert json.loads(call.function.arguments) == {"path": "a", "content": "é"}
-        stream = await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x"}], stream=True)
+        stream = await client.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": "x"}], stream=True
+        )
         deltas = [chunk.choices[0] async for chunk in stream if chunk.choices]
         (called,) = deltas[0].delta.tool_calls or []
         assert called.function is not None
@@ -68,4 +85,6 @@ async def test_nonsense_is_refused_and_the_connection_lives_on(body: bytes) -> N
     async with serving(Fixed(Said("Hi."))) as url, httpx.AsyncClient() as client:
         assert (await client.post(f"{url}/chat/completions", content=body)).status_code == 400
         assert (await client.get(f"{url}/embeddings")).status_code == 404
-        assert (await client.post(f"{url}/chat/completions", json={"messages": []})).status_code == 200
+        assert (
+            await client.post(f"{url}/chat/completions", json={"messages": []})
+        ).status_code == 200

@@ -3,7 +3,18 @@
 from functools import cache
 
 from metaclaw_bench.questions import FileCheck
-from metaclaw_bench.workdays import PART_ONE, PART_TWO, TINY, Item, Plan, Workday, Workdays, generate, held_out, speaking
+from metaclaw_bench.workdays import (
+    PART_ONE,
+    PART_TWO,
+    TINY,
+    Item,
+    Plan,
+    Workday,
+    Workdays,
+    generate,
+    held_out,
+    speaking,
+)
 
 PLANS = {"one": PART_ONE, "two": PART_TWO, "tiny": TINY}
 LANGUAGES = ("en", "de", "fr", "es")
@@ -38,4 +49,6 @@ def file_checks(made: Workdays) -> list[tuple[Workday, Item]]:
 
 def choices(made: Workdays) -> list[tuple[Workday, Item]]:
     """Every multi-choice question with its day."""
-    return [(day, item) for day, item in pairs_of(made) if not isinstance(item.round.check, FileCheck)]
+    return [
+        (day, item) for day, item in pairs_of(made) if not isinstance(item.round.check, FileCheck)
+    ]

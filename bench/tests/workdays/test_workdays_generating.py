@@ -1,4 +1,6 @@
-"""What a plan promises of its days: how many questions, which rules from when on, how hard; held-out days share nothing."""
+"""What a plan promises of its days: how many questions, which rules from when on, how hard;
+held-out days share nothing.
+"""
 
 import pickle
 import re
@@ -7,7 +9,15 @@ from statistics import mean
 
 import pytest
 
-from bench.tests.workdays.samples import LANGUAGES, PLANS, choices, days_of, file_checks, held_out_of, pairs_of
+from bench.tests.workdays.samples import (
+    LANGUAGES,
+    PLANS,
+    choices,
+    days_of,
+    file_checks,
+    held_out_of,
+    pairs_of,
+)
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.workdays import (
@@ -43,7 +53,9 @@ def test_part_one_has_thirty_days_of_ten_to_fifteen_and_346_questions() -> None:
 
 def test_part_two_has_fourteen_days_of_31_choices_and_11_file_checks() -> None:
     made = days_of("two")
-    kinds = [sum(isinstance(item.round.check, ChoiceCheck) for item in day.items) for day in made.days]
+    kinds = [
+        sum(isinstance(item.round.check, ChoiceCheck) for item in day.items) for day in made.days
+    ]
     assert kinds == [31] * 14
     assert [len(day.items) for day in made.days] == [42] * 14
 
@@ -53,7 +65,9 @@ def test_the_tiny_plan_has_three_days_of_six() -> None:
 
 
 @pytest.mark.parametrize(("name", "language"), _ALL)
-def test_choices_have_four_to_eight_options_of_which_one_to_six_are_right(name: str, language: str) -> None:
+def test_choices_have_four_to_eight_options_of_which_one_to_six_are_right(
+    name: str, language: str
+) -> None:
     for _, item in choices(days_of(name, language=language)):
         check, question = item.round.check, item.round.question
         assert isinstance(check, ChoiceCheck)
@@ -66,28 +80,43 @@ def test_choices_have_four_to_eight_options_of_which_one_to_six_are_right(name: 
 
 def test_right_answers_are_not_given_away_by_their_place() -> None:
     made = [item.round.check for _, item in choices(days_of("two"))]
-    share = {letter: mean(letter in check.answer for check in made if isinstance(check, ChoiceCheck)) for letter in "ABCD"}
+    share = {
+        letter: mean(letter in check.answer for check in made if isinstance(check, ChoiceCheck))
+        for letter in "ABCD"
+    }
     assert max(share.values()) - min(share.values()) < 0.15
 
 
 @pytest.mark.parametrize(("name", "language"), _ALL)
 def test_no_question_comes_twice_even_on_held_out_days(name: str, language: str) -> None:
-    asked = [item.round.question for made in (days_of(name, 1, language), held_out_of(name, 1, language)) for item in made.items]
+    asked = [
+        item.round.question
+        for made in (days_of(name, 1, language), held_out_of(name, 1, language))
+        for item in made.items
+    ]
     assert len(set(asked)) == len(asked)
 
 
 def test_the_same_seed_gives_the_same_and_another_seed_other_questions() -> None:
     again, other = generate(1, speaking(TINY, "en")), days_of("tiny", seed=2)
     assert again == days_of("tiny")
-    assert not {item.round.question for item in other.items} & {item.round.question for item in again.items}
+    assert not {item.round.question for item in other.items} & {
+        item.round.question for item in again.items
+    }
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_rule_is_asked_for_from_its_day_on_and_not_before(name: str) -> None:
     made, plan = days_of(name), PLANS[name]
-    first = {rule: min(day.number for day, item in pairs_of(made) if rule in item.rules) for rule in plan.begins}
+    first = {
+        rule: min(day.number for day, item in pairs_of(made) if rule in item.rules)
+        for rule in plan.begins
+    }
     assert first == dict(plan.begins)
-    first_file = {rule: min(day.number for day, item in file_checks(made) if rule in item.rules) for rule in plan.begins}
+    first_file = {
+        rule: min(day.number for day, item in file_checks(made) if rule in item.rules)
+        for rule in plan.begins
+    }
     assert all(first_file[rule] - day <= 2 for rule, day in plan.begins.items())
 
 
@@ -102,7 +131,9 @@ def test_on_day_nine_of_part_two_the_offset_changes_and_the_feedback_says_so() -
 
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_days_get_harder(name: str) -> None:
-    """Hardness is what has to be got right at once: assertions of a file-check, options of a choice and rules mixed in it."""
+    """Hardness is what has to be got right at once: assertions of a file-check, options of a choice
+    and rules mixed in it.
+    """
     for seed in (1, 2):
         days = days_of(name, seed).days
         thirds = [days[len(days) * at // 3 : len(days) * (at + 1) // 3] for at in range(3)]
@@ -111,14 +142,17 @@ def test_days_get_harder(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_file_checks_of_the_first_half_want_one_small_file_and_later_ones_several(name: str) -> None:
+def test_file_checks_of_the_first_half_want_one_small_file_and_later_ones_several(
+    name: str,
+) -> None:
     made = days_of(name)
     half = len(made.days) // 2
     early = [item for day, item in file_checks(made) if day.number <= half]
     small = [
         item
         for item in early
-        if len(item.reference.files) == 1 and all(text.count("\n") <= 4 for text in item.reference.files.values())
+        if len(item.reference.files) == 1
+        and all(text.count("\n") <= 4 for text in item.reference.files.values())
     ]
     assert len(small) > 0.9 * len(early)
     late = [item for day, item in file_checks(made) if day.number > 0.75 * len(made.days)]
@@ -128,16 +162,22 @@ def test_file_checks_of_the_first_half_want_one_small_file_and_later_ones_severa
 def test_late_days_of_part_one_ask_to_collect_from_notes_that_are_there() -> None:
     made = days_of("one")
     collected = [
-        (day, item, note) for day, item in file_checks(made) for note in re.findall(r"\w+/notes_\d+\.txt", item.round.question)
+        (day, item, note)
+        for day, item in file_checks(made)
+        for note in re.findall(r"\w+/notes_\d+\.txt", item.round.question)
     ]
     assert len(collected) >= 3
     for day, item, note in collected:
         assert day.number > 20
-        assert any(all(held in day.begins_with[note] for held in part["holds"]) for part in item.parts)
+        assert any(
+            all(held in day.begins_with[note] for held in part["holds"]) for part in item.parts
+        )
 
 
 def _entities(made: Workdays) -> set[str]:
-    """Whatever was made up: the facts of the file-checks, the labels, the options, the files a day begins with."""
+    """Whatever was made up: the facts of the file-checks, the labels, the options, the files a day
+    begins with.
+    """
     shared = {"state", "kind", "code", "symbol", "word", "year", "ext"}
     facts = {
         value
@@ -149,12 +189,19 @@ def _entities(made: Workdays) -> set[str]:
         if key not in shared
     }
     held = {text for _, item in file_checks(made) for part in item.parts for text in part["holds"]}
-    options = {line for _, item in choices(made) for line in item.round.question.split("\n") if re.match(r"[A-H]\. ", line)}
+    options = {
+        line
+        for _, item in choices(made)
+        for line in item.round.question.split("\n")
+        if re.match(r"[A-H]\. ", line)
+    }
     return {entity for entity in facts | held | {line[3:] for line in options} if entity}
 
 
 @pytest.mark.parametrize(("name", "language"), _ALL)
-def test_held_out_days_share_no_fact_name_number_or_thing_with_the_days(name: str, language: str) -> None:
+def test_held_out_days_share_no_fact_name_number_or_thing_with_the_days(
+    name: str, language: str
+) -> None:
     seen, kept = _entities(days_of(name, 1, language)), _entities(held_out_of(name, 1, language))
     assert len(seen) > 300
     assert len(kept) > 50
@@ -170,12 +217,27 @@ def test_held_out_days_are_worded_otherwise(language: str) -> None:
     words = WORDS[language]
     texts = {
         is_held_out: "\n".join(item.round.question for item in made.items)
-        for is_held_out, made in ((False, days_of("one", 1, language)), (True, held_out_of("one", 1, language)))
+        for is_held_out, made in (
+            (False, days_of("one", 1, language)),
+            (True, held_out_of("one", 1, language)),
+        )
     }
-    for wordings in (words.write, words.make, words.change, words.which_fit, words.which_break, words.which_says, words.signed):
+    for wordings in (
+        words.write,
+        words.make,
+        words.change,
+        words.which_fit,
+        words.which_break,
+        words.which_says,
+        words.signed,
+    ):
         for nth, wording in enumerate(wordings):
-            form = re.compile(r"(?m)(?:^|(?<=[.:] ))" + re.sub(r"\\\{(\w+)\\\}", _gap, re.escape(wording)))
-            assert (form.search(texts[nth == len(wordings) - 1]) is not None) or wordings is words.which_break
+            form = re.compile(
+                r"(?m)(?:^|(?<=[.:] ))" + re.sub(r"\\\{(\w+)\\\}", _gap, re.escape(wording))
+            )
+            assert (
+                form.search(texts[nth == len(wordings) - 1]) is not None
+            ) or wordings is words.which_break
             assert form.search(texts[nth != len(wordings) - 1]) is None, wording
 
 
@@ -194,7 +256,9 @@ def test_numbers_of_held_out_days_come_from_another_pool() -> None:
 
 def test_things_of_one_language_are_in_one_trade_only() -> None:
     for language in LANGUAGES:
-        things = [thing.lower() for pool in WORDS[language].things.values() for thing in pool.split()]
+        things = [
+            thing.lower() for pool in WORDS[language].things.values() for thing in pool.split()
+        ]
         assert len(set(things)) == len(things)
         assert all(re.fullmatch("[a-z]+", thing) for thing in things)
 
@@ -214,7 +278,9 @@ def test_no_rule_is_told_before_it_was_broken(name: str, language: str) -> None:
         seen = [*made.shared.values()]
         for day in made.days:
             seen += (
-                [said.text for said in day.day.opening] + [*day.begins_with.values()] + [item.round.question for item in day.items]
+                [said.text for said in day.day.opening]
+                + [*day.begins_with.values()]
+                + [item.round.question for item in day.items]
             )
         text = "\n".join(seen)
         for rule in built_in_rules():
@@ -226,8 +292,13 @@ def test_what_a_rule_makes_of_a_fact_does_not_stand_in_the_question(language: st
     for _, item in file_checks(days_of("one", 1, language)):
         for part in item.parts:
             for name, variant, facts in part["rules"]:
-                pieces = [item.book[name].comply(fact, variant) for fact in facts if name != "backups"]
-                assert not any(re.search(rf"(?<!\w){re.escape(piece)}(?!\w)", item.round.question) for piece in pieces)
+                pieces = [
+                    item.book[name].comply(fact, variant) for fact in facts if name != "backups"
+                ]
+                assert not any(
+                    re.search(rf"(?<!\w){re.escape(piece)}(?!\w)", item.round.question)
+                    for piece in pieces
+                )
 
 
 def test_users_who_contradict_each_other_take_turns_and_want_different_answers() -> None:
@@ -242,7 +313,11 @@ def test_users_who_contradict_each_other_take_turns_and_want_different_answers()
 def test_what_one_user_wants_another_refuses() -> None:
     alex, robin = (replace(TINY, users=(user,)) for user in CONTRADICTING_USERS)
     both = zip(file_checks(generate(1, alex)), file_checks(generate(1, robin)), strict=True)
-    timed = [(day, one, other) for (day, one), (_, other) in both if one.rules == other.rules == ("times",)]
+    timed = [
+        (day, one, other)
+        for (day, one), (_, other) in both
+        if one.rules == other.rules == ("times",)
+    ]
     assert timed
     for day, one, other in timed:
         assert one.round.question == other.round.question

@@ -74,7 +74,9 @@ def test_a_rule_from_a_file_is_asked_for_checked_and_written(tmp_path: Path) -> 
         ("_PREFIX[variant]", "_PREFIX['minus']", "KeyError"),
     ],
 )
-def test_a_broken_rule_is_refused_with_its_file_and_the_reason(tmp_path: Path, old: str, new: str, why: str) -> None:
+def test_a_broken_rule_is_refused_with_its_file_and_the_reason(
+    tmp_path: Path, old: str, new: str, why: str
+) -> None:
     assert old in _GOOD
     with pytest.raises(ConfigError, match=rf"phones.*{why}"):
         load_rules(_folder(tmp_path, _GOOD.replace(old, new)))

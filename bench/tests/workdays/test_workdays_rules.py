@@ -1,4 +1,6 @@
-"""Rules can be learned from what is said after a miss, by this program; and their files stand alone."""
+"""Rules can be learned from what is said after a miss, by this program; and their files stand
+alone.
+"""
 
 import ast
 import sys
@@ -19,7 +21,9 @@ _RULES = pytest.mark.parametrize("rule", built_in_rules(), ids=lambda rule: rule
 
 @_RULES
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_a_user_says_of_a_rule_is_recognised_as_a_standing_instruction(rule: Rule, language: str) -> None:
+def test_what_a_user_says_of_a_rule_is_recognised_as_a_standing_instruction(
+    rule: Rule, language: str
+) -> None:
     for variant in rule.variants:
         said = rule.says(variant, language)
         assert laid_down(said) == [said]
@@ -31,8 +35,11 @@ def _said(item: Item) -> str:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instruction(name: str, language: str) -> None:
-    # Every fifth day and every third question: reading a comment takes a millisecond, and there are thousands.
+def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instruction(
+    name: str, language: str
+) -> None:
+    # Every fifth day and every third question: reading a comment takes a millisecond, and there are
+    # thousands.
     items = [item for day in days_of(name, 1, language).days[::5] for item in day.items[::3]]
     standing, used = 0, set[int]()
     for item in items:
@@ -47,22 +54,30 @@ def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instructi
         }
         used |= {number for _, number in told}
         if not isinstance(item.round.check, ChoiceCheck):
-            assert {rule for rule, _ in told} == set(item.rules), "every rule that was missed is told"
+            assert {rule for rule, _ in told} == set(item.rules), (
+                "every rule that was missed is told"
+            )
         standing += bool(laid_down(said))
     assert used == set(range(9)), "all wordings occur"
-    assert standing < 0.5 * len(items), "most corrections have to be understood by whoever writes skills"
+    assert standing < 0.5 * len(items), (
+        "most corrections have to be understood by whoever writes skills"
+    )
 
 
 def test_with_plain_corrections_every_miss_gives_the_rule_as_a_standing_instruction() -> None:
     for item in generate(1, replace(TINY, is_plain=True)).items:
         heard = set(laid_down(_said(item)))
         assert heard
-        assert heard <= {rule.says(variant, "en") for rule in built_in_rules() for variant in rule.variants}
+        assert heard <= {
+            rule.says(variant, "en") for rule in built_in_rules() for variant in rule.variants
+        }
 
 
 def test_how_corrections_are_worded_changes_no_question() -> None:
     plain, varied = (generate(1, replace(TINY, is_plain=is_plain)) for is_plain in (True, False))
-    assert [item.round.question for item in plain.items] == [item.round.question for item in varied.items]
+    assert [item.round.question for item in plain.items] == [
+        item.round.question for item in varied.items
+    ]
 
 
 def test_praise_teaches_nothing() -> None:
@@ -75,7 +90,9 @@ def test_praise_teaches_nothing() -> None:
 def test_a_rules_file_needs_nothing_but_the_standard_library(rule: Rule) -> None:
     tree = ast.parse(rule.source.read_text(encoding="utf-8"))
     imported = {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
-    imported |= {name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names}
+    imported |= {
+        name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names
+    }
     assert {module.split(".")[0] for module in imported} <= sys.stdlib_module_names
 
 

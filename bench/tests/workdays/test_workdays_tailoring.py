@@ -12,12 +12,24 @@ def test_without_words_the_plan_stays_what_it_was() -> None:
 
 
 def test_users_take_turns_and_mean_rules_in_their_own_way() -> None:
-    plan = tailored(TINY, users=["Kim:de", "Robin::times=utc;names=kebab"], domains=["kitchen"], drift="2:backups=.orig")
-    assert plan.users == (User("Kim", "de"), User("Robin", "en", {"times": "utc", "names": "kebab"}))
+    plan = tailored(
+        TINY,
+        users=["Kim:de", "Robin::times=utc;names=kebab"],
+        domains=["kitchen"],
+        drift="2:backups=.orig",
+    )
+    assert plan.users == (
+        User("Kim", "de"),
+        User("Robin", "en", {"times": "utc", "names": "kebab"}),
+    )
     assert plan.domains == ("kitchen",)
     assert plan.drift == Drift(2, "backups", ".orig")
     made = generate(1, plan)
-    assert [(day.user, day.language) for day in made.days] == [("Kim", "de"), ("Robin", "en"), ("Kim", "de")]
+    assert [(day.user, day.language) for day in made.days] == [
+        ("Kim", "de"),
+        ("Robin", "en"),
+        ("Kim", "de"),
+    ]
     assert {day.day.title.split(", ")[0].partition(": ")[2] for day in made.days} == {"kitchen"}
 
 
@@ -45,7 +57,9 @@ def test_words_that_say_nothing_are_refused(given: dict[str, list[str]], says: s
         tailored(TINY, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [{"languages": ["tlh"]}, {"domains": ["moon"]}, {"users": ["Kim:en:times=noon"]}])
+@pytest.mark.parametrize(
+    "given", [{"languages": ["tlh"]}, {"domains": ["moon"]}, {"users": ["Kim:en:times=noon"]}]
+)
 def test_what_there_is_not_is_refused_when_it_is_made(given: dict[str, list[str]]) -> None:
     with pytest.raises(ConfigError, match="plan"):
         generate(1, tailored(TINY, **given))  # type: ignore[arg-type]

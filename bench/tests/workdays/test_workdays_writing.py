@@ -1,4 +1,6 @@
-"""A generated benchmark on disk: in the published layout, with the same questions and verdicts, and nothing to peek at."""
+"""A generated benchmark on disk: in the published layout, with the same questions and verdicts, and
+nothing to peek at.
+"""
 
 import json
 from pathlib import Path
@@ -26,7 +28,10 @@ def test_what_is_read_back_is_what_was_made(tmp_path: Path, name: str, language:
     assert {name: path.read_text() for name, path in read.shared.items()} == made.shared
     for day, workday in zip(read.days, made.days, strict=True):
         assert day.folder is not None
-        files = {f"{day.id}/{path.relative_to(day.folder).as_posix()}": path.read_text() for path in day.folder.rglob("*")}
+        files = {
+            f"{day.id}/{path.relative_to(day.folder).as_posix()}": path.read_text()
+            for path in day.folder.rglob("*")
+        }
         assert files == workday.begins_with
 
 
@@ -39,7 +44,9 @@ def test_held_out_days_are_written_and_read_like_others(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
     plan = speaking(TINY, "en", "es")
-    folders = [write(generate(seed, plan), tmp_path / str(nth)) for nth, seed in enumerate((5, 5, 6))]
+    folders = [
+        write(generate(seed, plan), tmp_path / str(nth)) for nth, seed in enumerate((5, 5, 6))
+    ]
     assert digest(folders[0]) == digest(folders[1]) != digest(folders[2])
 
 
@@ -56,17 +63,25 @@ def test_writing_the_same_again_is_fine_and_over_another_benchmark_refused(tmp_p
 def test_the_agents_workspace_has_neither_keys_nor_checkers_nor_other_days(tmp_path: Path) -> None:
     read = read_benchmark(write(days_of("tiny"), tmp_path / "bench"))
     lay_out(read, read.days[0], tmp_path / "workspace")
-    names = {path.relative_to(tmp_path / "workspace").parts[0] for path in (tmp_path / "workspace").rglob("*")}
+    names = {
+        path.relative_to(tmp_path / "workspace").parts[0]
+        for path in (tmp_path / "workspace").rglob("*")
+    }
     assert names == {*read.shared, "day01"}
     keys = [json.loads(line) for line in (tmp_path / "bench/keys.jsonl").read_text().splitlines()]
-    assert [(key["day"], key["round"]) for key in keys] == [(day.id, one.id) for day in read.days for one in day.rounds]
+    assert [(key["day"], key["round"]) for key in keys] == [
+        (day.id, one.id) for day in read.days for one in day.rounds
+    ]
 
 
 def test_transcripts_have_the_published_six_lines_and_the_days_date(tmp_path: Path) -> None:
     made = days_of("tiny")
     folder = write(made, tmp_path) / "openclaw_state/agents/metaclaw_agent/sessions"
     for day, date in zip(made.days, ("2026-03-02", "2026-03-03", "2026-03-04"), strict=True):
-        lines = [json.loads(line) for line in (folder / f"{day.day.session}.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (folder / f"{day.day.session}.jsonl").read_text().splitlines()
+        ]
         assert [line["type"] for line in lines] == [
             "session",
             "model_change",
@@ -76,14 +91,19 @@ def test_transcripts_have_the_published_six_lines_and_the_days_date(tmp_path: Pa
             "message",
         ]
         assert all(line["timestamp"].startswith(date) for line in lines)
-        assert [line["parentId"] for line in lines[1:]] == [None, *(line["id"] for line in lines[1:-1])]
+        assert [line["parentId"] for line in lines[1:]] == [
+            None,
+            *(line["id"] for line in lines[1:-1]),
+        ]
 
 
 def _one_per_rule(language: str) -> list[tuple[Workday, Item]]:
     """A file-check for each rule, of as many rules as possible."""
     by_rule = {
         rule: pair
-        for pair in sorted(file_checks(days_of("one", 1, language)), key=lambda pair: len(pair[1].rules))
+        for pair in sorted(
+            file_checks(days_of("one", 1, language)), key=lambda pair: len(pair[1].rules)
+        )
         for rule in pair[1].rules
     }
     assert set(by_rule) == set(PART_ONE.begins)
@@ -101,7 +121,9 @@ def _verdict(folder: Path, day: Workday, item: Item, answer: Answer, workspace: 
     return outcome.passed
 
 
-def test_the_script_on_disk_comes_to_the_same_verdict_as_the_mark_in_process(tmp_path: Path) -> None:
+def test_the_script_on_disk_comes_to_the_same_verdict_as_the_mark_in_process(
+    tmp_path: Path,
+) -> None:
     folder = write(days_of("one", 1, "fr"), tmp_path / "bench")
     for nth, (day, item) in enumerate(_one_per_rule("fr")):
         wrong = item.near_misses[nth % len(item.near_misses)] if nth else Answer("Done.")

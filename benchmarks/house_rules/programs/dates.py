@@ -1,6 +1,19 @@
 import re
 
-MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 
 
 def read(task):
@@ -11,4 +24,11 @@ def read(task):
     if not found or "calendar" not in task:
         return None
     number = MONTHS.index(found["month"]) + 1
-    return [(found["year"], 1), ("-", 0), (f"{number:02d}", 1), ("-", 0), (f"{int(found['day']):02d}", 1), ("/nb", 0)]
+    return [
+        (found["year"], 1),
+        ("-", 0),
+        (f"{number:02d}", 1),
+        ("-", 0),
+        (f"{int(found['day']):02d}", 1),
+        ("/nb", 0),
+    ]

@@ -1,5 +1,6 @@
-# How near an answer is to the right one. 1 for the right one; any other earns less than one half: two thirds of that for what it
-# takes from the task, one third for its form, and less of both the more is said beside. Its first line may count alone.
+# How near an answer is to the right one. 1 for the right one; any other earns less than one half:
+# two thirds of that for what it takes from the task, one third for its form, and less of both the
+# more is said beside. Its first line may count alone.
 import difflib
 import json
 import sys
@@ -25,7 +26,10 @@ def grade(said, pieces):
     if not said:
         return 0.0
     first = said.splitlines()[0].strip()
-    return 0.48 * max(worth(said[:400], wanted, contents), 0.6 * worth(first[:400], wanted, contents) if first else 0.0)
+    return 0.48 * max(
+        worth(said[:400], wanted, contents),
+        0.6 * worth(first[:400], wanted, contents) if first else 0.0,
+    )
 
 
 given = json.load(sys.stdin)
@@ -33,4 +37,8 @@ pieces = read(given["task"])  # noqa: F821
 if pieces is None:
     sys.exit(2)  # another kind of task: nothing to say
 score = grade(given["text"], pieces)
-print(json.dumps({"score": round(score, 4), "reason": "right" if score == 1 else f"{score:.2f} of the way"}))
+print(
+    json.dumps(
+        {"score": round(score, 4), "reason": "right" if score == 1 else f"{score:.2f} of the way"}
+    )
+)

@@ -8,4 +8,12 @@ def read(task):
     if not topic or not person or not revision:
         return None
     name = next(filter(None, person.groups()))
-    return [("{about: ", 0), (topic[1], 1), (", by: ", 0), (name, 1), (", rev: ", 0), (revision[1], 1), ("}", 0)]
+    return [
+        ("{about: ", 0),
+        (topic[1], 1),
+        (", by: ", 0),
+        (name, 1),
+        (", rev: ", 0),
+        (revision[1], 1),
+        ("}", 0),
+    ]

@@ -6,4 +6,8 @@ def read(task):
     if not title:
         return None
     words = title[1].lower().split()
-    return [part for number, word in enumerate(words) for part in (("-" if number else "", 0), (word, 1))] + [(".orig", 0)]
+    return [
+        part
+        for number, word in enumerate(words)
+        for part in (("-" if number else "", 0), (word, 1))
+    ] + [(".orig", 0)]

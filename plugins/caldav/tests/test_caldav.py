@@ -42,7 +42,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = probe.getsockname()[1]
     (folder / "users").write_text("ada:lovelace\n")
     (folder / "config").write_text(_SETTINGS.format(port=port, folder=folder))
-    server = subprocess.Popen([sys.executable, "-m", "radicale", "--config", str(folder / "config")])
+    server = subprocess.Popen(
+        [sys.executable, "-m", "radicale", "--config", str(folder / "config")]
+    )
     try:
         yield _filled(f"http://127.0.0.1:{port}/ada/work/", server)
     finally:
@@ -62,15 +64,28 @@ def _filled(url: str, server: "subprocess.Popen[bytes]") -> str:
                 time.sleep(0.1)  # a server we did not write says nothing when it begins to listen
         weekly = "DTSTART;TZID=Europe/Vienna:20260302T100000\r\nDURATION:PT1H\r\nRRULE:FREQ=WEEKLY\r\nSUMMARY:Weekly"
         past = "DTSTART:20250101T090000Z\r\nDTEND:20250101T100000Z\r\nSUMMARY:Past"
-        for name, event in {"1": MEETING, "2": weekly, "3": past, "4": f"{MEETING}\r\nTRANSP:TRANSPARENT"}.items():
+        for name, event in {
+            "1": MEETING,
+            "2": weekly,
+            "3": past,
+            "4": f"{MEETING}\r\nTRANSP:TRANSPARENT",
+        }.items():
             text = calendar(event).replace("UID:0", f"UID:{name}")
-            client.put(f"{url}{name}.ics", content=text, headers={"Content-Type": "text/calendar"}).raise_for_status()
+            client.put(
+                f"{url}{name}.ics", content=text, headers={"Content-Type": "text/calendar"}
+            ).raise_for_status()
     return url
 
 
 def ask(url: str, password: str = "lovelace") -> CalendarQuery:
     return CalendarQuery(
-        kind="caldav", url=url, user="ada", password=password, begins=BEGINS, ends=BEGINS + timedelta(days=9), zone="Europe/Vienna"
+        kind="caldav",
+        url=url,
+        user="ada",
+        password=password,
+        begins=BEGINS,
+        ends=BEGINS + timedelta(days=9),
+        zone="Europe/Vienna",
     )
 
 
@@ -87,7 +102,9 @@ def test_a_wrong_password_is_said_and_not_shown(url: str) -> None:
 
 
 def test_a_wrong_address_is_said(url: str) -> None:
-    assert "no calendar at this address" in (answer_to(ask(url.replace("work", "none"))).trouble or "")
+    assert "no calendar at this address" in (
+        answer_to(ask(url.replace("work", "none"))).trouble or ""
+    )
 
 
 def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ HOUR = {"start": "2026-03-24T09:00:00Z", "end": "2026-03-24T10:00:00Z"}
 
 
 def item(title: str, **facts: object) -> dict[str, object]:
-    times = {"start": {"dateTime": "2026-03-24T10:00:00+01:00"}, "end": {"dateTime": "2026-03-24T11:00:00+01:00"}}
+    times = {
+        "start": {"dateTime": "2026-03-24T10:00:00+01:00"},
+        "end": {"dateTime": "2026-03-24T11:00:00+01:00"},
+    }
     return {"summary": title, "status": "confirmed", **times, **facts}
 
 
@@ -44,14 +47,20 @@ class FakeGoogle:
     def answer(self, path: str, body: bytes, authorization: str) -> tuple[int, object]:
         self.seen.append(path)
         if path == "/token":
-            return self._token({name: values[0] for name, values in parse_qs(body.decode()).items()})
+            return self._token(
+                {name: values[0] for name, values in parse_qs(body.decode()).items()}
+            )
         if authorization != f"Bearer access-{self.access}":
             return 401, {"error": {"code": 401, "message": "Invalid Credentials"}}
         if path == "/api/freeBusy":
             name = json.loads(body)["items"][0]["id"]
             known = name == "primary"
             return 200, {
-                "calendars": {name: {"busy": [HOUR]} if known else {"errors": [{"domain": "global", "reason": "notFound"}]}}
+                "calendars": {
+                    name: {"busy": [HOUR]}
+                    if known
+                    else {"errors": [{"domain": "global", "reason": "notFound"}]}
+                }
             }
         page = int(parse_qs(urlsplit(path).query).get("pageToken", ["0"])[0])
         more = {"nextPageToken": str(page + 1)} if page + 1 < len(self.pages) else {}
@@ -61,12 +70,26 @@ class FakeGoogle:
         if (form["client_id"], form["client_secret"]) != ("id", "secret"):
             return 401, {"error": "invalid_client"}
         if form["grant_type"] == "refresh_token" and form["refresh_token"] != self.refresh_token:
-            return 400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}
-        if form["grant_type"] == "authorization_code" and (form["code"] != "consented" or not form["code_verifier"]):
+            return 400, {
+                "error": "invalid_grant",
+                "error_description": "Token has been expired or revoked.",
+            }
+        if form["grant_type"] == "authorization_code" and (
+            form["code"] != "consented" or not form["code_verifier"]
+        ):
             return 400, {"error": "invalid_grant"}
         self.access += 1
-        new = {"refresh_token": self.refresh_token} if form["grant_type"] == "authorization_code" else {}
-        return 200, {"access_token": f"access-{self.access}", "expires_in": 3599, "token_type": "Bearer", **new}
+        new = (
+            {"refresh_token": self.refresh_token}
+            if form["grant_type"] == "authorization_code"
+            else {}
+        )
+        return 200, {
+            "access_token": f"access-{self.access}",
+            "expires_in": 3599,
+            "token_type": "Bearer",
+            **new,
+        }
 
 
 @pytest.fixture
@@ -84,7 +107,9 @@ def google() -> Iterator[FakeGoogle]:
         yield fake
 
 
-def ask(folder: Path, *, titles: bool = False, calendar: str = "primary", secret: str = "secret") -> CalendarQuery:
+def ask(
+    folder: Path, *, titles: bool = False, calendar: str = "primary", secret: str = "secret"
+) -> CalendarQuery:
     return CalendarQuery(
         kind="google",
         begins=BEGINS,
@@ -104,8 +129,12 @@ def consent(google: FakeGoogle, question: CalendarQuery, **answer: str) -> None:
     def visit(address: str) -> None:
         asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         assert asked["code_challenge_method"] == "S256"
-        query = "&".join(f"{name}={value}" for name, value in {"state": asked["state"], **answer}.items())
-        threading.Thread(target=lambda: urlopen(f"{asked['redirect_uri']}/?{query}").close()).start()
+        query = "&".join(
+            f"{name}={value}" for name, value in {"state": asked["state"], **answer}.items()
+        )
+        threading.Thread(
+            target=lambda: urlopen(f"{asked['redirect_uri']}/?{query}").close()
+        ).start()
 
     connect(question, visit, 60, google.endpoints)
 
@@ -120,12 +149,18 @@ def trouble_of(google: FakeGoogle, question: CalendarQuery) -> str:
     return str(caught.value)
 
 
-def test_a_person_consents_in_a_browser_and_busy_times_are_read(google: FakeGoogle, tmp_path: Path) -> None:
+def test_a_person_consents_in_a_browser_and_busy_times_are_read(
+    google: FakeGoogle, tmp_path: Path
+) -> None:
     question = ask(tmp_path)
     consent(google, question, code="consented")
     assert Path(question.token_file).stat().st_mode & 0o777 == 0o600
     (event,) = events(google, question)
-    assert (event.begins, event.ends, event.title) == (BEGINS.replace(day=24, hour=9), BEGINS.replace(day=24, hour=10), "")
+    assert (event.begins, event.ends, event.title) == (
+        BEGINS.replace(day=24, hour=9),
+        BEGINS.replace(day=24, hour=10),
+        "",
+    )
     assert google.seen == ["/token", "/api/freeBusy"]
 
 
@@ -139,9 +174,14 @@ def test_tokens_that_have_run_out_are_refreshed(google: FakeGoogle, tmp_path: Pa
     assert json.loads(Path(question.token_file).read_text())["refresh_token"] == "refresh"
 
 
-def test_consent_that_was_taken_back_is_said_with_what_to_do(google: FakeGoogle, tmp_path: Path) -> None:
+def test_consent_that_was_taken_back_is_said_with_what_to_do(
+    google: FakeGoogle, tmp_path: Path
+) -> None:
     question = ask(tmp_path)
-    assert answer_to(question).trouble == "consent has not been given yet; consent again with: metaclaw windows connect"
+    assert (
+        answer_to(question).trouble
+        == "consent has not been given yet; consent again with: metaclaw windows connect"
+    )
     consent(google, question, code="consented")
     Path(question.token_file).write_text('{"refresh_token": "revoked"}')
     trouble = trouble_of(google, question)
@@ -164,7 +204,9 @@ def test_a_wrong_calendar_is_said(google: FakeGoogle, tmp_path: Path) -> None:
     assert "no calendar 'team' of yours (notFound)" in trouble_of(google, question)
 
 
-def test_events_are_read_page_by_page_where_rules_need_titles(google: FakeGoogle, tmp_path: Path) -> None:
+def test_events_are_read_page_by_page_where_rules_need_titles(
+    google: FakeGoogle, tmp_path: Path
+) -> None:
     google.pages = [
         [
             item("Review"),
@@ -173,7 +215,10 @@ def test_events_are_read_page_by_page_where_rules_need_titles(google: FakeGoogle
             item("no", attendees=[{"self": True, "responseStatus": "declined"}]),
             item("at home", eventType="workingLocation"),
         ],
-        [item("Holiday", start={"date": "2026-03-25"}, end={"date": "2026-03-26"}), item("odd", start={})],
+        [
+            item("Holiday", start={"date": "2026-03-25"}, end={"date": "2026-03-26"}),
+            item("odd", start={}),
+        ],
     ]
     question = ask(tmp_path, titles=True)
     consent(google, question, code="consented")

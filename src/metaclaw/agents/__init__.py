@@ -1,4 +1,6 @@
-"""Agents: where each keeps its configuration, what connects it to the proxy, and how that is undone."""
+"""Agents: where each keeps its configuration, what connects it to the proxy, and how that is
+undone.
+"""
 
 from metaclaw.agents.agent import Agent, Endpoint
 from metaclaw.agents.catalog import AGENTS, find_agent

@@ -17,10 +17,11 @@ class ModelNeededError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The proxy's address, key and model for an agent. `model` is written if an agent must name one, or if the person chose it.
+    """The proxy's address, key and model for an agent. `model` is written if an agent must name
+    one, or if the person chose it.
 
-    `kinds` are the kinds of the configured providers, `passthrough` the kinds that get the caller's own credentials.
-    """
+    `kinds` are the kinds of the configured providers, `passthrough` the kinds that get the caller's
+    own credentials."""
 
     url: str
     key: str = field(repr=False)
@@ -39,26 +40,34 @@ class Endpoint:
         return f"{self.url}/k/{self.key}{suffix}"
 
     def require_model(self, title: str) -> str:
-        """The model to write into an agent's configuration. Raises ModelNeededError if none is known."""
+        """The model to write into an agent's configuration. Raises ModelNeededError if none is
+        known.
+        """
         if self.model is None:
             raise ModelNeededError(
-                f"{title} needs the name of a model, and no provider in config.toml lists one; give it with --model NAME, "
-                "or start the proxy first if the embedded model is to answer"
+                f"{title} needs the name of a model, and no provider in config.toml lists one; give"
+                " it with --model NAME, or start the proxy first if the embedded model is to"
+                " answer"
             )
         return self.model
 
     def refuse_passthrough(self, title: str) -> None:
-        """Raise ConfigError if the provider needs the caller's credentials: this agent would send only our key."""
+        """Raise ConfigError if the provider needs the caller's credentials: this agent would send
+        only our key.
+        """
         if "openai" in self.passthrough:
             raise ConfigError(
-                f"the openai provider has api_key = passthrough, so {title} would have to send its own provider key, "
-                "which is never written for you; give the provider a key (api_key = env:NAME), or see metaclaw agents connect env"
+                f"the openai provider has api_key = passthrough, so {title} would have to send its"
+                " own provider key, which is never written for you; give the provider a key"
+                " (api_key = env:NAME), or see metaclaw agents connect env"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in an agent's configuration. With `within`, it is set only if that section exists already."""
+    """One value in an agent's configuration. With `within`, it is set only if that section exists
+    already.
+    """
 
     path: KeyPath
     value: object

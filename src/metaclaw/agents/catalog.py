@@ -3,7 +3,15 @@
 import shlex
 from pathlib import Path
 
-from metaclaw.agents.agent import Agent, Endpoint, Environment, Setting, folder_of, leaves, user_home
+from metaclaw.agents.agent import (
+    Agent,
+    Endpoint,
+    Environment,
+    Setting,
+    folder_of,
+    leaves,
+    user_home,
+)
 from metaclaw.agents.formats import DotenvFormat, Item, YamlFormat
 from metaclaw.agents.jsonc import JsonFormat
 from metaclaw.agents.toml import TomlFormat
@@ -20,7 +28,9 @@ def find_agent(name: str) -> Agent:
     wanted = name.strip().lower().replace("_", "-")
     found = next((agent for agent in AGENTS if wanted in (agent.name, agent.program)), None)
     if found is None:
-        raise MetaClawError(f"{name} is not a known agent; there are: {', '.join(agent.name for agent in AGENTS)}")
+        raise MetaClawError(
+            f"{name} is not a known agent; there are: {', '.join(agent.name for agent in AGENTS)}"
+        )
     return found
 
 
@@ -29,7 +39,11 @@ def _claude_settings(endpoint: Endpoint) -> list[Setting]:
     if "anthropic" in endpoint.passthrough:
         values = {"ANTHROPIC_BASE_URL": endpoint.keyed_url()}
     if "anthropic" in endpoint.kinds:
-        values |= {"ANTHROPIC_MODEL": endpoint.require_model("Claude Code")} if endpoint.is_model_chosen else {}
+        values |= (
+            {"ANTHROPIC_MODEL": endpoint.require_model("Claude Code")}
+            if endpoint.is_model_chosen
+            else {}
+        )
     else:
         # Providers of other vendors do not know Claude's model names.
         model = endpoint.require_model("Claude Code")
@@ -38,14 +52,20 @@ def _claude_settings(endpoint: Endpoint) -> list[Setting]:
 
 
 def _codex_settings(endpoint: Endpoint) -> list[Setting]:
-    provider: dict[str, object] = {"name": "MetaClaw", "base_url": endpoint.openai_url, "wire_api": "responses"}
+    provider: dict[str, object] = {
+        "name": "MetaClaw",
+        "base_url": endpoint.openai_url,
+        "wire_api": "responses",
+    }
     provider |= {"http_headers": {"X-Metaclaw-Key": endpoint.key}}
     if "openai" in endpoint.passthrough:
         provider["requires_openai_auth"] = True
     found = [Setting(("model_provider",), PROVIDER)]
     if "openai" not in endpoint.kinds or endpoint.is_model_chosen:
         found.insert(0, Setting(("model",), endpoint.require_model("Codex")))
-    return found + [Setting(("model_providers", PROVIDER, name), value) for name, value in provider.items()]
+    return found + [
+        Setting(("model_providers", PROVIDER, name), value) for name, value in provider.items()
+    ]
 
 
 def _openclaw_settings(endpoint: Endpoint) -> list[Setting]:
@@ -60,13 +80,22 @@ def _openclaw_settings(endpoint: Endpoint) -> list[Setting]:
         "contextWindow": _CONTEXT_TOKENS,
         "maxTokens": _ANSWER_TOKENS,
     }
-    provider = {"baseUrl": endpoint.openai_url, "apiKey": endpoint.key, "api": "openai-completions", "models": [listed]}
+    provider = {
+        "baseUrl": endpoint.openai_url,
+        "apiKey": endpoint.key,
+        "api": "openai-completions",
+        "models": [listed],
+    }
     defaults = ("agents", "defaults")
     return [
         *leaves(("models", "providers", PROVIDER), provider),
         Setting((*defaults, "model", "primary"), f"{PROVIDER}/{model}"),
         # If models are listed there, OpenClaw refuses all others.
-        Setting((*defaults, "models", f"{PROVIDER}/{model}", "alias"), "MetaClaw", within=(*defaults, "models")),
+        Setting(
+            (*defaults, "models", f"{PROVIDER}/{model}", "alias"),
+            "MetaClaw",
+            within=(*defaults, "models"),
+        ),
     ]
 
 
@@ -93,7 +122,11 @@ def _opencode_file(env: Environment) -> Path:
         return Path(env["OPENCODE_CONFIG"]).expanduser()
     folder = folder_of(env, "XDG_CONFIG_HOME", ".config") / "opencode"
     commented = folder / "opencode.jsonc"
-    return commented if commented.exists() and not (folder / "opencode.json").exists() else folder / "opencode.json"
+    return (
+        commented
+        if commented.exists() and not (folder / "opencode.json").exists()
+        else folder / "opencode.json"
+    )
 
 
 def _hermes_settings(endpoint: Endpoint) -> list[Setting]:
@@ -105,7 +138,8 @@ def _hermes_settings(endpoint: Endpoint) -> list[Setting]:
 def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("Qwen Code")
     model = endpoint.require_model("Qwen Code")
-    # OPENAI_API_KEY in the shell outranks a key in the settings, unless the model names its own variable.
+    # OPENAI_API_KEY in the shell outranks a key in the settings, unless the model names its own
+    # variable.
     entry = {"id": model, "name": "MetaClaw", "envKey": _QWEN_KEY, "baseUrl": endpoint.openai_url}
     return [
         Setting(("security", "auth", "selectedType"), "openai"),
@@ -118,19 +152,30 @@ def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
 def _aider_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("aider")
     model = f"openai/{endpoint.require_model('aider')}"
-    return leaves((), {"model": model, "openai-api-base": endpoint.openai_url, "openai-api-key": endpoint.key})
+    return leaves(
+        (), {"model": model, "openai-api-base": endpoint.openai_url, "openai-api-key": endpoint.key}
+    )
 
 
 def _ironclaw_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("IronClaw")
-    address = {"LLM_BACKEND": "openai_compatible", "LLM_BASE_URL": endpoint.openai_url, "LLM_API_KEY": endpoint.key}
+    address = {
+        "LLM_BACKEND": "openai_compatible",
+        "LLM_BASE_URL": endpoint.openai_url,
+        "LLM_API_KEY": endpoint.key,
+    }
     return leaves((), {**address, "LLM_MODEL": endpoint.require_model("IronClaw")})
 
 
 def _picoclaw_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("PicoClaw")
     model = f"openai/{endpoint.require_model('PicoClaw')}"
-    entry = {"model_name": PROVIDER, "model": model, "api_base": endpoint.openai_url, "api_key": endpoint.key}
+    entry = {
+        "model_name": PROVIDER,
+        "model": model,
+        "api_base": endpoint.openai_url,
+        "api_key": endpoint.key,
+    }
     return [
         *leaves(("model_list", Item("model_name", PROVIDER)), entry),
         Setting(("agents", "defaults", "model_name"), PROVIDER),
@@ -146,7 +191,14 @@ def _picoclaw_file(env: Environment) -> Path:
 def _zeroclaw_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("ZeroClaw")
     model = endpoint.require_model("ZeroClaw")
-    return leaves((), {"default_provider": f"custom:{endpoint.openai_url}", "api_key": endpoint.key, "default_model": model})
+    return leaves(
+        (),
+        {
+            "default_provider": f"custom:{endpoint.openai_url}",
+            "api_key": endpoint.key,
+            "default_model": model,
+        },
+    )
 
 
 def _nanoclaw_settings(endpoint: Endpoint) -> list[Setting]:
@@ -160,7 +212,11 @@ def _nanoclaw_file(env: Environment) -> Path:
     home = user_home(env)
     places = [home / "nanoclaw", home / "code" / "nanoclaw", home / ".nanoclaw"]
     chosen = env.get("NANOCLAW_DIR", "").strip()
-    folder = Path(chosen).expanduser() if chosen else next((place for place in places if place.is_dir()), places[0])
+    folder = (
+        Path(chosen).expanduser()
+        if chosen
+        else next((place for place in places if place.is_dir()), places[0])
+    )
     return folder / ".env"
 
 
@@ -169,7 +225,10 @@ def _copaw_steps(endpoint: Endpoint) -> list[str]:
     return [
         f"copaw models add-provider {PROVIDER} -n MetaClaw -u {endpoint.openai_url}",
         f"copaw models add-model {PROVIDER} -m {model} -n {model}",
-        f"copaw models config-key {PROVIDER}   # it asks; answer with the key that `metaclaw key` prints",
+        (
+            f"copaw models config-key {PROVIDER}   # it asks; answer with the key that `metaclaw"
+            " key` prints"
+        ),
     ]
 
 
@@ -177,7 +236,10 @@ def _nemoclaw_steps(endpoint: Endpoint) -> list[str]:
     model = shlex.quote(endpoint.require_model("NemoClaw"))
     credential = '--credential OPENAI_API_KEY="$(metaclaw key)"'
     return [
-        f"openshell provider create --name {PROVIDER} --type openai {credential} --config OPENAI_BASE_URL={endpoint.openai_url}",
+        (
+            f"openshell provider create --name {PROVIDER} --type openai {credential} --config"
+            f" OPENAI_BASE_URL={endpoint.openai_url}"
+        ),
         f"openshell inference set --provider {PROVIDER} --model {model}",
     ]
 
@@ -186,14 +248,26 @@ def _exports(endpoint: Endpoint) -> list[str]:
     """Shell commands for clients that read the vendors' usual variables."""
     lines = []
     if "openai" in endpoint.passthrough:
-        lines.append(f"export OPENAI_BASE_URL={endpoint.keyed_url('/v1')}   # your own OPENAI_API_KEY is passed on")
+        lines.append(
+            f"export OPENAI_BASE_URL={endpoint.keyed_url('/v1')}   # your own OPENAI_API_KEY is"
+            " passed on"
+        )
     else:
-        lines += [f"export OPENAI_BASE_URL={endpoint.openai_url}", f"export OPENAI_API_BASE={endpoint.openai_url}"]
+        lines += [
+            f"export OPENAI_BASE_URL={endpoint.openai_url}",
+            f"export OPENAI_API_BASE={endpoint.openai_url}",
+        ]
         lines.append(f"export OPENAI_API_KEY={endpoint.key}")
     if "anthropic" in endpoint.passthrough:
-        lines.append(f"export ANTHROPIC_BASE_URL={endpoint.keyed_url()}   # your own key or login is passed on")
+        lines.append(
+            f"export ANTHROPIC_BASE_URL={endpoint.keyed_url()}   # your own key or login is"
+            " passed on"
+        )
     else:
-        lines += [f"export ANTHROPIC_BASE_URL={endpoint.url}", f"export ANTHROPIC_AUTH_TOKEN={endpoint.key}"]
+        lines += [
+            f"export ANTHROPIC_BASE_URL={endpoint.url}",
+            f"export ANTHROPIC_AUTH_TOKEN={endpoint.key}",
+        ]
     return lines
 
 
@@ -229,7 +303,14 @@ AGENTS: tuple[Agent, ...] = (
         _openclaw_settings,
         _openclaw_file,
         JsonFormat(),
-        question=lambda text: ("agent", "--local", "--session-id", "metaclaw-test", "--message", text),
+        question=lambda text: (
+            "agent",
+            "--local",
+            "--session-id",
+            "metaclaw-test",
+            "--message",
+            text,
+        ),
         after="openclaw gateway restart",
     ),
     Agent(
@@ -275,7 +356,14 @@ AGENTS: tuple[Agent, ...] = (
         _aider_settings,
         lambda env: user_home(env) / ".aider.conf.yml",
         YamlFormat(),
-        question=lambda text: ("--no-git", "--dry-run", "--no-check-update", "--no-show-model-warnings", "--message", text),
+        question=lambda text: (
+            "--no-git",
+            "--dry-run",
+            "--no-check-update",
+            "--no-show-model-warnings",
+            "--message",
+            text,
+        ),
     ),
     Agent("copaw", "CoPaw", "copaw", "pip install copaw", None, steps=_copaw_steps),
     Agent(
@@ -320,8 +408,18 @@ AGENTS: tuple[Agent, ...] = (
         _nanoclaw_settings,
         _nanoclaw_file,
         DotenvFormat(),
-        after="restart its service; its agents run in containers, from which 127.0.0.1 is not this machine",
+        after=(
+            "restart its service; its agents run in containers, from which 127.0.0.1 is not this"
+            " machine"
+        ),
     ),
-    Agent("nemoclaw", "NemoClaw", "nemoclaw", "see github.com/NVIDIA/NemoClaw", None, steps=_nemoclaw_steps),
+    Agent(
+        "nemoclaw",
+        "NemoClaw",
+        "nemoclaw",
+        "see github.com/NVIDIA/NemoClaw",
+        None,
+        steps=_nemoclaw_steps,
+    ),
     Agent("env", "anything else", "", "", None, steps=_exports),
 )

@@ -1,5 +1,5 @@
-"""Connect and disconnect agents: plan and make the change to an agent's file, keep a backup and a record to undo it, and run a
-trial with the real program."""
+"""Connect and disconnect agents: plan and make the change to an agent's file, keep a backup and a
+record to undo it, and run a trial with the real program."""
 
 import difflib
 import hashlib
@@ -15,12 +15,22 @@ from enum import StrEnum
 from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
-from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError, lookup, with_value
+from metaclaw.agents.formats import (
+    Item,
+    KeyPath,
+    TextFormat,
+    UnreadableTextError,
+    lookup,
+    with_value,
+)
 from metaclaw.domain.turn import TRIAL_QUESTION
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 
-_SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*\[?\s*["']?)([^"'\s,}\]]{6,})""", re.IGNORECASE)
+_SECRET = re.compile(
+    r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*\[?\s*["']?)([^"'\s,}\]]{6,})""",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +51,23 @@ class FileChange:
 def difference(change: FileChange, key: str) -> str:
     """The change as a unified diff, with keys masked."""
     before, after = _lines(change.before), _lines(change.after)
-    old, new = ("/dev/null" if content is None else str(change.file) for content in (change.before, change.after))
+    old, new = (
+        "/dev/null" if content is None else str(change.file)
+        for content in (change.before, change.after)
+    )
     text = "\n".join(difflib.unified_diff(before, after, old, new, n=2, lineterm=""))
     text = text.replace(key, "<MetaClaw key>") if key else text
-    return _SECRET.sub(lambda found: found[0] if found[2].startswith("<Meta") else f"{found[1]}********", text)
+    return _SECRET.sub(
+        lambda found: found[0] if found[2].startswith("<Meta") else f"{found[1]}********", text
+    )
 
 
-def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setting]) -> tuple[str, list[Setting]]:
-    """Put the settings into the content; also returns those that were set. Raises ConfigError if something else would change."""
+def applied(
+    file: Path, text: TextFormat, content: str, settings: Sequence[Setting]
+) -> tuple[str, list[Setting]]:
+    """Put the settings into the content; also returns those that were set. Raises ConfigError if
+    something else would change.
+    """
     tree = _read(file, text, content)
     made: list[Setting] = []
     # Each new entry is inserted before the others of its section, so insert the last one first.
@@ -63,7 +82,9 @@ def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setti
     return content, made
 
 
-def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
+def undone(
+    file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]
+) -> tuple[str, list[str]]:
     """Put the former values back. Values that were changed since stay; their paths are returned."""
     tree, before = _read(file, text, content), _read(file, text, original)
     left: list[str] = []
@@ -76,7 +97,11 @@ def undone(file: Path, text: TextFormat, content: str, original: str, settings: 
             left.append(".".join(str(part) for part in setting.path))
             continue
         had, old = lookup(before, setting.path)
-        content = text.put(content, setting.path, old) if had else _without(text, content, before, setting.path)
+        content = (
+            text.put(content, setting.path, old)
+            if had
+            else _without(text, content, before, setting.path)
+        )
         tree = _read(file, text, content)
     return content, left
 
@@ -110,7 +135,8 @@ def _proven(file: Path, text: TextFormat, content: str, setting: Setting, wanted
         pass
     name = ".".join(str(part) for part in setting.path)
     raise ConfigError(
-        f"{file}: {name} cannot be set without changing something else there; set it by hand. The file was left as it is"
+        f"{file}: {name} cannot be set without changing something else there; set it by hand. The"
+        " file was left as it is"
     )
 
 
@@ -118,7 +144,10 @@ def _read(file: Path, text: TextFormat, content: str) -> object:
     try:
         return text.read(content)
     except UnreadableTextError as error:
-        raise ConfigError(f"{file} is not valid {text.name} ({error}); correct it first. The file was left as it is") from error
+        raise ConfigError(
+            f"{file} is not valid {text.name} ({error}); correct it first. The file was left as"
+            " it is"
+        ) from error
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -150,16 +179,26 @@ class _Record:
 
 
 class Connections:
-    """The agents of one home. Records and backups are kept in `agents/` there, for their owner only."""
+    """The agents of one home. Records and backups are kept in `agents/` there, for their owner
+    only.
+    """
 
     def __init__(self, home: Path, env: Mapping[str, str] | None = None) -> None:
         self._folder = home / "agents"
         self._env = os.environ if env is None else env
 
     def file(self, agent: Agent) -> Path | None:
-        """The agent's configuration file: the one that was connected, else the one it would read now."""
+        """The agent's configuration file: the one that was connected, else the one it would read
+        now.
+        """
         record = self._record(agent)
-        return record.file if record is not None else None if agent.file is None else agent.file(self._env)
+        return (
+            record.file
+            if record is not None
+            else None
+            if agent.file is None
+            else agent.file(self._env)
+        )
 
     def chosen_model(self, agent: Agent) -> str | None:
         """The model that the person chose when the agent was connected, or None."""
@@ -180,35 +219,51 @@ class Connections:
             tree = agent.text.read("" if content is None else content.decode("utf-8"))
         except (UnreadableTextError, UnicodeDecodeError):
             return ConnectionState.CHANGED
-        in_place = all(lookup(tree, setting.path) == (True, setting.value) for setting in record.settings)
+        in_place = all(
+            lookup(tree, setting.path) == (True, setting.value) for setting in record.settings
+        )
         return ConnectionState.CONNECTED if in_place else ConnectionState.CHANGED
 
     def plan_connect(self, agent: Agent, endpoint: Endpoint) -> "PlannedConnection":
         """Compute the change that connects the agent. Nothing is written."""
         if agent.file is None or agent.text is None:
-            raise MetaClawError(f"{agent.title} is connected by hand; metaclaw agents connect {agent.name} prints how")
+            raise MetaClawError(
+                f"{agent.title} is connected by hand; metaclaw agents connect {agent.name}"
+                " prints how"
+            )
         file, record = agent.file(self._env), self._record(agent)
         if record is not None and record.file != file:
             raise MetaClawError(
-                f"{agent.title} is connected in {record.file}, but its configuration is now {file}; "
-                f"first run: metaclaw agents disconnect {agent.name}"
+                f"{agent.title} is connected in {record.file}, but its configuration is now {file};"
+                f" first run: metaclaw agents disconnect {agent.name}"
             )
         current = _content(file)
         original = current if record is None else self._restored(agent, record, current)[0]
-        text, settings = applied(file, agent.text, _decoded(file, original), agent.settings(endpoint))
+        text, settings = applied(
+            file, agent.text, _decoded(file, original), agent.settings(endpoint)
+        )
         change = FileChange(file, current, text.encode("utf-8"))
-        return PlannedConnection(change, original, tuple(settings), endpoint.model if endpoint.is_model_chosen else None)
+        return PlannedConnection(
+            change, original, tuple(settings), endpoint.model if endpoint.is_model_chosen else None
+        )
 
     def connect(self, agent: Agent, plan: "PlannedConnection") -> None:
         """Make the planned change. The backup and the record are written first."""
         change = plan.change
         assert change.after is not None
         if _content(change.file) != change.before:
-            raise MetaClawError(f"{change.file} was changed by another program in the meantime; nothing was written. Try again")
+            raise MetaClawError(
+                f"{change.file} was changed by another program in the meantime; nothing was"
+                " written. Try again"
+            )
         known = self._record(agent)
-        folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (known.folders if known else ())
+        folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (
+            known.folders if known else ()
+        )
         digest = hashlib.sha256(change.after).hexdigest()
-        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders, plan.model)
+        record = _Record(
+            change.file, plan.original is not None, digest, plan.settings, folders, plan.model
+        )
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if plan.original is not None:
             replace_file(self.backup(agent), plan.original)
@@ -216,7 +271,9 @@ class Connections:
         _write(change.file, change.after)
 
     def plan_disconnect(self, agent: Agent) -> FileChange:
-        """Compute the change that disconnects the agent. Nothing is written. Raises MetaClawError if it is not connected."""
+        """Compute the change that disconnects the agent. Nothing is written. Raises MetaClawError
+        if it is not connected.
+        """
         record = self._record(agent)
         if record is None:
             raise MetaClawError(f"{agent.title} is not connected; there is nothing to undo")
@@ -230,7 +287,10 @@ class Connections:
         record = self._record(agent)
         assert record is not None
         if _content(change.file) != change.before:
-            raise MetaClawError(f"{change.file} was changed by another program in the meantime; nothing was written. Try again")
+            raise MetaClawError(
+                f"{change.file} was changed by another program in the meantime; nothing was"
+                " written. Try again"
+            )
         if change.after is None:
             change.file.unlink(missing_ok=True)
             _remove_empty(record.folders)
@@ -239,18 +299,27 @@ class Connections:
         self._record_file(agent).unlink(missing_ok=True)
         self.backup(agent).unlink(missing_ok=True)
 
-    def _restored(self, agent: Agent, record: _Record, current: bytes | None) -> tuple[bytes | None, list[str]]:
-        """The original content: byte for byte if the file has not changed since, else the current content without our settings."""
+    def _restored(
+        self, agent: Agent, record: _Record, current: bytes | None
+    ) -> tuple[bytes | None, list[str]]:
+        """The original content: byte for byte if the file has not changed since, else the current
+        content without our settings.
+        """
         original = _content(self.backup(agent)) if record.existed else None
         if record.existed and original is None:
-            raise MetaClawError(f"the backup {self.backup(agent)} is gone; take the lines of metaclaw out of {record.file} by hand")
+            raise MetaClawError(
+                f"the backup {self.backup(agent)} is gone; take the lines of metaclaw out of"
+                f" {record.file} by hand"
+            )
         if current is None:
             return None, []
         if hashlib.sha256(current).hexdigest() == record.digest:
             return original, []
         assert agent.text is not None
         before = "" if original is None else _decoded(record.file, original)
-        text, left = undone(record.file, agent.text, _decoded(record.file, current), before, record.settings)
+        text, left = undone(
+            record.file, agent.text, _decoded(record.file, current), before, record.settings
+        )
         return text.encode("utf-8"), left
 
     def _record_file(self, agent: Agent) -> Path:
@@ -265,8 +334,8 @@ class Connections:
             return _read_record(content)
         except (ValueError, KeyError, TypeError) as error:
             raise MetaClawError(
-                f"{path}, which says how {agent.title} was connected, cannot be read ({type(error).__name__}); "
-                f"the file as it was before is {self.backup(agent)}"
+                f"{path}, which says how {agent.title} was connected, cannot be read"
+                f" ({type(error).__name__}); the file as it was before is {self.backup(agent)}"
             ) from error
 
 
@@ -286,14 +355,18 @@ def _content(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
+        raise ConfigError(
+            f"{file} cannot be read ({error.strerror}); nothing was changed"
+        ) from error
 
 
 def _decoded(file: Path, content: bytes | None) -> str:
     try:
         return "" if content is None else content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not a text in UTF-8; correct it first. The file was left as it is") from error
+        raise ConfigError(
+            f"{file} is not a text in UTF-8; correct it first. The file was left as it is"
+        ) from error
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -304,7 +377,9 @@ def _write(file: Path, content: bytes) -> None:
         replace_file(file, content)
         file.chmod(mode)
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written ({error.strerror}); it was left as it is") from error
+        raise ConfigError(
+            f"{file} cannot be written ({error.strerror}); it was left as it is"
+        ) from error
 
 
 def _remove_empty(folders: tuple[Path, ...]) -> None:
@@ -316,7 +391,10 @@ def _remove_empty(folders: tuple[Path, ...]) -> None:
 
 
 def _written(record: _Record) -> bytes:
-    settings = [{"path": [_part(part) for part in setting.path], "value": setting.value} for setting in record.settings]
+    settings = [
+        {"path": [_part(part) for part in setting.path], "value": setting.value}
+        for setting in record.settings
+    ]
     facts = {
         "file": str(record.file),
         "existed": record.existed,
@@ -330,11 +408,18 @@ def _written(record: _Record) -> bytes:
 
 def _read_record(content: bytes) -> _Record:
     facts = json.loads(content)
-    settings = tuple(Setting(_path(setting["path"]), setting["value"]) for setting in facts["settings"])
+    settings = tuple(
+        Setting(_path(setting["path"]), setting["value"]) for setting in facts["settings"]
+    )
     folders = tuple(Path(folder) for folder in facts["folders"])
     model = facts.get("model")
     return _Record(
-        Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders, None if model is None else str(model)
+        Path(facts["file"]),
+        bool(facts["existed"]),
+        str(facts["sha256"]),
+        settings,
+        folders,
+        None if model is None else str(model),
     )
 
 
@@ -365,17 +450,32 @@ def find_program(agent: Agent, env: Mapping[str, str] | None = None) -> str | No
 
 
 def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
-    """The agent's program. Raises MetaClawError if it is not installed, or cannot run unattended."""
+    """The agent's program. Raises MetaClawError if it is not installed, or cannot run
+    unattended.
+    """
     if agent.question is None:
-        raise MetaClawError(f"{agent.title} cannot be run unattended; ask it something yourself, then: metaclaw sessions list")
+        raise MetaClawError(
+            f"{agent.title} cannot be run unattended; ask it something yourself, then: metaclaw"
+            " sessions list"
+        )
     program = find_program(agent, env)
     if program is None:
-        raise MetaClawError(f"{agent.title} is not installed here (no {agent.program} on the PATH); install it: {agent.install}")
+        raise MetaClawError(
+            f"{agent.title} is not installed here (no {agent.program} on the PATH); install it:"
+            f" {agent.install}"
+        )
     return program
 
 
-def run_trial(agent: Agent, timeout_s: float, question: str = TRIAL_QUESTION, env: Mapping[str, str] | None = None) -> Trial:
-    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
+def run_trial(
+    agent: Agent,
+    timeout_s: float,
+    question: str = TRIAL_QUESTION,
+    env: Mapping[str, str] | None = None,
+) -> Trial:
+    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does
+    not end.
+    """
     variables = dict(os.environ if env is None else env)
     program = require_program(agent, variables)
     assert agent.question is not None
@@ -392,10 +492,13 @@ def run_trial(agent: Agent, timeout_s: float, question: str = TRIAL_QUESTION, en
             )
         except subprocess.TimeoutExpired as error:
             raise MetaClawError(
-                f"{agent.title} did not finish within {timeout_s:g} s; see metaclaw doctor, or give it --timeout"
+                f"{agent.title} did not finish within {timeout_s:g} s; see metaclaw doctor, or give"
+                " it --timeout"
             ) from error
         except OSError as error:
-            raise MetaClawError(f"{agent.title} ({program}) cannot be started: {error.strerror}") from error
+            raise MetaClawError(
+                f"{agent.title} ({program}) cannot be started: {error.strerror}"
+            ) from error
     return Trial(done.returncode, _plain(done.stdout), _plain(done.stderr))
 
 

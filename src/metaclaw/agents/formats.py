@@ -1,4 +1,5 @@
-"""Change configuration files as text, so that all other bytes stay: common parts, YAML and `.env` files.
+"""Change configuration files as text, so that all other bytes stay: common parts, YAML and `.env`
+files.
 
 JSON is in `jsonc`, TOML in `toml`.
 """
@@ -86,7 +87,9 @@ def with_value(tree: object, path: Sequence[str | Item], value: object) -> objec
         known = _element(tree, part)
         if known is None:
             return [_new_element(part, nested(rest, value)), *tree]
-        return [with_value(element, rest, value) if element is known else element for element in tree]
+        return [
+            with_value(element, rest, value) if element is known else element for element in tree
+        ]
     if not isinstance(tree, Mapping):
         return nested(path, value)
     if part not in tree:
@@ -115,8 +118,18 @@ class ValueNode:
     def find(self, part: str | Item) -> "Entry | None":
         """The entry for one part of a path; of duplicate keys the last one, which counts."""
         if isinstance(part, str):
-            return next((entry for entry in reversed(self.entries) if self.kind == "mapping" and entry.key == part), None)
-        return next((entry for entry in self.entries if self.kind == "list" and _is_item(entry.node, part)), None)
+            return next(
+                (
+                    entry
+                    for entry in reversed(self.entries)
+                    if self.kind == "mapping" and entry.key == part
+                ),
+                None,
+            )
+        return next(
+            (entry for entry in self.entries if self.kind == "list" and _is_item(entry.node, part)),
+            None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +168,9 @@ def put(writer: Writer, text: str, root: ValueNode, path: KeyPath, value: object
 
 
 def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
-    """The mapping or list with the last part of a path, and the index of the entry; None if it is missing."""
+    """The mapping or list with the last part of a path, and the index of the entry; None if it is
+    missing.
+    """
     node = root
     for part in path[:-1]:
         entry = node.find(part)
@@ -163,7 +178,11 @@ def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
             return None
         node = entry.node
     entry = node.find(path[-1])
-    return None if entry is None else (node, next(index for index, other in enumerate(node.entries) if other is entry))
+    return (
+        None
+        if entry is None
+        else (node, next(index for index, other in enumerate(node.entries) if other is entry))
+    )
 
 
 def _is_item(node: ValueNode, item: Item) -> bool:
@@ -218,7 +237,12 @@ class YamlFormat:
             gap = "" if not text or text.endswith("\n") else newline
             return f"{text}{gap}{entry}{newline}"
         if node.is_flow:
-            return text[: node.start + 1] + entry + (", " if node.entries else "") + text[node.start + 1 :]
+            return (
+                text[: node.start + 1]
+                + entry
+                + (", " if node.entries else "")
+                + text[node.start + 1 :]
+            )
         first = node.entries[0].start
         indent = first - (text.rfind("\n", 0, first) + 1)
         return text[:first] + entry + newline_of(text) + " " * indent + text[first:]
@@ -238,13 +262,19 @@ class YamlFormat:
 
 def _is_empty(node: yaml.Node) -> bool:
     """Whether a document is empty after `---`."""
-    return isinstance(node, yaml.ScalarNode) and node.value == "" and node.start_mark.index == node.end_mark.index
+    return (
+        isinstance(node, yaml.ScalarNode)
+        and node.value == ""
+        and node.start_mark.index == node.end_mark.index
+    )
 
 
 def _node(node: yaml.Node) -> ValueNode:
     start, end = node.start_mark.index, node.end_mark.index
     if isinstance(node, yaml.MappingNode):
-        entries = tuple(Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in node.value)
+        entries = tuple(
+            Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in node.value
+        )
         return ValueNode("mapping", start, end, entries=entries, is_flow=bool(node.flow_style))
     if isinstance(node, yaml.SequenceNode):
         items = tuple(Entry(None, value.start_mark.index, _node(value)) for value in node.value)
@@ -253,7 +283,9 @@ def _node(node: yaml.Node) -> ValueNode:
 
 
 def _last_place(node: ValueNode) -> int:
-    """The end of the value's own text. (The end mark of a block is behind the comments that follow it.)"""
+    """The end of the value's own text. (The end mark of a block is behind the comments that follow
+    it.)
+    """
     return node.end if node.is_flow or not node.entries else _last_place(node.entries[-1].node)
 
 
@@ -268,11 +300,15 @@ def _yaml_key(key: str) -> str:
 
 def _yaml_error(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
+    problem = (
+        getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
+    )
     return f"line {mark.line + 1}: {problem}" if mark is not None else str(problem)
 
 
-_DOTENV_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*([^\r\n]*)", re.MULTILINE)
+_DOTENV_LINE = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*([^\r\n]*)", re.MULTILINE
+)
 _DOTENV_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,~-]*")
 
 
@@ -305,7 +341,10 @@ class DotenvFormat:
         return text[:begin] + (text[stop + 1 :] if stop >= 0 else "")
 
     def _last(self, text: str, path: KeyPath) -> "re.Match[str] | None":
-        return next((found for found in reversed(list(_DOTENV_LINE.finditer(text))) if found[1] == path[0]), None)
+        return next(
+            (found for found in reversed(list(_DOTENV_LINE.finditer(text))) if found[1] == path[0]),
+            None,
+        )
 
 
 def _bare(value: str) -> str:

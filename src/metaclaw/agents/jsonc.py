@@ -1,10 +1,20 @@
-"""Change JSON in place, also with comments, trailing commas, single quotes and bare keys (JSONC, JSON5)."""
+"""Change JSON in place, also with comments, trailing commas, single quotes and bare keys (JSONC,
+JSON5).
+"""
 
 import json
 import re
 from typing import Never
 
-from metaclaw.agents.formats import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
+from metaclaw.agents.formats import (
+    Entry,
+    KeyPath,
+    UnreadableTextError,
+    ValueNode,
+    newline_of,
+    parent_of,
+    put,
+)
 
 _SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL)
@@ -42,7 +52,11 @@ class JsonFormat:
         return _without_blank_line(text, start, end)
 
     def replaced(self, text: str, node: ValueNode, value: object) -> str:
-        return text[: node.start] + self._rendered(text, value, _indent_at(text, node.start)) + text[node.end :]
+        return (
+            text[: node.start]
+            + self._rendered(text, value, _indent_at(text, node.start))
+            + text[node.end :]
+        )
 
     def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
         """Insert a new first entry, on its own line if the others are."""
@@ -54,7 +68,11 @@ class JsonFormat:
             entry = f"{newline}{inner}{head}{self._rendered(text, value, inner)}"
             rest = text[node.start + 1 :]
             closes = rest.lstrip(" \t").startswith(("}", "]"))
-            tail = newline + outer + rest.lstrip(" \t") if closes else ("" if _ends_line_first(rest) else newline) + rest
+            tail = (
+                newline + outer + rest.lstrip(" \t")
+                if closes
+                else ("" if _ends_line_first(rest) else newline) + rest
+            )
             return text[: node.start + 1] + entry + tail
         first = node.entries[0].start
         line = text[text.rfind("\n", 0, first) + 1 : first]
@@ -188,7 +206,9 @@ class _Reader:
             return json.loads(word[0])
         except ValueError:
             pass
-        if not re.fullmatch(r"[+-]?(Infinity|NaN|0[xX][0-9a-fA-F]+|\d*\.?\d*([eE][+-]?\d+)?)", word[0]):
+        if not re.fullmatch(
+            r"[+-]?(Infinity|NaN|0[xX][0-9a-fA-F]+|\d*\.?\d*([eE][+-]?\d+)?)", word[0]
+        ):
             self._at = word.start()
             self._fail("expected a value")
         return word[0]

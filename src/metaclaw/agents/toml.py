@@ -1,4 +1,6 @@
-"""Change TOML in place: new keys go below their table's header, new tables to the end, new top-level keys to the top."""
+"""Change TOML in place: new keys go below their table's header, new tables to the end, new
+top-level keys to the top.
+"""
 
 import tomllib
 from collections.abc import Sequence
@@ -36,7 +38,11 @@ class TomlFormat:
         if header is not None:
             return _with_lines(text, header.last_line, line)
         title = f"[{'.'.join(tomlkit.key(str(part)).as_string() for part in table)}]"
-        return _with_lines(text, len(_lines(text)), f"{newline_of(text) if text else ''}{title}{newline_of(text)}{line}")
+        return _with_lines(
+            text,
+            len(_lines(text)),
+            f"{newline_of(text) if text else ''}{title}{newline_of(text)}{line}",
+        )
 
     def remove(self, text: str, path: KeyPath) -> str:
         """Remove a key with its lines, or the header of a table."""
@@ -60,11 +66,16 @@ def _replaced(text: str, written: Statement, path: KeyPath, value: object) -> st
         for part in path:
             here = here[part]  # type: ignore[index]
     except (tomlkit.exceptions.TOMLKitError, KeyError, TypeError) as error:
-        raise UnreadableTextError(f"line {written.first_line}: this value cannot be found again") from error
+        raise UnreadableTextError(
+            f"line {written.first_line}: this value cannot be found again"
+        ) from error
     old = here.as_string() if isinstance(here, TomlItem) else tomlkit.item(here).as_string()
     space = rest[: len(rest) - len(rest.lstrip(" \t"))]
     if not rest.startswith(space + old):
-        raise UnreadableTextError(f"line {written.first_line}: this value is written in a way that cannot be changed safely")
+        raise UnreadableTextError(
+            f"line {written.first_line}: this value is written in a way that cannot be changed"
+            " safely"
+        )
     new = _rendered(value)
     changed = key + equals + space + new + rest[len(space) + len(old) :]
     return "".join(lines[:first]) + changed + "".join(lines[last:])

@@ -1,4 +1,6 @@
-"""The program's own HTTP interface: JSON API, event stream and OpenAPI description; `web` holds the pages for a browser."""
+"""The program's own HTTP interface: JSON API, event stream and OpenAPI description; `web` holds the
+pages for a browser.
+"""
 
 from metaclaw.api.application import Api, ApiParts
 from metaclaw.api.events import EventFeed

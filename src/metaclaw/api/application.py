@@ -1,4 +1,6 @@
-"""The ASGI application of the API: its parts, its table of routes, and the routes about sessions and turns."""
+"""The ASGI application of the API: its parts, its table of routes, and the routes about sessions
+and turns.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,16 @@ import anyio.to_thread
 from metaclaw import __version__
 from metaclaw.api.learning import LearningRoutes
 from metaclaw.api.policy import PolicyRoutes
-from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, Route, Router, Scope, describe, json_error
+from metaclaw.api.router import (
+    ApiError,
+    ApiRequest,
+    ApiResponse,
+    Route,
+    Router,
+    Scope,
+    describe,
+    json_error,
+)
 from metaclaw.api.rules import EnforcementRoutes
 from metaclaw.api.status import Cost
 from metaclaw.api.turns import WhyRoutes
@@ -23,7 +34,11 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
 _MOST_ROWS = 1000
-_NO_WINDOWS = {"open": False, "reason": "weights are not trained here: there is no [policy] in config.toml", "signals": []}
+_NO_WINDOWS = {
+    "open": False,
+    "reason": "weights are not trained here: there is no [policy] in config.toml",
+    "signals": [],
+}
 
 
 if TYPE_CHECKING:
@@ -69,7 +84,10 @@ class Api:
         self._router = Router(self._routes, self._failed)
 
     async def __call__(
-        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+        self,
+        scope: Mapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
     ) -> None:
         if not scope.get("has_key", True):
             refusal = self._pages.refusal(scope)
@@ -90,32 +108,68 @@ class Api:
         facts = self._facts
         content = PageContent(facts.pages, self._ask)
         actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
-        return Pages(facts.sign_in, content, actions, slow_down=facts.slow_down, can_train=lambda: facts.windows() is not None)
+        return Pages(
+            facts.sign_in,
+            content,
+            actions,
+            slow_down=facts.slow_down,
+            can_train=lambda: facts.windows() is not None,
+        )
 
     def _failed(self, scope: Scope, status: int, message: str) -> ApiResponse:
         is_page = scope["path"].startswith("/ui/")
-        return self._pages.failed(scope, status, message) if is_page else json_error(scope, status, message)
+        return (
+            self._pages.failed(scope, status, message)
+            if is_page
+            else json_error(scope, status, message)
+        )
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str
+    ) -> dict[str, Any]:
         return await self._router.call(method, path, body, **query)
 
     def _table(self) -> list[Route]:
         return [
-            Route("GET", "/", self._root, "The page for a browser; for others, where to go from here"),
+            Route(
+                "GET", "/", self._root, "The page for a browser; for others, where to go from here"
+            ),
             *self._pages.table(),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "State of the program"),
-            Route("GET", "/api/sessions", self._sessions, "Sessions, newest first", ("limit", "before")),
-            Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
+            Route(
+                "GET",
+                "/api/sessions",
+                self._sessions,
+                "Sessions, newest first",
+                ("limit", "before"),
+            ),
+            Route(
+                "GET",
+                "/api/sessions/{id}",
+                self._session,
+                "One session with its turns",
+                ("limit", "after"),
+            ),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
-            Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
+            Route(
+                "GET",
+                "/api/turns/{id}",
+                self._turn,
+                "One turn: request, answer, stamp, times, usage",
+            ),
             *self._facts.why.table(),
             *self._facts.learning.table(),
             *self._facts.cost.table(),
             *self._facts.policy.table(),
             *self._facts.enforcement.table(),
-            Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
+            Route(
+                "GET",
+                "/api/windows",
+                self._windows,
+                "Whether weights may be trained now, what each signal says, and why",
+            ),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 
@@ -142,7 +196,9 @@ class Api:
         from prometheus_client import generate_latest
 
         return ApiResponse(
-            200, generate_latest(cast("CollectorRegistry", self._facts.registry)), "text/plain; version=0.0.4; charset=utf-8"
+            200,
+            generate_latest(cast("CollectorRegistry", self._facts.registry)),
+            "text/plain; version=0.0.4; charset=utf-8",
         )
 
     async def _status(self, request: ApiRequest) -> object:
@@ -156,14 +212,21 @@ class Api:
         return {"sessions": [session_view(row, titles.get(row.id)) for row in rows]}
 
     async def _session(self, request: ApiRequest) -> object:
-        session, limit, after = SessionId(request.path["id"]), request.number("limit", 200, _MOST_ROWS), request.number("after", 0)
+        session, limit, after = (
+            SessionId(request.path["id"]),
+            request.number("limit", 200, _MOST_ROWS),
+            request.number("after", 0),
+        )
         reader = self._facts.reader
         row = await anyio.to_thread.run_sync(lambda: reader.session(session))
         if row is None:
             raise ApiError(f"there is no session {session}", 404)
         turns = await anyio.to_thread.run_sync(lambda: reader.turns_of(session, limit, after))
         title = (await self._titles([session])).get(session)
-        return {**session_view(row, title), "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns]}
+        return {
+            **session_view(row, title),
+            "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns],
+        }
 
     async def _titles(self, sessions: Sequence[SessionId]) -> Mapping[SessionId, str]:
         return await anyio.to_thread.run_sync(self._facts.pages.titles.of, sessions)
@@ -175,13 +238,21 @@ class Api:
         return {"session": session, "ended": True}
 
     async def _turn(self, request: ApiRequest) -> object:
-        found = await anyio.to_thread.run_sync(lambda: self._facts.reader.turn(TurnId(request.path["id"])))
+        found = await anyio.to_thread.run_sync(
+            lambda: self._facts.reader.turn(TurnId(request.path["id"]))
+        )
         if found is None:
             raise ApiError(f"there is no turn {request.path['id']}", 404)
-        standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
+        standing = await anyio.to_thread.run_sync(
+            lambda: self._facts.reader.standing_of(found.turn.id)
+        )
         if standing is None:
             raise ApiError(f"there is no turn {request.path['id']}", 404)
-        return {**turn_view(found.turn), "role": role_view(found.turn, standing), "verdict": verdict_view(standing.verdict)}
+        return {
+            **turn_view(found.turn),
+            "role": role_view(found.turn, standing),
+            "verdict": verdict_view(standing.verdict),
+        }
 
     async def _windows(self, request: ApiRequest) -> object:
         found = self._facts.windows()

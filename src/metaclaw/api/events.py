@@ -1,4 +1,6 @@
-"""The stream of events (`/api/events`): each client gets the ledger's events as server-sent events, one reader for all of them."""
+"""The stream of events (`/api/events`): each client gets the ledger's events as server-sent events,
+one reader for all of them.
+"""
 
 import asyncio
 import logging
@@ -33,14 +35,21 @@ _Sent: TypeAlias = tuple[int, bytes]
 
 
 class EventFeed:
-    """Polls the store for new events while there are subscribers, and wakes them. The newest events are kept in memory. A
-    subscriber is only a cursor: if it is further behind, because it resumes or reads slowly, it reads from the store until it has
-    caught up."""
+    """Polls the store for new events while there are subscribers, and wakes them. The newest events
+    are kept in memory. A subscriber is only a cursor: if it is further behind, because it resumes
+    or reads slowly, it reads from the store until it has caught up."""
 
     def __init__(
-        self, reader: LedgerReader, *, max_subscribers: int = _MAX_SUBSCRIBERS, poll_s: float = _POLL_S, beat_s: float = _BEAT_S
+        self,
+        reader: LedgerReader,
+        *,
+        max_subscribers: int = _MAX_SUBSCRIBERS,
+        poll_s: float = _POLL_S,
+        beat_s: float = _BEAT_S,
     ) -> None:
-        """The store is polled every `poll_s`; a subscriber gets at least a comment every `beat_s`."""
+        """The store is polled every `poll_s`; a subscriber gets at least a comment every
+        `beat_s`.
+        """
         self.max_subscribers = max_subscribers
         self._reader = reader
         self._poll_s = poll_s
@@ -65,8 +74,9 @@ class EventFeed:
         return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
 
     async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield events behind the cursor `after`, then new ones as they come, and a comment after a long silence. The first comment
-        names the cursor, from which a client that has seen no event can resume."""
+        """Yield events behind the cursor `after`, then new ones as they come, and a comment after a
+        long silence. The first comment names the cursor, from which a client that has seen no event
+        can resume."""
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
@@ -97,7 +107,9 @@ class EventFeed:
         return found
 
     async def _woken(self) -> bool:
-        """Wait for new events; False if none come for about `beat_s`, a random time, so that not all subscribers wake at once."""
+        """Wait for new events; False if none come for about `beat_s`, a random time, so that not
+        all subscribers wake at once.
+        """
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.add(waiter)
         try:

@@ -1,4 +1,6 @@
-"""Routes for learning: feedback, skills, generations, candidates, forgetting, and the stream of events."""
+"""Routes for learning: feedback, skills, generations, candidates, forgetting, and the stream of
+events.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -58,22 +60,78 @@ class LearningRoutes:
     noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None]
-    """Records durably that a session is to be forgotten. Called before `owner`, which takes long to build. Blocks."""
+    """Records durably that a session is to be forgotten. Called before `owner`, which takes long to
+    build. Blocks.
+    """
 
     def table(self) -> list[Route]:
         return [
-            Route("POST", "/api/feedback", self._feedback, "A person's verdict on a turn; it overrides the judge", (), _FEEDBACK),
-            Route("GET", "/api/skills", self._skills, "Skills, rules and facts in force, or in a state", ("state",)),
-            Route("GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"),
+            Route(
+                "POST",
+                "/api/feedback",
+                self._feedback,
+                "A person's verdict on a turn; it overrides the judge",
+                (),
+                _FEEDBACK,
+            ),
+            Route(
+                "GET",
+                "/api/skills",
+                self._skills,
+                "Skills, rules and facts in force, or in a state",
+                ("state",),
+            ),
+            Route(
+                "GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"
+            ),
             Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
-            Route("GET", "/api/generations", self._generations, "Skill generations, newest first", ("limit",)),
-            Route("POST", "/api/generations/revert", self._revert, "Go back to a generation's skills", (), _REVERT),
-            Route("GET", "/api/candidates", self._candidates, "Candidates (proposed skills), newest first", ("standing", "limit")),
-            Route("GET", "/api/candidates/{id}", self._candidate, "One candidate with its text and evidence"),
-            Route("POST", "/api/candidates/{id}/approve", self._approve, "Approve a waiting candidate"),
-            Route("POST", "/api/candidates/{id}/reject", self._reject, "Reject a waiting candidate"),
-            Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
-            Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
+            Route(
+                "GET",
+                "/api/generations",
+                self._generations,
+                "Skill generations, newest first",
+                ("limit",),
+            ),
+            Route(
+                "POST",
+                "/api/generations/revert",
+                self._revert,
+                "Go back to a generation's skills",
+                (),
+                _REVERT,
+            ),
+            Route(
+                "GET",
+                "/api/candidates",
+                self._candidates,
+                "Candidates (proposed skills), newest first",
+                ("standing", "limit"),
+            ),
+            Route(
+                "GET",
+                "/api/candidates/{id}",
+                self._candidate,
+                "One candidate with its text and evidence",
+            ),
+            Route(
+                "POST", "/api/candidates/{id}/approve", self._approve, "Approve a waiting candidate"
+            ),
+            Route(
+                "POST", "/api/candidates/{id}/reject", self._reject, "Reject a waiting candidate"
+            ),
+            Route(
+                "POST",
+                "/api/sessions/{id}/forget",
+                self._forget,
+                "Forget a session and what was learned from it",
+            ),
+            Route(
+                "GET",
+                "/api/events",
+                self._events,
+                "What happens, as server-sent events",
+                ("after",),
+            ),
             *RuleRoutes(self.rulebook, self.compliance, self.owner, self.noted).table(),
         ]
 
@@ -97,7 +155,10 @@ class LearningRoutes:
             raise ApiError(f"state must be canary, live or retired, not {state!r}")
         if state == SkillState.RETIRED:
             gone = await anyio.to_thread.run_sync(self.rulebook.retired)
-            return {"generation": view.generation, "skills": [retired_skill_view(retired) for retired in gone]}
+            return {
+                "generation": view.generation,
+                "skills": [retired_skill_view(retired) for retired in gone],
+            }
         found = [skill for skill in view.skills if state is None or state_of(skill) == state]
         return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
 
@@ -106,26 +167,43 @@ class LearningRoutes:
         skill = self.skills().get(name)
         if skill is None:
             raise ApiError(f"there is no skill {name} in force", 404)
-        return {**skill_view(skill), "body": skill.body, **skill_facts_view(await (await self.owner()).skill_facts(name))}
+        return {
+            **skill_view(skill),
+            "body": skill.body,
+            **skill_facts_view(await (await self.owner()).skill_facts(name)),
+        }
 
     async def _retire(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         if self.skills().get(name) is None:
             raise ApiError(f"there is no skill {name} in force", 404)
         try:
-            return {"skill": name, "retired": True, "generation": await (await self.owner()).retire(name)}
+            return {
+                "skill": name,
+                "retired": True,
+                "generation": await (await self.owner()).retire(name),
+            }
         except SkillError as error:
             raise ApiError(str(error), 409) from error
 
     async def _generations(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
         rows = await anyio.to_thread.run_sync(self.history, limit)
-        return {"generation": self.skills().generation, "generations": [generation_view(row) for row in rows]}
+        return {
+            "generation": self.skills().generation,
+            "generations": [generation_view(row) for row in rows],
+        }
 
     async def _revert(self, request: ApiRequest) -> object:
         number = request.json(_REVERT).get("generation")
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_GENERATION:
-            raise ApiError("generation must be the number of a generation; /api/generations lists them")
+        if (
+            not isinstance(number, int)
+            or isinstance(number, bool)
+            or not 0 <= number <= _MOST_GENERATION
+        ):
+            raise ApiError(
+                "generation must be the number of a generation; /api/generations lists them"
+            )
         try:
             return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
@@ -141,7 +219,9 @@ class LearningRoutes:
         return {"candidates": [candidate_view(row) for row in rows]}
 
     async def _candidate(self, request: ApiRequest) -> object:
-        found = await anyio.to_thread.run_sync(self.candidates.candidate, CandidateId(request.path["id"]))
+        found = await anyio.to_thread.run_sync(
+            self.candidates.candidate, CandidateId(request.path["id"])
+        )
         if found is None:
             raise ApiError(f"there is no candidate {request.path['id']}", 404)
         return whole_candidate_view(found)
@@ -154,7 +234,9 @@ class LearningRoutes:
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
         try:
-            decided = await (await self.owner()).decide(CandidateId(request.path["id"]), approved=approved)
+            decided = await (await self.owner()).decide(
+                CandidateId(request.path["id"]), approved=approved
+            )
         except SkillError as error:
             raise ApiError(str(error), 409) from error
         if decided is None:
@@ -167,7 +249,11 @@ class LearningRoutes:
         try:
             forgotten = await (await self.owner()).forget(session)
         except SkillError as error:
-            raise ApiError(f"its turns are forgotten, but not all it taught is retired: {error}; then ask again", 409) from error
+            raise ApiError(
+                f"its turns are forgotten, but not all it taught is retired: {error}; then ask"
+                " again",
+                409,
+            ) from error
         if forgotten is None:
             raise ApiError(f"there is no session {session}", 404)
         return {"session": session, "forgotten": True, **forgotten}
@@ -177,10 +263,15 @@ class LearningRoutes:
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
             after = int(resumed)
         else:
-            after = await self.feed.newest() if request.query.get("after") == "now" else request.number("after", 0)
+            after = (
+                await self.feed.newest()
+                if request.query.get("after") == "now"
+                else request.number("after", 0)
+            )
         if self.feed.is_full:
             raise ApiError(
-                f"{self.feed.max_subscribers} clients follow the events already; close one of them, or raise proxy.max_subscribers",
+                f"{self.feed.max_subscribers} clients follow the events already; close one of them,"
+                " or raise proxy.max_subscribers",
                 429,
             )
         return ApiStream("text/event-stream; charset=utf-8", self.feed.follow(after))

@@ -47,7 +47,9 @@ class PolicyOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyRoutes:
-    """The routes for weights. `owner` returns None if weights are not trained; `untrainable` says why there are none to train."""
+    """The routes for weights. `owner` returns None if weights are not trained; `untrainable` says
+    why there are none to train.
+    """
 
     policies: SqlPolicies
     batches: SqlBatches
@@ -57,11 +59,41 @@ class PolicyRoutes:
 
     def table(self) -> list[Route]:
         return [
-            Route("GET", "/api/policy", self._policy, "Which weights answer, what training does, and the versions", ("limit",)),
-            Route("GET", "/api/policy/{version}", self._version, "One version with the turns that taught it"),
-            Route("POST", "/api/policy/train", self._train, "Begin to train now, regardless of the schedule"),
-            Route("POST", "/api/policy/promote", self._promote, "Let a version answer all requests", (), _PROMOTE),
-            Route("POST", "/api/policy/rollback", self._rollback, "Go back to an earlier version", (), _ROLLBACK),
+            Route(
+                "GET",
+                "/api/policy",
+                self._policy,
+                "Which weights answer, what training does, and the versions",
+                ("limit",),
+            ),
+            Route(
+                "GET",
+                "/api/policy/{version}",
+                self._version,
+                "One version with the turns that taught it",
+            ),
+            Route(
+                "POST",
+                "/api/policy/train",
+                self._train,
+                "Begin to train now, regardless of the schedule",
+            ),
+            Route(
+                "POST",
+                "/api/policy/promote",
+                self._promote,
+                "Let a version answer all requests",
+                (),
+                _PROMOTE,
+            ),
+            Route(
+                "POST",
+                "/api/policy/rollback",
+                self._rollback,
+                "Go back to an earlier version",
+                (),
+                _ROLLBACK,
+            ),
         ]
 
     async def _policy(self, request: ApiRequest) -> object:
@@ -98,19 +130,29 @@ class PolicyRoutes:
     async def _promote(self, request: ApiRequest) -> object:
         number = _number(request.json(_PROMOTE).get("version"))
         owner = await self._trainer()
-        if number != BASE_POLICY and await anyio.to_thread.run_sync(self.policies.version, number) is None:
+        if (
+            number != BASE_POLICY
+            and await anyio.to_thread.run_sync(self.policies.version, number) is None
+        ):
             raise _unknown(number)
         try:
             await owner.promote(number)
         except (RefusedError, TrainingError) as error:
             raise ApiError(str(error), 409) from error
-        return {"promoted": number, "policy_version": self.serving().version, "canary": self.serving().canary}
+        return {
+            "promoted": number,
+            "policy_version": self.serving().version,
+            "canary": self.serving().canary,
+        }
 
     async def _rollback(self, request: ApiRequest) -> object:
         wanted = request.json(_ROLLBACK).get("version")
         to = None if wanted is None else _number(wanted)
         owner, before = await self._trainer(), self.serving()
-        if to not in (None, BASE_POLICY) and await anyio.to_thread.run_sync(self.policies.version, to) is None:
+        if (
+            to not in (None, BASE_POLICY)
+            and await anyio.to_thread.run_sync(self.policies.version, to) is None
+        ):
             raise _unknown(to)
         try:
             after = await owner.rollback(to)
@@ -123,7 +165,9 @@ class PolicyRoutes:
     async def _trainer(self) -> PolicyOwner:
         owner = await self.owner()
         if owner is None:
-            advice = self.untrainable or "write [policy] into config.toml, or start with --mode auto"
+            advice = (
+                self.untrainable or "write [policy] into config.toml, or start with --mode auto"
+            )
             raise ApiError(f"weights are not trained here; {advice}", 409)
         return owner
 

@@ -1,4 +1,6 @@
-"""The router of the program's own API: maps path patterns to functions, and sends their results as JSON."""
+"""The router of the program's own API: maps path patterns to functions, and sends their results as
+JSON.
+"""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -38,7 +40,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request to the API: values from the path, the query, header fields in lower case, and the body."""
+    """One request to the API: values from the path, the query, header fields in lower case, and the
+    body.
+    """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -53,14 +57,20 @@ class ApiRequest:
     """The client's address."""
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
-        """An integer from the query, at most `most`, at least 1 or the default if that is smaller."""
+        """An integer from the query, at most `most`, at least 1 or the default if that is
+        smaller.
+        """
         text, least = self.query.get(name, str(default)), min(1, default)
-        if not (text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) <= most):
+        if not (
+            text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) <= most
+        ):
             raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
         return int(text)
 
     def json(self, fields: Sequence[Field]) -> dict[str, Json]:
-        """Decode the body as a JSON object that has only these fields; an absent body is an empty object."""
+        """Decode the body as a JSON object that has only these fields; an absent body is an empty
+        object.
+        """
         try:
             value = msgspec.json.decode(self.body) if self.body.strip() else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -84,7 +94,9 @@ class ApiStream:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A response with status and headers. Any other value that a route returns is sent as JSON with status 200."""
+    """A response with status and headers. Any other value that a route returns is sent as JSON with
+    status 200.
+    """
 
     status: int
     body: bytes
@@ -115,8 +127,12 @@ def json_error(scope: Scope, status: int, message: str) -> ApiResponse:
 class Router:
     """Finds the route of a request and sends its result."""
 
-    def __init__(self, routes: Sequence[Route], failed: Callable[[Scope, int, str], ApiResponse] = json_error) -> None:
-        """`failed` makes the response of a request that cannot be served, from its status and the reason."""
+    def __init__(
+        self, routes: Sequence[Route], failed: Callable[[Scope, int, str], ApiResponse] = json_error
+    ) -> None:
+        """`failed` makes the response of a request that cannot be served, from its status and the
+        reason.
+        """
         self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
         self._failed = failed
         self._stopping = anyio.Event()
@@ -143,15 +159,26 @@ class Router:
     async def send(self, answer: ApiResponse, scope: Scope, send: Send) -> None:
         """Send a response that is not a stream."""
         body = b"" if scope["method"] == "HEAD" else answer.body
-        headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
-        headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        headers = [
+            (b"content-type", answer.content_type.encode()),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        headers += [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers
+        ]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def call(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
-        """Call a route from inside the program and return its value. Raises ApiError and StoreError."""
+    async def call(
+        self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str
+    ) -> dict[str, Any]:
+        """Call a route from inside the program and return its value. Raises ApiError and
+        StoreError.
+        """
         matching = (
-            (match, route) for pattern, route in self._routes if route.method == method and (match := pattern.fullmatch(path))
+            (match, route)
+            for pattern, route in self._routes
+            if route.method == method and (match := pattern.fullmatch(path))
         )
         match, route = next(matching)
         body = b"" if said is None else encode_json(dict(said))
@@ -160,19 +187,34 @@ class Router:
 
     async def _serve(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:
         method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
-        matching = [(match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
+        matching = [
+            (match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))
+        ]
         if not matching:
             raise ApiError(f"nothing is served at {path}", 404)
         for match, route in matching:
             if route.method == method or (method == "HEAD" and route.method == "GET"):
-                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+                headers = {
+                    name.decode("latin-1").lower(): value.decode("latin-1")
+                    for name, value in scope.get("headers", ())
+                }
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
                 is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
                 peer = (scope.get("client") or (None,))[0]
-                asked = ApiRequest(match.groupdict(), values, headers, body, path, is_below_key, method, peer)
+                asked = ApiRequest(
+                    match.groupdict(), values, headers, body, path, is_below_key, method, peer
+                )
                 result = await route.serve(asked)
-                return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
-        raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
+                return (
+                    result
+                    if isinstance(result, ApiResponse | ApiStream)
+                    else ApiResponse(200, encode_json(cast(Json, result)))
+                )
+        raise ApiError(
+            f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not"
+            f" {method}",
+            405,
+        )
 
 
 async def _body(receive: Receive) -> bytes:
@@ -184,8 +226,12 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(pieces)
 
 
-async def _send_stream(stream: ApiStream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
-    """Send chunks as they come, until there are no more, the client leaves, or the program stops."""
+async def _send_stream(
+    stream: ApiStream, receive: Receive, send: Send, stopping: anyio.Event
+) -> None:
+    """Send chunks as they come, until there are no more, the client leaves, or the program
+    stops.
+    """
     headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     has_left = False
@@ -231,7 +277,11 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "MetaClaw", "version": version, "description": "What people and tools read; every route needs the key."},
+        "info": {
+            "title": "MetaClaw",
+            "version": version,
+            "description": "What people and tools read; every route needs the key.",
+        },
         "paths": paths,
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -240,7 +290,11 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
                     "type": "object",
                     "required": ["error"],
                     "properties": {
-                        "error": {"type": "object", "required": ["message"], "properties": {"message": {"type": "string"}}}
+                        "error": {
+                            "type": "object",
+                            "required": ["message"],
+                            "properties": {"message": {"type": "string"}},
+                        }
                     },
                 }
             },
@@ -251,9 +305,13 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 def _operation(route: Route) -> dict[str, Any]:
     inner = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", route.path)
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", route.path)
     ]
-    query = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in route.parameters]
+    query = [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+        for name in route.parameters
+    ]
     body = {"requestBody": _request_body(route)} if route.fields else {}
     return {
         "summary": route.summary,

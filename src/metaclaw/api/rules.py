@@ -1,4 +1,6 @@
-"""Routes for rules (list, add, change, remove), undo, restoring and pinning skills, and switching enforcement."""
+"""Routes for rules (list, add, change, remove), undo, restoring and pinning skills, and switching
+enforcement.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +10,29 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
+from metaclaw.api.views import (
+    compliance_view,
+    retired_rule_view,
+    rule_record_view,
+    rule_view,
+    skill_view,
+    undone_view,
+)
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_BREAK, ON_ERROR, Rulebook, RuleFields, is_rule
+from metaclaw.skills import (
+    ENFORCE,
+    MAX_RULE_CHARS,
+    MAX_WHEN_CHARS,
+    ON_BREAK,
+    ON_ERROR,
+    Rulebook,
+    RuleFields,
+    is_rule,
+)
 from metaclaw.store import SqlCompliance
 
 if TYPE_CHECKING:
@@ -24,17 +42,41 @@ T = TypeVar("T")
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
 _NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
 _MOST_AT_ONCE = 1000
-_TEXT: Mapping[str, Json] = {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "What is to be followed or remembered"}
+_TEXT: Mapping[str, Json] = {
+    "type": "string",
+    "maxLength": MAX_RULE_CHARS,
+    "description": "What is to be followed or remembered",
+}
 _CHANGEABLE = (
     Field(
         "when",
-        {**_NULLABLE, "maxLength": MAX_WHEN_CHARS, "description": "`always`, or the situation it applies to"},
+        {
+            **_NULLABLE,
+            "maxLength": MAX_WHEN_CHARS,
+            "description": "`always`, or the situation it applies to",
+        },
         is_required=False,
     ),
-    Field("scope", {**_NULLABLE, "description": "For whom: null for everyone, owner, user:ID, team:NAME"}, is_required=False),
-    Field("workspace", {**_NULLABLE, "description": "The project it is for; null for all"}, is_required=False),
-    Field("examples", {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"}, is_required=False),
-    Field("expires", {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"}, is_required=False),
+    Field(
+        "scope",
+        {**_NULLABLE, "description": "For whom: null for everyone, owner, user:ID, team:NAME"},
+        is_required=False,
+    ),
+    Field(
+        "workspace",
+        {**_NULLABLE, "description": "The project it is for; null for all"},
+        is_required=False,
+    ),
+    Field(
+        "examples",
+        {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"},
+        is_required=False,
+    ),
+    Field(
+        "expires",
+        {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"},
+        is_required=False,
+    ),
     Field("check", _NULLABLE, is_required=False),
     Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
     Field("on_error", {"enum": [*ON_ERROR, None]}, is_required=False),
@@ -44,12 +86,24 @@ _NEW = (
     Field("text", _TEXT, is_required=False),
     Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
     *_CHANGEABLE,
-    Field("name", {"type": "string", "description": "The name it is to have, if that is free"}, is_required=False),
-    Field("source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False),
-    Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
+    Field(
+        "name",
+        {"type": "string", "description": "The name it is to have, if that is free"},
+        is_required=False,
+    ),
+    Field(
+        "source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False
+    ),
+    Field(
+        "rules",
+        {"type": "array", "description": "Several rules, put in force in one step"},
+        is_required=False,
+    ),
 )
 _CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
-_UNDO = (Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),)
+_UNDO = (
+    Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),
+)
 _REWRITE = (
     Field("description", {"type": "string", "description": "When to use it"}, is_required=False),
     Field("body", {"type": "string", "description": "What to do, as Markdown"}, is_required=False),
@@ -69,37 +123,80 @@ class RuleRoutes:
 
     def table(self) -> list[Route]:
         return [
-            Route("GET", "/api/rules", self._rules, "Rules and facts in force, or retired ones with state=retired", ("state",)),
+            Route(
+                "GET",
+                "/api/rules",
+                self._rules,
+                "Rules and facts in force, or retired ones with state=retired",
+                ("state",),
+            ),
             Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
             Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
-            Route("PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES),
-            Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
-            Route("POST", "/api/undo", self._undo, "Take back the last lesson, or the one of a generation", (), _UNDO),
             Route(
-                "PATCH", "/api/skills/{name}", self._rewrite, "Change a skill's text; it is the person's from then on", (), _REWRITE
+                "PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES
             ),
-            Route("POST", "/api/skills/{name}/restore", self._restore, "Put a retired skill, rule or fact in force again"),
-            Route("POST", "/api/skills/{name}/keep", self._keep, "End a skill's trial: it stays in force"),
-            Route("POST", "/api/skills/{name}/pin", self._pin, "Pin a live skill, or unpin it", (), _PIN),
+            Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
+            Route(
+                "POST",
+                "/api/undo",
+                self._undo,
+                "Take back the last lesson, or the one of a generation",
+                (),
+                _UNDO,
+            ),
+            Route(
+                "PATCH",
+                "/api/skills/{name}",
+                self._rewrite,
+                "Change a skill's text; it is the person's from then on",
+                (),
+                _REWRITE,
+            ),
+            Route(
+                "POST",
+                "/api/skills/{name}/restore",
+                self._restore,
+                "Put a retired skill, rule or fact in force again",
+            ),
+            Route(
+                "POST",
+                "/api/skills/{name}/keep",
+                self._keep,
+                "End a skill's trial: it stays in force",
+            ),
+            Route(
+                "POST",
+                "/api/skills/{name}/pin",
+                self._pin,
+                "Pin a live skill, or unpin it",
+                (),
+                _PIN,
+            ),
         ]
 
     async def _rules(self, request: ApiRequest) -> object:
         state = request.query.get("state", "live")
         if state == "retired":
             gone = await run_sync(self.rulebook.retired)
-            return {"rules": [retired_rule_view(retired) for retired in gone if is_rule(retired.skill)]}
+            return {
+                "rules": [retired_rule_view(retired) for retired in gone if is_rule(retired.skill)]
+            }
         if state != "live":
             raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
         return {"rules": await self._listed(self.rulebook.rules(), dates)}
 
     async def _listed(self, rules: Sequence[Skill], dates: Dates) -> list[dict[str, Json]]:
-        followed = await run_sync(self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules})
+        followed = await run_sync(
+            self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules}
+        )
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
                 "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
-                "by_agent": {agent: compliance_view(counts) for agent, counts in followed[rule.name].items()},
+                "by_agent": {
+                    agent: compliance_view(counts) for agent, counts in followed[rule.name].items()
+                },
             }
             for rule in rules
         ]
@@ -114,21 +211,31 @@ class RuleRoutes:
         said = request.json(_NEW)
         several = said.get("rules")
         if several is None:
-            ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
+            ((rule, added),) = await self._done(
+                lambda: self.rulebook.add([_fields(said, _NEW)]), 400
+            )
             if added and isinstance(source := rule.extra.get("source"), str):
                 await run_sync(self.noted, rule, TurnId(source))
             return {**(await self._shown(rule)), "added": added}
         if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
-            raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")
+            raise ApiError(
+                f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it"
+            )
         listed = [_fields(fields, _NEW) for fields in several]
         found = await self._done(lambda: self.rulebook.add(listed), 400)
         dates = await run_sync(self.rulebook.dates)
-        return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
+        return {
+            "rules": [
+                {**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found
+            ]
+        }
 
     async def _change(self, request: ApiRequest) -> object:
         fields = _fields(request.json(_CHANGES), _CHANGES)
         await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
-        return await self._shown(await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400))
+        return await self._shown(
+            await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400)
+        )
 
     async def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
@@ -138,8 +245,12 @@ class RuleRoutes:
 
     async def _undo(self, request: ApiRequest) -> object:
         lesson = request.json(_UNDO).get("generation")
-        if lesson is not None and (not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31):
-            raise ApiError("generation must be the number of a generation; /api/generations lists them")
+        if lesson is not None and (
+            not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31
+        ):
+            raise ApiError(
+                "generation must be the number of a generation; /api/generations lists them"
+            )
         undone = await self._done(lambda: self.rulebook.undo(lesson))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
@@ -153,9 +264,15 @@ class RuleRoutes:
     async def _rewrite(self, request: ApiRequest) -> object:
         said = request.json(_REWRITE)
         trigger, body = said.get("description"), said.get("body")
-        if not isinstance(trigger, str | None) or not isinstance(body, str | None) or not (trigger or body):
+        if (
+            not isinstance(trigger, str | None)
+            or not isinstance(body, str | None)
+            or not (trigger or body)
+        ):
             raise ApiError("write description or body, or both, as texts")
-        changed = await self._done(lambda: self.rulebook.rewrite(request.path["name"], trigger=trigger, body=body))
+        changed = await self._done(
+            lambda: self.rulebook.rewrite(request.path["name"], trigger=trigger, body=body)
+        )
         return {**skill_view(changed), "body": changed.body}
 
     async def _keep(self, request: ApiRequest) -> object:
@@ -165,7 +282,9 @@ class RuleRoutes:
         pinned = request.json(_PIN).get("pinned", True)
         if not isinstance(pinned, bool):
             raise ApiError("pinned must be true or false")
-        return skill_view(await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned)))
+        return skill_view(
+            await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned))
+        )
 
     async def _shown(self, rule: Skill) -> dict[str, Json]:
         (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
@@ -182,7 +301,9 @@ class RuleRoutes:
 def _fields(body: Json, known: tuple[Field, ...]) -> RuleFields:
     """Check a rule's fields against their types."""
     if not isinstance(body, dict) or not body:
-        raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
+        raise ApiError(
+            f"there is nothing to change: write {' or '.join(field.name for field in known)}"
+        )
     for field in known:
         if field.name not in body:
             continue
@@ -210,7 +331,13 @@ class EnforcementRoutes:
     def table(self) -> list[Route]:
         return [
             Route("GET", "/api/enforce", self._show, "Whether held rules hold calls back"),
-            Route("POST", "/api/enforce", self._switch, "Hold calls that break held rules, or stop holding them", fields=_ENFORCE),
+            Route(
+                "POST",
+                "/api/enforce",
+                self._switch,
+                "Hold calls that break held rules, or stop holding them",
+                fields=_ENFORCE,
+            ),
         ]
 
     async def _show(self, request: ApiRequest) -> object:

@@ -39,13 +39,19 @@ class ProviderFacts:
     """For a provider over a network."""
 
     async def tell(self) -> dict[str, object]:
-        """The provider's entry. A provider that accepts no connection is failing, also before the first request."""
+        """The provider's entry. A provider that accepts no connection is failing, also before the
+        first request.
+        """
         trouble = None if self.reachability is None else await self.reachability.trouble()
         failure = self.failure()
         is_known = self.reachability is not None and self.reachability.is_known
         if trouble is not None:
-            since, count = (failure.at, failure.in_a_row) if failure is not None else (datetime.now(UTC), 0)
-            failure = ProviderFailure(trouble, since if count else datetime.now(UTC), max(count, 1), is_unreachable=True)
+            since, count = (
+                (failure.at, failure.in_a_row) if failure is not None else (datetime.now(UTC), 0)
+            )
+            failure = ProviderFailure(
+                trouble, since if count else datetime.now(UTC), max(count, 1), is_unreachable=True
+            )
         elif failure is not None and failure.is_unreachable and is_known:
             failure = replace(failure, in_a_row=0)
         is_failing = failure is not None and failure.in_a_row > 0
@@ -57,7 +63,11 @@ class ProviderFacts:
             "state": "failing" if is_failing else self.state(),
             "last_failure": None
             if failure is None
-            else {"reason": failure.reason, "at": failure.at.isoformat(timespec="seconds"), "in_a_row": failure.in_a_row},
+            else {
+                "reason": failure.reason,
+                "at": failure.at.isoformat(timespec="seconds"),
+                "in_a_row": failure.in_a_row,
+            },
         }
 
 
@@ -81,16 +91,22 @@ class Status:
     policy_version: Callable[[], int]
     training: Callable[[], Mapping[str, object]]
     failed_checks: Callable[[Mapping[SkillName, str]], Mapping[SkillName, str]]
-    """Which rules and skills with these hashes have a check that failed to run, and why. Called in a thread."""
+    """Which rules and skills with these hashes have a check that failed to run, and why. Called in
+    a thread.
+    """
     rejections: Callable[[], Mapping[str, int]]
     """The number of turns that may not train, by reason. Called in a thread."""
     window: Callable[[], Mapping[str, object] | None]
     turned_away: Callable[[], Mapping[str, object]]
     """Rejected candidates: the number for each reason, and the last few. Called in a thread."""
     pending: Callable[[], Mapping[str, int] | None]
-    """Counts of turns and sessions that wait for learning; None if not known yet. Called in a thread."""
+    """Counts of turns and sessions that wait for learning; None if not known yet. Called in a
+    thread.
+    """
     retrieval: Callable[[], Mapping[str, str]]
-    """How skills are found (by words, or by words and meaning), and the state of the search by meaning."""
+    """How skills are found (by words, or by words and meaning), and the state of the search by
+    meaning.
+    """
     cost: Callable[[], Mapping[str, object]]
     """The budget, and the cost of learning. Called in a thread."""
     noted: Callable[[], Sequence[Mapping[str, object]]]
@@ -124,18 +140,28 @@ class Status:
         }
 
     async def _counts(self, library: LibraryView) -> dict[str, object]:
-        counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
+        counts, learned, rejections = (
+            await _asked(self.counts),
+            await _asked(self.learned),
+            await _asked(self.rejections),
+        )
         kinds = Counter(skill.kind for skill in library.skills)
         return {
             "turns": None if counts is None else counts.turns,
             "sessions": None if counts is None else counts.sessions,
             "active_sessions": self.active_sessions(),
-            "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
+            "verdicts": None
+            if learned is None
+            else {outcome.value: count for outcome, count in learned.verdicts.items()},
             "support": None if learned is None else learned.support,
             "query": None if learned is None else learned.query,
-            "candidates": None if learned is None else {standing.value: count for standing, count in learned.candidates.items()},
+            "candidates": None
+            if learned is None
+            else {standing.value: count for standing, count in learned.candidates.items()},
             "rejections": None if rejections is None else dict(rejections),
-            "skills": dict(Counter(skill.state.value for skill in library.skills if skill.is_skill)),
+            "skills": dict(
+                Counter(skill.state.value for skill in library.skills if skill.is_skill)
+            ),
             "rules": kinds[SkillKind.RULE],
             "facts": kinds[SkillKind.FACT],
         }
@@ -154,18 +180,24 @@ class Status:
         return {
             "generation": library.generation,
             "count": library.count,
-            "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in library.skipped],
+            "skipped": [
+                {"path": skipped.path, "reason": skipped.reason} for skipped in library.skipped
+            ],
             "broken_checks": await _asked(lambda: self._broken_checks(library.skills)),
             "trouble": self.library_trouble(),
             "retrieval": dict(self.retrieval()),
         }
 
     def _broken_checks(self, skills: Sequence[Skill]) -> list[dict[str, str]]:
-        """Skills whose check cannot be read, or failed on the last turn, and why. Only detectors and the judge decide whether such
-        a skill was followed."""
+        """Skills whose check cannot be read, or failed on the last turn, and why. Only detectors
+        and the judge decide whether such a skill was followed."""
         with_check = [skill for skill in skills if skill.extra.get("check") is not None]
-        troubles = {skill.name: trouble for skill in with_check if (trouble := check_trouble(skill))}
-        runnable = {skill.name: measured_hash(skill) for skill in with_check if skill.name not in troubles}
+        troubles = {
+            skill.name: trouble for skill in with_check if (trouble := check_trouble(skill))
+        }
+        runnable = {
+            skill.name: measured_hash(skill) for skill in with_check if skill.name not in troubles
+        }
         troubles |= self.failed_checks(runnable) if runnable else {}
         return [{"name": name, "reason": trouble} for name, trouble in troubles.items()]
 
@@ -186,19 +218,31 @@ def _store_view(kind: str, store: StoreHealth, size: StoreSize | None) -> dict[s
         "waiting_turns": store.waiting_turns,
         "lost_turns": store.lost_turns,
         "notice": store.notice,
-        **(dict.fromkeys(field.name for field in fields(StoreSize)) if size is None else asdict(size)),
+        **(
+            dict.fromkeys(field.name for field in fields(StoreSize))
+            if size is None
+            else asdict(size)
+        ),
     }
 
 
 def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
     """Rules with a question to the person, which includes the command that answers it."""
     asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
-    return [{"name": skill.name, "text": rule_text(skill), "question": question} for skill, question in asked if question]
+    return [
+        {"name": skill.name, "text": rule_text(skill), "question": question}
+        for skill, question in asked
+        if question
+    ]
 
 
 def _held_rules(skills: Sequence[Skill]) -> list[str]:
-    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is held."""
-    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)]
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [
+        skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)
+    ]
 
 
 async def _asked(read: Callable[[], T]) -> T | None:
@@ -215,7 +259,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Reads the cost of calls. `waiting` returns the number of requests that wait for the budget, by purpose."""
+    """Reads the cost of calls. `waiting` returns the number of requests that wait for the budget,
+    by purpose.
+    """
 
     budget: Budget
     spending: SqlSpending
@@ -226,11 +272,15 @@ class Cost:
         return [Route("GET", "/api/cost", self._cost, summary, ("days",))]
 
     def status(self) -> dict[str, object]:
-        """The budget, the cost by purpose, and the number of turns that the judge was asked about today. Blocks."""
+        """The budget, the cost by purpose, and the number of turns that the judge was asked about
+        today. Blocks.
+        """
         budget = self._budget()
         sums = self.spending.sums()
         purposes = _grouped((key.purpose, spent) for key, spent in sums.items())
-        today = _grouped((key.purpose, spent) for key, spent in sums.items() if key.day == budget["day"])
+        today = _grouped(
+            (key.purpose, spent) for key, spent in sums.items() if key.day == budget["day"]
+        )
         served, judged = purposes.pop(SERVED, Spending()), today.get("judge", Spending()).turns
         turns = today.get(SERVED, Spending()).turns
         return {
@@ -242,7 +292,12 @@ class Cost:
 
     def _budget(self) -> dict[str, object]:
         facts = self.budget.account().facts()
-        return {**facts, "waiting": [{"purpose": purpose, "count": count} for purpose, count in self.waiting().items()]}
+        return {
+            **facts,
+            "waiting": [
+                {"purpose": purpose, "count": count} for purpose, count in self.waiting().items()
+            ],
+        }
 
     async def _cost(self, request: ApiRequest) -> object:
         return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))
@@ -253,7 +308,10 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
-        kinds = defaultdict(Spending, _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()))
+        kinds = defaultdict(
+            Spending,
+            _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()),
+        )
         return {
             "budget": budget,
             "prices_as_of": PRICES_AS_OF,

@@ -1,4 +1,6 @@
-"""Sessions and turns for people: titles, the messages of a turn, and why rules and skills were in its prompt."""
+"""Sessions and turns for people: titles, the messages of a turn, and why rules and skills were in
+its prompt.
+"""
 
 import threading
 import time
@@ -10,7 +12,19 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Route
 from metaclaw.api.views import enforced_view, lesson_view
-from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
+from metaclaw.domain.chat import (
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Wire,
+)
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
@@ -25,13 +39,20 @@ _MOST_TITLES: Final = 50_000
 _TITLES_AT_ONCE: Final = 8
 _MOST_CHARS: Final = 60_000
 _MOST_ARGUMENTS: Final = 500
-_WHO: Final = {Role.SYSTEM: "System", Role.USER: "Client", Role.ASSISTANT: "Agent", Role.TOOL: "Tool"}
+_WHO: Final = {
+    Role.SYSTEM: "System",
+    Role.USER: "Client",
+    Role.ASSISTANT: "Agent",
+    Role.TOOL: "Tool",
+}
 Words = Callable[[str, str], str]
 """A function that returns the user's own words in a text, given the agent and the text."""
 
 
 class Titles:
-    """Computes titles of sessions and searches in them. Every method blocks, and may be called from several threads."""
+    """Computes titles of sessions and searches in them. Every method blocks, and may be called from
+    several threads.
+    """
 
     def __init__(self, overview: Overview, words: Words) -> None:
         self._overview = overview
@@ -42,10 +63,15 @@ class Titles:
     def of(self, sessions: Collection[SessionId]) -> Mapping[SessionId, str]:
         """The titles of these sessions; empty if a session has no words of a user."""
         with self._lock:
-            found = {session: self._known[session] for session in sessions if session in self._known}
+            found = {
+                session: self._known[session] for session in sessions if session in self._known
+            }
         missing = [session for session in sessions if session not in found]
         if missing:
-            fresh = {opening.session: self._title(opening) for opening in self._overview.openings(missing)}
+            fresh = {
+                opening.session: self._title(opening)
+                for opening in self._overview.openings(missing)
+            }
             found |= fresh
             with self._lock:
                 self._known |= fresh
@@ -54,12 +80,18 @@ class Titles:
         return found
 
     def search(self, text: str, within_s: float) -> tuple[list[SessionId], int]:
-        """Sessions whose title contains every word of a text, and the number of sessions still unread after `within_s`."""
+        """Sessions whose title contains every word of a text, and the number of sessions still
+        unread after `within_s`.
+        """
         ids = self._overview.ids()
         unread = self._read(ids, within_s)
         words = text.casefold().split()
         with self._lock:
-            known = [(session, self._known[session].casefold()) for session in ids if session in self._known]
+            known = [
+                (session, self._known[session].casefold())
+                for session in ids
+                if session in self._known
+            ]
         return [session for session, title in known if all(word in title for word in words)], unread
 
     def unread(self) -> list[SessionId]:
@@ -85,7 +117,11 @@ class Titles:
     def _title(self, opening: FirstRequest) -> str:
         try:
             value = decode_json(opening.request)
-            messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()
+            messages = (
+                wire_format(opening.wire).parse_request(value).messages
+                if isinstance(value, dict)
+                else ()
+            )
         except (WireError, ValueError, RecursionError):
             return ""
         said = (words_in(self._words, opening.agent, message) for message in messages)
@@ -116,8 +152,8 @@ class ShownText:
 
 @dataclass(frozen=True, slots=True)
 class ShownPart:
-    """A part of a message. `kind` is text, added (a client's text in a message of a person), thinking, call, result, image or
-    other; `title` names a tool."""
+    """A part of a message. `kind` is text, added (a client's text in a message of a person),
+    thinking, call, result, image or other; `title` names a tool."""
 
     kind: str
     segments: tuple[ShownText, ...]
@@ -138,8 +174,8 @@ class ShownPart:
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One entry of a conversation. `words` are the user's own; the pieces also have what the client added to them. `who` is Person
-    only if there are words."""
+    """One entry of a conversation. `words` are the user's own; the pieces also have what the client
+    added to them. `who` is Person only if there are words."""
 
     who: str
     pieces: tuple[ShownPart, ...]
@@ -173,15 +209,20 @@ class ShownTurn:
 
 
 def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS) -> ShownTurn:
-    """The messages of a turn for display. `whole`: the prompt as the provider got it, with placed text marked; otherwise only the
-    messages since the agent last spoke. Texts are cut to `most` characters. In a side turn, nothing is taken for a user's words."""
-    body, wire = (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
+    """The messages of a turn for display. `whole`: the prompt as the provider got it, with placed
+    text marked; otherwise only the messages since the agent last spoke. Texts are cut to `most`
+    characters. In a side turn, nothing is taken for a user's words."""
+    body, wire = (
+        (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
+    )
     placed = [block.text for block in turn.placements] if whole else []
     messages = _messages(wire, body)
     raw = "" if messages is not None else body.decode("utf-8", "replace")[:most]
     shown = messages or ()
     if not whole:
-        last = max((at for at, message in enumerate(shown) if message.role is Role.ASSISTANT), default=-1)
+        last = max(
+            (at for at, message in enumerate(shown) if message.role is Role.ASSISTANT), default=-1
+        )
         shown = tuple(message for message in shown[last + 1 :] if message.role is not Role.SYSTEM)
     if turn.kind is not TurnKind.MAIN:
         words = _no_words
@@ -196,7 +237,9 @@ def _no_words(agent: str, text: str) -> str:
 def last_words(turn: Turn, words: Words) -> str:
     """The user's last words in the request of a turn; empty if it cannot be parsed."""
     messages = _messages(turn.wire, turn.exchange.request) or ()
-    return next(filter(None, (words_in(words, turn.agent, message) for message in reversed(messages))), "")
+    return next(
+        filter(None, (words_in(words, turn.agent, message) for message in reversed(messages))), ""
+    )
 
 
 def _messages(wire: Wire, body: bytes) -> tuple[Message, ...] | None:
@@ -213,11 +256,15 @@ def _answer(turn: Turn, most: int) -> ShownMessage:
     try:
         parts = read_answer(turn.wire, turn.stream, shown).parts
     except UpstreamError:
-        parts = said_parts(turn.wire, turn.stream, shown, partial=True) or (Text(shown.decode("utf-8", "replace")),)
+        parts = said_parts(turn.wire, turn.stream, shown, partial=True) or (
+            Text(shown.decode("utf-8", "replace")),
+        )
     return ShownMessage("Agent", tuple(_piece(part, (), most) for part in parts))
 
 
-def _shown(message: Message, placed: Sequence[str], words: Words, agent: str, most: int) -> ShownMessage:
+def _shown(
+    message: Message, placed: Sequence[str], words: Words, agent: str, most: int
+) -> ShownMessage:
     who = _WHO[message.role] if isinstance(message.role, Role) else str(message.role)
     pieces = tuple(_piece(part, placed, most) for part in message.parts)
     if message.role is Role.USER and pieces and all(piece.kind == "result" for piece in pieces):
@@ -225,8 +272,13 @@ def _shown(message: Message, placed: Sequence[str], words: Words, agent: str, mo
     said = words_in(words, agent, message)
     if not said:
         return ShownMessage(who, pieces)
-    added = [isinstance(part, Text) and not words(agent, part.text).strip() for part in message.parts]
-    marked = (replace(piece, kind="added") if is_added else piece for piece, is_added in zip(pieces, added, strict=True))
+    added = [
+        isinstance(part, Text) and not words(agent, part.text).strip() for part in message.parts
+    ]
+    marked = (
+        replace(piece, kind="added") if is_added else piece
+        for piece, is_added in zip(pieces, added, strict=True)
+    )
     return ShownMessage("Person", tuple(marked), said)
 
 
@@ -239,7 +291,9 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
         case ToolCall():
             return _cut("call", part.arguments, (), most, title=part.name)
         case ToolResult():
-            return _cut("result", "\n".join(_inner(part.parts)), placed, most, is_error=part.is_error)
+            return _cut(
+                "result", "\n".join(_inner(part.parts)), placed, most, is_error=part.is_error
+            )
         case Image():
             return ShownPart("image", (ShownText("(picture)"),))
         case Opaque():
@@ -248,10 +302,24 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
 
 def _inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
     for part in parts:
-        yield part.text if isinstance(part, Text) else "(picture)" if isinstance(part, Image) else str(part.value)
+        yield (
+            part.text
+            if isinstance(part, Text)
+            else "(picture)"
+            if isinstance(part, Image)
+            else str(part.value)
+        )
 
 
-def _cut(kind: str, text: str, placed: Sequence[str], most: int, *, title: str = "", is_error: bool = False) -> ShownPart:
+def _cut(
+    kind: str,
+    text: str,
+    placed: Sequence[str],
+    most: int,
+    *,
+    title: str = "",
+    is_error: bool = False,
+) -> ShownPart:
     """Mark placed text, which is never cut, and cut the rest to `most` characters."""
     segments: list[ShownText] = []
     room, cut = most, 0
@@ -279,7 +347,9 @@ def _marked(text: str, placed: Sequence[str]) -> Iterable[ShownText]:
 
 @dataclass(frozen=True, slots=True)
 class WhyRoutes:
-    """Explains the prompts of turns. `generation_at` blocks; `absorbed` returns the skills that a version has absorbed."""
+    """Explains the prompts of turns. `generation_at` blocks; `absorbed` returns the skills that a
+    version has absorbed.
+    """
 
     reader: LedgerReader
     generation_at: Callable[[int], SkillGeneration | None]
@@ -291,7 +361,14 @@ class WhyRoutes:
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
     def table(self) -> list[Route]:
-        return [Route("GET", "/api/turns/{id}/why", self._why, "What was placed in a turn's prompt, what not, and why")]
+        return [
+            Route(
+                "GET",
+                "/api/turns/{id}/why",
+                self._why,
+                "What was placed in a turn's prompt, what not, and why",
+            )
+        ]
 
     async def _why(self, request: ApiRequest) -> object:
         explained = await run_sync(self.explain, TurnId(request.path["id"]))
@@ -319,8 +396,16 @@ class WhyRoutes:
         )
         known = {skill.name for skill in skills}
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
-        left_out = [one for one in considered if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld]
-        later = [one for one in self.skills() if one.name not in known and one.name not in turn.stamp.skills]
+        left_out = [
+            one
+            for one in considered
+            if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld
+        ]
+        later = [
+            one
+            for one in self.skills()
+            if one.name not in known and one.name not in turn.stamp.skills
+        ]
         later = [one for one in later if applies(one.scope, turn.scope, self.teams)]
         return {
             "turn": turn.id,
@@ -333,7 +418,9 @@ class WhyRoutes:
             "placed": [_considered_view(one) for one in considered if one.fate is Fate.PLACED],
             "listed": [_considered_view(one) for one in considered if one.fate is Fate.LISTED],
             "withheld": [
-                {**_considered_view(one), "share": withheld[one.skill.name]} for one in considered if one.skill.name in withheld
+                {**_considered_view(one), "share": withheld[one.skill.name]}
+                for one in considered
+                if one.skill.name in withheld
             ],
             "not_placed": [
                 *(_considered_view(one) for one in left_out),
@@ -342,17 +429,27 @@ class WhyRoutes:
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             **held_view(turn),
-            "broken": [{"rule": rule, "reason": reason} for rule, reason in self.reader.broken_rules(turn.id)],
+            "broken": [
+                {"rule": rule, "reason": reason}
+                for rule, reason in self.reader.broken_rules(turn.id)
+            ],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
 
 
 def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
-    return [name for placement in turn.placements if placement.anchor == anchor for name in placement.skills]
+    return [
+        name
+        for placement in turn.placements
+        if placement.anchor == anchor
+        for name in placement.skills
+    ]
 
 
 def held_view(turn: Turn) -> dict[str, Json]:
-    """The rules that held calls of an answer, each attempt, and what the client got; empty if nothing was held."""
+    """The rules that held calls of an answer, each attempt, and what the client got; empty if
+    nothing was held.
+    """
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}
@@ -362,17 +459,29 @@ def held_view(turn: Turn) -> dict[str, Json]:
         for number, (one, made) in enumerate(zip(found.attempts, calls, strict=True), 1)
     ]
     got = client_got(end, has_calls=bool(calls and calls[-1]))
-    return {"enforced": [enforced_view(one) for one in found.rules], "attempts": attempts, "got": got}
+    return {
+        "enforced": [enforced_view(one) for one in found.rules],
+        "attempts": attempts,
+        "got": got,
+    }
 
 
 def _calls_of(turn: Turn) -> list[Json]:
     parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
-    return [{"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)]
+    return [
+        {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]}
+        for part in parts
+        if isinstance(part, ToolCall)
+    ]
 
 
 def _considered_view(explanation: SkillExplanation) -> dict[str, Json]:
     note = explanation.skill.extra.get("check_note")
-    return {**lesson_view(explanation.skill), "reason": explanation.reason, **({} if note is None else {"check_note": str(note)})}
+    return {
+        **lesson_view(explanation.skill),
+        "reason": explanation.reason,
+        **({} if note is None else {"check_note": str(note)}),
+    }
 
 
 def _task(turn: Turn) -> str:

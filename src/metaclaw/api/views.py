@@ -82,16 +82,27 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
 
 
 def turn_view(turn: Turn) -> dict[str, Json]:
-    """A whole turn: also the request as the client sent it, the answer as the client saw it, and the exact tokens."""
+    """A whole turn: also the request as the client sent it, the answer as the client saw it, and
+    the exact tokens.
+    """
     exchange, tokens = turn.exchange, turn.tokens
     return {
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
         "listed": list(turn.listed),
-        "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
-        "enforced": [enforced_view(rule) for rule in (() if turn.enforcement is None else turn.enforcement.rules)],
-        "attempts": [attempt.id for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)],
+        "draws": [
+            {"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity}
+            for draw in turn.draws
+        ],
+        "enforced": [
+            enforced_view(rule)
+            for rule in (() if turn.enforcement is None else turn.enforcement.rules)
+        ],
+        "attempts": [
+            attempt.id
+            for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)
+        ],
         "provider_wire": turn.provider_wire.value,
         "truncated": turn.is_cut,
         "request": _readable(exchange.request),
@@ -100,7 +111,11 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         "answer": _readable(exchange.shown),
         "tokens": None
         if tokens is None
-        else {"prompt_ids": list(tokens.prompt_ids), "sampled_ids": list(tokens.sampled_ids), "logprobs": list(tokens.logprobs)},
+        else {
+            "prompt_ids": list(tokens.prompt_ids),
+            "sampled_ids": list(tokens.sampled_ids),
+            "logprobs": list(tokens.logprobs),
+        },
     }
 
 
@@ -116,7 +131,9 @@ def enforced_view(rule: EnforcedRule) -> dict[str, Json]:
 
 
 def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
-    """Support if a turn fed a skill; query if it trained weights, or while its speaker's rules and skills are the same."""
+    """Support if a turn fed a skill; query if it trained weights, or while its speaker's rules and
+    skills are the same.
+    """
     if standing.role is not None:
         return standing.role.kind.value
     is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
@@ -136,11 +153,17 @@ def verdict_view(verdict: Verdict | None) -> Json:
         "fault": None if verdict.fault is None else verdict.fault.value,
         "comment": verdict.comment,
         "signals": [
-            {"detector": signal.detector, "evidence": signal.evidence, "fault": signal.fault.value} for signal in verdict.signals
+            {"detector": signal.detector, "evidence": signal.evidence, "fault": signal.fault.value}
+            for signal in verdict.signals
         ],
         "votes": None
         if votes is None
-        else {"pass": votes.passed, "fail": votes.failed, "unknown": votes.unknown, "model": votes.model},
+        else {
+            "pass": votes.passed,
+            "fail": votes.failed,
+            "unknown": votes.unknown,
+            "model": votes.model,
+        },
     }
 
 
@@ -151,17 +174,23 @@ def _readable(body: bytes) -> Json:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    # A lone surrogate cannot be encoded as UTF-8; such a body is returned as text, in which it is escaped.
+    # A lone surrogate cannot be encoded as UTF-8; such a body is returned as text, in which it is
+    # escaped.
     return value if "\\ud" not in text.lower() else text
 
 
 _MOST_LESSONS = 20
 
 
-def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Json]:
+def rule_view(
+    rule: Skill, dates: tuple[datetime | None, datetime | None] | None
+) -> dict[str, Json]:
     """A rule or fact: its text, when and for whom it applies, and since when."""
     extra, (created, changed) = rule.extra, dates or (None, None)
-    named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check", "check_note")}
+    named = {
+        key: str(extra[key]) if extra.get(key) is not None else None
+        for key in ("workspace", "source", "check", "check_note")
+    }
     return {
         "name": rule.name,
         "kind": rule.kind.value,
@@ -202,11 +231,16 @@ def compliance_view(counted: Compliance) -> dict[str, Json]:
 
 
 def rule_record_view(record: RuleRecord) -> dict[str, Json]:
-    """The compliance of a rule: total, by agent, model and day, the last violations, and with and without reminders."""
+    """The compliance of a rule: total, by agent, model and day, the last violations, and with and
+    without reminders.
+    """
     groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
     return {
         "compliance": compliance_view(record.total),
-        **{name: {key: compliance_view(one) for key, one in group.items()} for name, group in groups.items()},
+        **{
+            name: {key: compliance_view(one) for key, one in group.items()}
+            for name, group in groups.items()
+        },
         "violations": [
             {
                 "turn": one.turn,
@@ -228,11 +262,17 @@ def rule_record_view(record: RuleRecord) -> dict[str, Json]:
 
 def lesson_view(skill: Skill) -> dict[str, Json]:
     """A skill, rule or fact in brief: name, kind, and its text (for a skill, when it is used)."""
-    return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
+    return {
+        "name": skill.name,
+        "kind": skill.kind.value,
+        "text": rule_text(skill) if is_rule(skill) else skill.trigger,
+    }
 
 
 def change_view(change: GenerationChange) -> dict[str, Json]:
-    """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of each."""
+    """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of
+    each.
+    """
     gone = [skill for name, skill in change.before.items() if name not in change.after]
     return {
         "at": time_view(change.published_at),
@@ -261,7 +301,9 @@ def skill_view(skill: Skill) -> dict[str, Json]:
         "description": skill.trigger,
         "category": skill.category,
         "scope": skill.scope,
-        "workspace": None if skill.extra.get("workspace") is None else str(skill.extra["workspace"]),
+        "workspace": None
+        if skill.extra.get("workspace") is None
+        else str(skill.extra["workspace"]),
         "expires": None if skill.expires is None else skill.expires.isoformat(),
         "state": state_of(skill).value,
         "author": skill.author.value,
@@ -271,14 +313,22 @@ def skill_view(skill: Skill) -> dict[str, Json]:
 
 
 def state_of(skill: Skill) -> SkillState:
-    """The state to show: rules and facts are never on trial, although older versions stored them so."""
+    """The state to show: rules and facts are never on trial, although older versions stored them
+    so.
+    """
     return SkillState.LIVE if is_rule(skill) else skill.state
 
 
 def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
     """A skill, rule or fact that is no longer in force, without its body."""
     view = skill_view(retired.skill)
-    return {**view, "state": "retired", "pinned": False, "retired_at": time_view(retired.retired_at), "reason": retired.reason}
+    return {
+        **view,
+        "state": "retired",
+        "pinned": False,
+        "retired_at": time_view(retired.retired_at),
+        "reason": retired.reason,
+    }
 
 
 def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
@@ -304,7 +354,17 @@ def certificate_view(certificate: Certificate | None) -> Json:
     """The certificate of a skill; null if it has none."""
     if certificate is None:
         return None
-    names = ("probes", "wins", "losses", "ties", "undecided", "regressions", "expected_loss", "tokens", "model")
+    names = (
+        "probes",
+        "wins",
+        "losses",
+        "ties",
+        "undecided",
+        "regressions",
+        "expected_loss",
+        "tokens",
+        "model",
+    )
     counted: dict[str, Json] = {name: getattr(certificate, name) for name in names}
     return {"stage": certificate.stage.value, **counted, "notes": list(certificate.notes)}
 

@@ -1,4 +1,6 @@
-"""The composition of the program: `Application` builds every part from the configuration and connects them, the API included."""
+"""The composition of the program: `Application` builds every part from the configuration and
+connects them, the API included.
+"""
 
 import asyncio
 import logging
@@ -95,7 +97,8 @@ from metaclaw.store import (
 from metaclaw.upstream import HttpEndpoint, ProviderHealth
 
 if TYPE_CHECKING:
-    # Imported where it is used: most programs have no weights of their own, and the start should be quick.
+    # Imported where it is used: most programs have no weights of their own, and the start should be
+    # quick.
     from metaclaw.app.policy import PolicyRuntime
 
 
@@ -104,17 +107,26 @@ log = logging.getLogger(__name__)
 _SKILLS_PATIENCE_S = 2.0
 _NOTED_SHOWN = 5
 _FIRST_REQUESTS_S = 0.3
-"""Loops that load much wait so long after the start, so that the first requests are served at once."""
+"""Loops that load much wait so long after the start, so that the first requests are served at
+once.
+"""
 
 
 class Application:
-    """Every part of the running program. Attributes are in the order in which the parts are built on each other."""
+    """Every part of the running program. Attributes are in the order in which the parts are built
+    on each other.
+    """
 
     def __init__(
-        self, config: Config, home: Path, port: int | None = None, *, providers: ConfiguredProviders | None = None
+        self,
+        config: Config,
+        home: Path,
+        port: int | None = None,
+        *,
+        providers: ConfiguredProviders | None = None,
     ) -> None:
-        """`port` is the one it listens on, where that is not the configured one. `providers` are built from the configuration
-        unless they are given."""
+        """`port` is the one it listens on, where that is not the configured one. `providers` are
+        built from the configuration unless they are given."""
         self.config = config
         self._port = config.proxy.port if port is None else port
         self._home = home
@@ -137,9 +149,15 @@ class Application:
         store = self.config.store
         self.database = connect(store.url.resolve())
         if store.max_gb and self.database.kind != "sqlite":
-            raise ConfigError("store.max_gb limits SQLite databases only; for PostgreSQL set privacy.retention_days, and remove it")
-        # A database behind a network may take longer over a commit than a file without anything being wrong.
-        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0))
+            raise ConfigError(
+                "store.max_gb limits SQLite databases only; for PostgreSQL set"
+                " privacy.retention_days, and remove it"
+            )
+        # A database behind a network may take longer over a commit than a file without anything
+        # being wrong.
+        self.ledger = SqlLedger(
+            self.database, LedgerLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0)
+        )
         self.reader = LedgerReader(self.database)
         self.overview = Overview(self.database)
         self.upkeep = SqlUpkeep(self.database, int(store.max_gb * 1e9))
@@ -148,7 +166,11 @@ class Application:
         self.rulebook = Rulebook(self.library, self.generations)
         self.budget = Budget(self.config, SqlSpending(self.database))
         days = self.config.privacy.retention_days
-        self._retention = Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
+        self._retention = (
+            Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days)
+            if days
+            else None
+        )
 
     def _build_providers(self, configured: ConfiguredProviders) -> None:
         self.embedded = configured.embedded
@@ -156,7 +178,9 @@ class Application:
         self.provider_health = ProviderHealth()
         self.policy = self._build_policy(configured)
         slot = None if self.policy is None else self.policy.slot
-        self._routes = Providers(self.providers, configured.passthrough, slot, configured.assumed_wires)
+        self._routes = Providers(
+            self.providers, configured.passthrough, slot, configured.assumed_wires
+        )
 
     def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
         if self.config.policy is None:
@@ -183,7 +207,11 @@ class Application:
         config = self.config
         self.metrics = Metrics()
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
-        self.reminders = Reminders(SqlCompliance(self.database), self.library.follow, lambda: self.budget.day_of(datetime.now(UTC)))
+        self.reminders = Reminders(
+            SqlCompliance(self.database),
+            self.library.follow,
+            lambda: self.budget.day_of(datetime.now(UTC)),
+        )
         self.placer = Placer(
             self.library.follow,
             Budgets.configured(config.skills),
@@ -198,7 +226,9 @@ class Application:
         )
         self.search = SkillSearch(config, self._home)
         meaning = self.search.meaning
-        self.similarity = None if meaning is None else LibrarySimilarity(meaning, self.library.follow, self.teams)
+        self.similarity = (
+            None if meaning is None else LibrarySimilarity(meaning, self.library.follow, self.teams)
+        )
         self.enforcer = Enforcer(
             HeldRules(self.library.follow, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
@@ -206,18 +236,31 @@ class Application:
             may_opt_out=config.proxy.enforce_opt_out,
             announce=self.ledger.announce,
         )
-        self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
+        self.acknowledgements = (
+            Acknowledgements(self._session_of) if config.learning.acknowledge else None
+        )
 
     def _build_learning(self) -> None:
         """The learner process, and what learns in this one."""
         config = self.config
         models = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
-        known = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
+        known = tuple(
+            (one.name, None if isinstance(one, HttpEndpoint) else one.models)
+            for one in self.providers
+        )
         self.commands = WorkerCommands(
-            self.database, self.ledger, self.library, models, self.budget, self.reminders, self.acknowledgements
+            self.database,
+            self.ledger,
+            self.library,
+            models,
+            self.budget,
+            self.reminders,
+            self.acknowledgements,
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known), commands=self.commands.by_name, has_work=lambda: self.pending.is_anything()
+            begin=lambda: LearnerStart(config, known),
+            commands=self.commands.by_name,
+            has_work=lambda: self.pending.is_anything(),
         )
         self.pending = PendingWork(
             self.reader,
@@ -233,7 +276,11 @@ class Application:
             lambda session: self.enforcer.answers.forget((session,)),
             self.titles.forget,
             lambda session: None if self.similarity is None else self.similarity.forget(),
-            lambda session: None if self.acknowledgements is None else self.acknowledgements.acknowledged(session),
+            lambda session: (
+                None
+                if self.acknowledgements is None
+                else self.acknowledgements.acknowledged(session)
+            ),
             self.learner.forget_session,
         ]
         self.sessions = SessionKeeper(
@@ -262,7 +309,11 @@ class Application:
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
         self.events = EventFeed(self.reader, max_subscribers=self.config.proxy.max_subscribers)
         self.wrong_keys = WrongKeys()
-        self.sign_in = SignIn(self.api_key, self._home / "run" / "signed-out.json", is_loopback=is_loopback(self.config.proxy.host))
+        self.sign_in = SignIn(
+            self.api_key,
+            self._home / "run" / "signed-out.json",
+            is_loopback=is_loopback(self.config.proxy.host),
+        )
         self.status = build_status(self)
         self.api_parts = build_api_parts(self)
         self.api = Api(self.api_parts)
@@ -287,12 +338,17 @@ class Application:
             other_requests=OtherRequests(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
-            limits=RequestLimits(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
+            limits=RequestLimits(
+                proxy.max_body_bytes,
+                max_concurrency=proxy.max_concurrency,
+                max_items=proxy.max_items,
+            ),
         )
 
     async def open(self, parts: AsyncExitStack) -> None:
-        """Start what must run before the first request; `parts` closes it again, last opened first. What cannot be started is tried
-        again by `begin_loops`; what cannot be closed does not keep the others from it."""
+        """Start what must run before the first request; `parts` closes it again, last opened first.
+        What cannot be started is tried again by `begin_loops`; what cannot be closed does not keep
+        the others from it."""
         self._close_with(parts, "store", self._close_database)
         for provider in self.providers:
             self._close_with(parts, f"provider {provider.name}", provider.aclose)
@@ -344,19 +400,28 @@ class Application:
         return states
 
     async def switch_enforcement(self, is_on: bool) -> None:
-        """Hold calls that break rules, or stop doing so, from the next request on and after a restart."""
+        """Hold calls that break rules, or stop doing so, from the next request on and after a
+        restart.
+        """
         self.enforcer.is_on = is_on
         cursors = SqlCursors(self.database)
         await anyio.to_thread.run_sync(cursors.move_cursor, ENFORCEMENT_OFF, 0 if is_on else 1)
         log.info("enforcement_switched on=%s", is_on)
 
     async def _load_skills(self, parts: AsyncExitStack) -> None:
-        """Read the skills before the first request, unless there are so many that it would delay the start."""
-        loading = asyncio.create_task(attempt("reading the skills", partial(anyio.to_thread.run_sync, self.library.sync)))
+        """Read the skills before the first request, unless there are so many that it would delay
+        the start.
+        """
+        loading = asyncio.create_task(
+            attempt("reading the skills", partial(anyio.to_thread.run_sync, self.library.sync))
+        )
         parts.push_async_callback(asyncio.wait, [loading])
         await asyncio.wait([loading], timeout=_SKILLS_PATIENCE_S)
         if not loading.done():
-            log.warning("skills_loading folder=%s; requests are served without skills until they are read", self.library.folder)
+            log.warning(
+                "skills_loading folder=%s; requests are served without skills until they are read",
+                self.library.folder,
+            )
 
     async def _open_store(self) -> None:
         await anyio.to_thread.run_sync(self.database.prepare)
@@ -365,7 +430,9 @@ class Application:
         await self._restore()
 
     async def _restore(self) -> None:
-        """Take up held rules and the active sessions of the last run. Requests may be served meanwhile."""
+        """Take up held rules and the active sessions of the last run. Requests may be served
+        meanwhile.
+        """
         is_off = await anyio.to_thread.run_sync(SqlCursors(self.database).cursor, ENFORCEMENT_OFF)
         answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
         sessions = await anyio.to_thread.run_sync(self.sessions.stored)
@@ -394,7 +461,9 @@ class Application:
         await self.learning.run_training(policy, supervisor)
 
     def _waiting_for_budget(self) -> Mapping[str, int]:
-        """How many requests wait for the budget, in the learner process and here, where weights are trained."""
+        """How many requests wait for the budget, in the learner process and here, where weights are
+        trained.
+        """
         return Counter(self.learner.waiting) + Counter(self.budget.waiting)
 
     def _session_of(self, turn: TurnId) -> SessionId | None:
@@ -451,7 +520,9 @@ def build_api_parts(app: Application) -> ApiParts:
             reader=app.reader,
             rulebook=app.rulebook,
             words=own_words,
-            health=lambda: tuple(app.provider_health.last_failure(provider.name) for provider in app.providers),
+            health=lambda: tuple(
+                app.provider_health.last_failure(provider.name) for provider in app.providers
+            ),
             curve=app.learning.learning_curve,
         ),
         registry=app.metrics if config.telemetry.prometheus else None,
@@ -470,7 +541,9 @@ def build_status(app: Application) -> Status:
         library=app.library.follow,
         library_trouble=lambda: app.library.trouble,
         failed_checks=SqlCompliance(app.database).failed_checks,
-        providers=[provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
+        providers=[
+            provider_facts(provider, embedded, app.provider_health) for provider in app.providers
+        ],
         engine_state=None if embedded is None else lambda: embedded.state,
         retrieval=app.search.describe,
         loops=app.loop_states,
@@ -482,7 +555,9 @@ def build_status(app: Application) -> Status:
         policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
         training=app.learning.training_state,
         rejections=app.learning.rejections,
-        noted=lambda: [change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)],
+        noted=lambda: [
+            change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)
+        ],
         turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
         window=lambda: None if policy is None else policy.facts(),
         enforcing=lambda: app.enforcer.is_on,

@@ -1,7 +1,8 @@
-"""Learning in the serving process: a person's actions on skills and sessions, and the training of weights.
+"""Learning in the serving process: a person's actions on skills and sessions, and the training of
+weights.
 
-Both load much code and are built at their first use; the other loops of learning run in the learner process.
-"""
+Both load much code and are built at their first use; the other loops of learning run in the learner
+process."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STARTING: Mapping[str, object] = {"state": "starting", "step": None, "version": None, "paused_reason": None}
+_STARTING: Mapping[str, object] = {
+    "state": "starting",
+    "step": None,
+    "version": None,
+    "paused_reason": None,
+}
 
 
 @dataclass(eq=False)
@@ -77,10 +83,14 @@ class LazyLearning:
             log.warning("forgetting_unfinished reason=%s; forget the session again", error)
 
     async def run_training(self, policy: "PolicyRuntime", supervisor: Supervisor) -> None:
-        """Build and start the training of weights, if that is not done yet; then wait until cancelled."""
+        """Build and start the training of weights, if that is not done yet; then wait until
+        cancelled.
+        """
         if self._slow is None:
             async with self._building:
-                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self.database, self.library))
+                self._slow = await anyio.to_thread.run_sync(
+                    lambda: policy.build(self._parts(), self.database, self.library)
+                )
             self._slow_began.set()
             self._slow.begin(supervisor)
             policy.begin(supervisor)
@@ -94,7 +104,11 @@ class LazyLearning:
 
     def rejections(self) -> Mapping[str, int]:
         """How many turns may not train, by reason. Blocks."""
-        return {} if self._slow is None else {reason.value: count for reason, count in self._slow.turns.rejections().items()}
+        return (
+            {}
+            if self._slow is None
+            else {reason.value: count for reason, count in self._slow.turns.rejections().items()}
+        )
 
     def learning_curve(self) -> Sequence[float]:
         """The learning curve of the newest training run. Blocks."""

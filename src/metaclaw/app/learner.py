@@ -1,8 +1,8 @@
-"""`python -m metaclaw.app.learner`: the process that learns. It speaks on standard input and output; only the program starts it.
+"""`python -m metaclaw.app.learner`: the process that learns. It speaks on standard input and
+output; only the program starts it.
 
-It runs the loops of learning on the same database, which it only reads: writing, publishing and announcing are commands to the
-serving process (`learn.store_rpc`). It ends when its input does.
-"""
+It runs the loops of learning on the same database, which it only reads: writing, publishing and
+announcing are commands to the serving process (`learn.store_rpc`). It ends when its input does."""
 
 import asyncio
 import logging
@@ -63,7 +63,9 @@ def main() -> None:
     if not isinstance(begin, LearnerStart):
         return  # the program ended before it sent anything
     level = begin.config.log.level.upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
     asyncio.run(_Learner(begin, channel, CrashRecord(int(sys.argv[1]))).run())
 
 
@@ -92,7 +94,9 @@ class _Learner:
 
     async def run(self) -> None:
         """Run until the serving process ends, which ends this one."""
-        threading.Thread(target=self._listen, args=(asyncio.get_running_loop(),), name="listening", daemon=True).start()
+        threading.Thread(
+            target=self._listen, args=(asyncio.get_running_loop(),), name="listening", daemon=True
+        ).start()
         async with anyio.create_task_group() as group:
             self._supervisor = Supervisor(group)
             self._learning.begin(self._supervisor)
@@ -110,13 +114,19 @@ class _Learner:
                 case ForgetSession(session):
                     self._library.follow_anew()
                     loop.call_soon_threadsafe(self._learning.forget_session, session)
-        # No orderly end is needed: results are written by the serving process, and unfinished work is taken up again.
+        # No orderly end is needed: results are written by the serving process, and unfinished work
+        # is taken up again.
         os._exit(0)
 
     def _send(self, call: StoreCall | None = None) -> None:
-        """Send the state of learning, if it has changed, then the call: pending work is known before it is done."""
+        """Send the state of learning, if it has changed, then the call: pending work is known
+        before it is done.
+        """
         with self._sending:
-            if self._supervisor is not None and (now := self._state(self._supervisor)) != self._told:
+            if (
+                self._supervisor is not None
+                and (now := self._state(self._supervisor)) != self._told
+            ):
                 self._told = now
                 self._channel.send(now)
             if call is not None:
@@ -138,7 +148,11 @@ class _Learner:
 
 def only_read(database: Database) -> None:
     """Have the database refuse writes over these connections."""
-    forbid = "PRAGMA query_only = ON" if database.kind == "sqlite" else "SET default_transaction_read_only = on"
+    forbid = (
+        "PRAGMA query_only = ON"
+        if database.kind == "sqlite"
+        else "SET default_transaction_read_only = on"
+    )
 
     def set_up(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()

@@ -1,12 +1,12 @@
 """Supervision of the learner process, and the commands that are carried out for it.
 
-The learner is started when there is something to learn from, and again if it dies. It sends commands (`learn.store_rpc`) that are
-carried out here, in a thread, because the serving process alone writes, publishes and has the embedded model. Neither the event
-loop nor a request ever waits for the learner.
+The learner is started when there is something to learn from, and again if it dies. It sends
+commands (`learn.store_rpc`) that are carried out here, in a thread, because the serving process
+alone writes, publishes and has the embedded model. Neither the event loop nor a request ever waits
+for the learner.
 
-The next learner is told which items the last one was working on when it died. It sets an item aside that several died of, which
-is announced.
-"""
+The next learner is told which items the last one was working on when it died. It sets an item aside
+that several died of, which is announced."""
 
 import asyncio
 import logging
@@ -46,7 +46,16 @@ from metaclaw.learn import (
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import Acknowledgements, Reminders
 from metaclaw.skills import SkillLibrary, is_rule
-from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
+from metaclaw.store import (
+    Database,
+    SqlCandidates,
+    SqlCompliance,
+    SqlCursors,
+    SqlLedger,
+    SqlSpending,
+    SqlUses,
+    SqlVerdicts,
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +67,8 @@ _SLOW: Final = frozenset(("generate",))
 
 
 class LearnerProcess:
-    """Runs one learner process at a time, from the moment `has_work` is true or `wake` is called. `commands` returns the commands
-    it may send, by name, for an event loop."""
+    """Runs one learner process at a time, from the moment `has_work` is true or `wake` is called.
+    `commands` returns the commands it may send, by name, for an event loop."""
 
     def __init__(
         self,
@@ -84,8 +93,13 @@ class LearnerProcess:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """The state of learning that the learner reported last, and the items set aside since the program started."""
-        aside = [{"loop": piece.loop, "item": piece.item, "tries": tries} for piece, tries in self._set_aside.items()]
+        """The state of learning that the learner reported last, and the items set aside since the
+        program started.
+        """
+        aside = [
+            {"loop": piece.loop, "item": piece.item, "tries": tries}
+            for piece, tries in self._set_aside.items()
+        ]
         return {**self._facts, "set_aside": aside}
 
     @property
@@ -128,7 +142,9 @@ class LearnerProcess:
         self._say(ForgetSession(session))
 
     async def run(self) -> None:
-        """Run until cancelled. Raises LearnerError when the learner dies; call it again to start another one."""
+        """Run until cancelled. Raises LearnerError when the learner dies; call it again to start
+        another one.
+        """
         while not self._wanted.is_set() and not await run_sync(self._has_work):
             with anyio.move_on_after(_LOOK_EVERY_S):
                 await self._wanted.wait()
@@ -139,7 +155,10 @@ class LearnerProcess:
             died_of = crash_record.read()
         self._attempts = died_of.after_crash()
         busy_with = " and ".join(sorted(f"{loop} {item}" for loop, item in died_of.in_hand))
-        raise LearnerError(f"the learner ended by itself, with status {status}{busy_with and f', busy with {busy_with}'}")
+        raise LearnerError(
+            "the learner ended by itself, with status"
+            f" {status}{busy_with and f', busy with {busy_with}'}"
+        )
 
     async def _live(self, crash_record: CrashRecord) -> int:
         """Start a learner, carry out its commands until it ends, and return its exit status."""
@@ -152,7 +171,9 @@ class LearnerProcess:
         log.debug("learner_started pid=%d", process.pid)
         commands = self._commands(asyncio.get_running_loop())
         # A thread of its own, so that it takes none from the pool.
-        talking = asyncio.ensure_future(run_sync(self._converse, channel, outbox, commands, limiter=anyio.CapacityLimiter(1)))
+        talking = asyncio.ensure_future(
+            run_sync(self._converse, channel, outbox, commands, limiter=anyio.CapacityLimiter(1))
+        )
         try:
             await asyncio.shield(talking)
         finally:
@@ -172,7 +193,9 @@ class LearnerProcess:
 
     def _converse(self, channel: Channel, outbox: Outbox, commands: Mapping[str, Command]) -> None:
         """Carry out the learner's commands, one after the other, until it is gone."""
-        sender = threading.Thread(target=_send_all, args=(channel, outbox), name="to the learner", daemon=True)
+        sender = threading.Thread(
+            target=_send_all, args=(channel, outbox), name="to the learner", daemon=True
+        )
         sender.start()
         try:
             while (message := channel.receive()) is not None:
@@ -181,7 +204,12 @@ class LearnerProcess:
                         self._tell_of(message.set_aside, commands)
                         self._told, self._facts = message, message.facts
                     case StoreCall(name=name) if name in _SLOW:
-                        threading.Thread(target=carry_out, args=(message, commands, outbox), name=name, daemon=True).start()
+                        threading.Thread(
+                            target=carry_out,
+                            args=(message, commands, outbox),
+                            name=name,
+                            daemon=True,
+                        ).start()
                     case StoreCall():
                         self.finished += carry_out(message, commands, outbox)
         finally:
@@ -192,7 +220,12 @@ class LearnerProcess:
         """Announce each newly set aside item once."""
         for piece in set_aside.keys() - self._set_aside.keys():
             self._set_aside = {**self._set_aside, piece: set_aside[piece]}
-            said = {"loop": piece.loop, "item": piece.item, "tries": set_aside[piece], "reason": SET_ASIDE}
+            said = {
+                "loop": piece.loop,
+                "item": piece.item,
+                "tries": set_aside[piece],
+                "reason": SET_ASIDE,
+            }
             try:
                 commands["announce"]("set_aside", said)
             except MetaClawError as error:
@@ -215,7 +248,9 @@ def carry_out(call: StoreCall, commands: Mapping[str, Command], outbox: Outbox) 
 
 
 def _send_all(channel: Channel, outbox: Outbox) -> None:
-    """Send the queued messages; only this thread blocks if the learner does not read. Closing the channel ends the learner."""
+    """Send the queued messages; only this thread blocks if the learner does not read. Closing the
+    channel ends the learner.
+    """
     try:
         while (message := outbox.get()) is not None:
             channel.send(message)
@@ -226,10 +261,17 @@ def _send_all(channel: Channel, outbox: Outbox) -> None:
 
 
 def _spawn(crash_record: int) -> "subprocess.Popen[bytes]":
-    """Start a learner in a process session of its own, so that Ctrl-C does not reach it: it ends when its input does."""
+    """Start a learner in a process session of its own, so that Ctrl-C does not reach it: it ends
+    when its input does.
+    """
     command = [sys.executable, "-P", "-m", "metaclaw.app.learner", str(crash_record)]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=(crash_record,)
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        pass_fds=(crash_record,),
     )
 
 
@@ -263,16 +305,24 @@ class WorkerCommands:
     def by_name(self, loop: asyncio.AbstractEventLoop) -> Mapping[str, Command]:
         """The commands; those that need the event loop run on `loop`."""
         verdicts, candidates = SqlVerdicts(self.database), SqlCandidates(self.database)
-        cursors, uses, spending = SqlCursors(self.database), SqlUses(self.database), SqlSpending(self.database)
+        cursors, uses, spending = (
+            SqlCursors(self.database),
+            SqlUses(self.database),
+            SqlSpending(self.database),
+        )
 
         def announce(kind: str, data: dict[str, Json]) -> bool:
             try:
-                return asyncio.run_coroutine_threadsafe(self.ledger.announce(kind, data), loop).result(_ANNOUNCED_WITHIN_S)
+                return asyncio.run_coroutine_threadsafe(
+                    self.ledger.announce(kind, data), loop
+                ).result(_ANNOUNCED_WITHIN_S)
             except TimeoutError as error:
                 raise StoreError(f"announcing {kind}: the ledger does not take it") from error
 
         def generate(provider: str, request: ChatRequest, version: int) -> tuple[Delta, ...]:
-            return asyncio.run_coroutine_threadsafe(_whole(self.models[provider], request, version), loop).result()
+            return asyncio.run_coroutine_threadsafe(
+                _whole(self.models[provider], request, version), loop
+            ).result()
 
         return {
             "record_verdict": verdicts.record_verdict,
@@ -297,8 +347,12 @@ class WorkerCommands:
         with self._counting:
             return self._compliance.cursor()
 
-    def acknowledge_rules(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
-        """Have the sessions of these turns told in their next answer which rules they have added or retracted."""
+    def acknowledge_rules(
+        self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]
+    ) -> None:
+        """Have the sessions of these turns told in their next answer which rules they have added or
+        retracted.
+        """
         rules, retracted = ([skill for skill in skills if is_rule(skill)] for skills in (put, gone))
         if self.acknowledgements is not None and (rules or retracted):
             self.acknowledgements.noted(rules, retracted, turns)
@@ -307,7 +361,9 @@ class WorkerCommands:
         """Count how rules are followed; a broken rule is reminded of from the next request on."""
         with self._counting:
             self._compliance.record(measured, upto)
-            is_broken = any(outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes)
+            is_broken = any(
+                outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes
+            )
             if is_broken and self.reminders is not None:
                 self.reminders.refresh()
 
@@ -323,8 +379,14 @@ class WorkerCommands:
         view = self.library.view
         before = [skill for name in gone if (skill := view.get(name)) is not None]
         # A rule that only got another example has the same content.
-        new = [skill for skill in put if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash]
-        published = self.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+        new = [
+            skill
+            for skill in put
+            if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash
+        ]
+        published = self.library.publish(
+            put, gone, reason, expected=expected, learned=learned, by_person=by_person
+        )
         if learned is not None:
             self.acknowledge_rules(new, before, learned.turns)
         return published.generation

@@ -1,4 +1,6 @@
-"""Training and serving of weights, built from `[policy]`: backend, host, slot, windows, and pauses of training during answers."""
+"""Training and serving of weights, built from `[policy]`: backend, host, slot, windows, and pauses
+of training during answers.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -11,10 +13,23 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
-from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_complete_adapter
+from metaclaw.engine import (
+    EmbeddedModel,
+    EmbeddedTrainer,
+    FolderTokeniser,
+    TrainingPause,
+    is_complete_adapter,
+)
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
+from metaclaw.schedule import (
+    ManualWindows,
+    ScheduledWindows,
+    SharedWindows,
+    Traffic,
+    build_windows,
+    facts_of,
+)
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.train import (
@@ -41,7 +56,9 @@ _SETTLE_S: Final = 0.2
 
 
 class RequestObserver:
-    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own processor."""
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training
+    has its own processor.
+    """
 
     def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
         self._training_pause = training_pause
@@ -86,13 +103,29 @@ class PolicyRuntime:
         self._telling: set[asyncio.Task[bool]] = set()
         self.training_pause = TrainingPause(settle_s=_SETTLE_S)
         traffic = Traffic()
-        self.windows: ScheduledWindows | ManualWindows = build_windows(config, traffic, home=home, announce=self._announce)
-        around = PolicyEnvironment(self._folder, self.training_pause, embedded, model_folder, providers, self._in_use, meter)
+        self.windows: ScheduledWindows | ManualWindows = build_windows(
+            config, traffic, home=home, announce=self._announce
+        )
+        around = PolicyEnvironment(
+            self._folder,
+            self.training_pause,
+            embedded,
+            model_folder,
+            providers,
+            self._in_use,
+            meter,
+        )
         self.parts: PolicyParts = build_parts(config, policy, around)
         # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
-        has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
+        has_own_processor = (
+            self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
+        )
         self._shared: SharedWindows | None = None
-        if has_own_processor and policy.train_share > 0.0 and isinstance(self.windows, ScheduledWindows):
+        if (
+            has_own_processor
+            and policy.train_share > 0.0
+            and isinstance(self.windows, ScheduledWindows)
+        ):
             self._shared = SharedWindows(self.windows, policy.train_share)
         self._training_windows = self._shared or self.windows
         if self._training_windows.window is None:
@@ -100,10 +133,14 @@ class PolicyRuntime:
         self._training_windows.on_change(self._window_changed)
         is_beside = has_own_processor and policy.train_share > 0.0
         self.attendant = RequestObserver(None if is_beside else self.training_pause, traffic)
-        self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
+        self.slot = PolicySlot(
+            self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None
+        )
 
     def restore(self, database: Database) -> None:
-        """Have the weights that served last serve from the first request on; call it before the engine starts. Blocks."""
+        """Have the weights that served last serve from the first request on; call it before the
+        engine starts. Blocks.
+        """
         policies = SqlPolicies(database)
         serving = policies.serving(self._policy.canary_share)
         if self.parts.host is not self._embedded:
@@ -111,18 +148,28 @@ class PolicyRuntime:
         found = serving.version
         while found != BASE_POLICY and not self._expects(policies, found):
             found = policies.before(found)
-        canary = serving.canary if serving.canary is not None and self._expects(policies, serving.canary) else None
+        canary = (
+            serving.canary
+            if serving.canary is not None and self._expects(policies, serving.canary)
+            else None
+        )
         self.slot.flip(replace(serving, version=found, canary=canary))
 
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""
         version = policies.version(number)
-        if version is None or self._embedded is None or not is_complete_adapter(Path(version.weights.adapter)):
+        if (
+            version is None
+            or self._embedded is None
+            or not is_complete_adapter(Path(version.weights.adapter))
+        ):
             return False
         self._embedded.expect(version.number, version.weights)
         return True
 
-    def build(self, learning: "Learning", database: Database, library: SkillLibrary) -> "SlowLearning":
+    def build(
+        self, learning: "Learning", database: Database, library: SkillLibrary
+    ) -> "SlowLearning":
         """The slow loop, not started yet."""
         from metaclaw.learn import SlowLearning
 
@@ -151,7 +198,11 @@ class PolicyRuntime:
 
     def facts(self) -> dict[str, object]:
         """The state of the windows, for `status`."""
-        return facts_of(self.windows) if isinstance(self.windows, ScheduledWindows) else self.windows.facts()
+        return (
+            facts_of(self.windows)
+            if isinstance(self.windows, ScheduledWindows)
+            else self.windows.facts()
+        )
 
     async def aclose(self) -> None:
         """End the training backend; what it has on disk stays."""
@@ -163,7 +214,9 @@ class PolicyRuntime:
 
     def _announce(self, kind: str, data: Mapping[str, object]) -> None:
         """Append an event when a window opens or shuts, without waiting for it."""
-        task = asyncio.get_running_loop().create_task(self._ledger.announce(kind, cast("dict[str, Json]", dict(data))))
+        task = asyncio.get_running_loop().create_task(
+            self._ledger.announce(kind, cast("dict[str, Json]", dict(data)))
+        )
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -176,14 +229,18 @@ class PolicyRuntime:
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
 _NICE: Final = 10
-"""Lower priority than other programs, but not starved: `TrainingPause` protects answers, not this."""
+"""Lower priority than other programs, but not starved: `TrainingPause` protects answers, not
+this.
+"""
 SERVICE: Final = "policy"
 """The name of the provider for a training service's own sampler."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEnvironment:
-    """What the parts are built from. `in_use` returns the versions that serve, which no host may unload."""
+    """What the parts are built from. `in_use` returns the versions that serve, which no host may
+    unload.
+    """
 
     folder: Path
     training_pause: TrainingPause
@@ -196,8 +253,8 @@ class PolicyEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class PolicyParts:
-    """Backend, host and tokeniser. `provider` is the name of the provider that answers with trained weights; `serves` is that
-    provider if it is not in the configuration."""
+    """Backend, host and tokeniser. `provider` is the name of the provider that answers with trained
+    weights; `serves` is that provider if it is not in the configuration."""
 
     backend: TrainingBackend
     host: PolicyHost
@@ -212,7 +269,9 @@ def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment)
     """The parts that the configuration asks for. Raises ConfigError."""
     parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(policy)
     if policy.kl > 0.0 and not parts.backend.abilities.has_kl:
-        raise ConfigError(f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0')
+        raise ConfigError(
+            f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0'
+        )
     return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
 
 
@@ -231,15 +290,21 @@ def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -
     if policy.serve != "backend":
         return _served_elsewhere(config, policy, around, trainer, tokeniser)
     if around.embedded is None:
-        raise ConfigError('policy.backend = "embedded" needs the embedded model among the providers')
+        raise ConfigError(
+            'policy.backend = "embedded" needs the embedded model among the providers'
+        )
     return PolicyParts(trainer, around.embedded, tokeniser, around.embedded.name)
 
 
 def _served_elsewhere(
-    config: Config, policy: PolicyConfig, around: PolicyEnvironment, backend: TrainingBackend, tokeniser: Tokeniser
+    config: Config,
+    policy: PolicyConfig,
+    around: PolicyEnvironment,
+    backend: TrainingBackend,
+    tokeniser: Tokeniser,
 ) -> PolicyParts:
-    """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
-    answers can train; SGLang is relayed."""
+    """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is
+    asked in tokens, so that what it answers can train; SGLang is relayed."""
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
@@ -248,7 +313,9 @@ def _served_elsewhere(
 
         folder = policy.tokenizer or around.model_folder
         host = vllm_host(named.base_url or "", key, in_use=around.in_use)
-        model = VllmModel(around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE)
+        model = VllmModel(
+            around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE
+        )
         return PolicyParts(backend, model, tokeniser, SERVICE, serves=model)
     host = sglang_host(named.base_url or "", key, in_use=around.in_use)
     return PolicyParts(backend, host, tokeniser, named.name, sglang_model_of(base))
@@ -258,7 +325,8 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     """A training service and its own sampler. Its SDK is loaded only here."""
     if policy.serve != "backend":
         raise ConfigError(
-            f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
+            f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend ='
+            f' "{policy.backend}" stay with it'
         )
     from metaclaw.engine import Vocabulary
 
@@ -270,7 +338,12 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     match policy.backend:
         case "weaver":
             backend = weaver_backend(
-                load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
+                load_weaver(),
+                policy.base_model,
+                vocabulary.decode,
+                end_ids=ends,
+                base_url=policy.base_url,
+                api_key=key,
             )
         case "tinker" | "mint":
             backend = tinker_backend(
@@ -290,9 +363,13 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 
 
-def _teacher(policy: PolicyConfig, around: PolicyEnvironment, tokeniser: Tokeniser) -> Teacher | None:
+def _teacher(
+    policy: PolicyConfig, around: PolicyEnvironment, tokeniser: Tokeniser
+) -> Teacher | None:
     distill = policy.distill
     if distill is None or distill.teacher is None or distill.model is None:
         return None
 
-    return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)
+    return EndpointTeacher(
+        around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter
+    )

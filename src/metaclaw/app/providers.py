@@ -1,4 +1,6 @@
-"""Providers of models from their configuration: endpoints over HTTP, the embedded model, and the search for skills by meaning."""
+"""Providers of models from their configuration: endpoints over HTTP, the embedded model, and the
+search for skills by meaning.
+"""
 
 import logging
 import os
@@ -11,10 +13,19 @@ from metaclaw.api import ProviderFacts
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.domain.chat import Wire
 from metaclaw.ports import ModelProvider
-from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLimits, ProviderHealth, ProviderReachability, Timeouts
+from metaclaw.upstream import (
+    PASSTHROUGH,
+    HttpEmbeddings,
+    HttpEndpoint,
+    PoolLimits,
+    ProviderHealth,
+    ProviderReachability,
+    Timeouts,
+)
 
 if TYPE_CHECKING:
-    # Imported where they are used: most programs have neither weights nor a library, and the start should be quick.
+    # Imported where they are used: most programs have neither weights nor a library, and the start
+    # should be quick.
     from metaclaw.engine import EmbeddedModel, MeaningSearch
     from metaclaw.privacy import Redactor
 
@@ -24,8 +35,18 @@ log = logging.getLogger(__name__)
 def build_endpoint(provider: ProviderConfig) -> HttpEndpoint:
     """The provider; nothing is connected yet."""
     assert provider.kind != "embedded"
-    key = None if provider.api_key is None else PASSTHROUGH if provider.api_key.is_passthrough else provider.api_key.resolve()
-    timeouts = Timeouts(connect_s=provider.connect_timeout_s, first_byte_s=provider.timeout_s, idle_s=provider.timeout_s)
+    key = (
+        None
+        if provider.api_key is None
+        else PASSTHROUGH
+        if provider.api_key.is_passthrough
+        else provider.api_key.resolve()
+    )
+    timeouts = Timeouts(
+        connect_s=provider.connect_timeout_s,
+        first_byte_s=provider.timeout_s,
+        idle_s=provider.timeout_s,
+    )
     limits = PoolLimits(connections=provider.max_concurrency, queue_s=provider.queue_timeout_s)
     return HttpEndpoint(
         provider.name,
@@ -40,13 +61,19 @@ def build_endpoint(provider: ProviderConfig) -> HttpEndpoint:
 
 
 def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Replaces secrets in texts that leave for a provider. What it needs is read at the first call, which belongs in a thread."""
+    """Replaces secrets in texts that leave for a provider. What it needs is read at the first call,
+    which belongs in a thread.
+    """
 
     @cache
     def redactor() -> "Redactor":
         from metaclaw.privacy import KnownSecrets, Redactor
 
-        return Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+        return Redactor(
+            KnownSecrets.collect(os.environ, Path.home(), config)
+            if config.privacy.redact
+            else KnownSecrets()
+        )
 
     return lambda texts: [redactor().text(text).text for text in texts]
 
@@ -68,12 +95,16 @@ def provider_facts(
             ProviderReachability(provider),
         )
     if embedded is not None and provider is embedded:
-        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+        return ProviderFacts(
+            embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure
+        )
     return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)
 
 
 class ConfiguredProviders:
-    """The providers in the order of fallback, and the embedded model among them, if it is one. `model_folder` holds its weights."""
+    """The providers in the order of fallback, and the embedded model among them, if it is one.
+    `model_folder` holds its weights.
+    """
 
     def __init__(self, config: Config, home: Path) -> None:
         self._config = config
@@ -84,7 +115,9 @@ class ConfiguredProviders:
 
     @property
     def model_folder(self) -> Path:
-        """The folder of the embedded model's weights: the model that comes with the program, or `policy.base_model`."""
+        """The folder of the embedded model's weights: the model that comes with the program, or
+        `policy.base_model`.
+        """
         from metaclaw.engine import MODEL_ID
 
         policy = self._config.policy
@@ -100,12 +133,16 @@ class ConfiguredProviders:
     def passthrough(self) -> frozenset[str]:
         """Names of the providers that are asked with the client's own key."""
         configured = self._config.providers
-        return frozenset(one.name for one in configured if one.api_key is not None and one.api_key.is_passthrough)
+        return frozenset(
+            one.name for one in configured if one.api_key is not None and one.api_key.is_passthrough
+        )
 
     @property
     def assumed_wires(self) -> frozenset[str]:
         """Names of the providers whose configuration does not say which wires they serve."""
-        return frozenset(one.name for one in self._config.providers if "wires" not in one.model_fields_set)
+        return frozenset(
+            one.name for one in self._config.providers if "wires" not in one.model_fields_set
+        )
 
     @property
     def _is_own_model(self) -> bool:
@@ -129,7 +166,9 @@ class ConfiguredProviders:
 
 
 class SkillSearch:
-    """The search for skills by meaning; `meaning` is None where it is not configured or its packages are missing."""
+    """The search for skills by meaning; `meaning` is None where it is not configured or its
+    packages are missing.
+    """
 
     def __init__(self, config: Config, home: Path) -> None:
         self._config = config
@@ -142,7 +181,9 @@ class SkillSearch:
             return None
         from metaclaw.engine import MeaningSearch, missing_packages
 
-        provider = next((one for one in self._config.providers if one.name == skills.embeddings_provider), None)
+        provider = next(
+            (one for one in self._config.providers if one.name == skills.embeddings_provider), None
+        )
         if missing := missing_packages(has_provider=provider is not None):
             if skills.retrieval == "hybrid" or provider is not None:
                 log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
@@ -157,7 +198,11 @@ class SkillSearch:
     def describe(self) -> Mapping[str, str]:
         """How skills are found, for `status`."""
         skills = self._config.skills
-        by = "local model" if skills.embeddings_provider is None else f"{skills.embeddings_provider}/{skills.embeddings_model}"
+        by = (
+            "local model"
+            if skills.embeddings_provider is None
+            else f"{skills.embeddings_provider}/{skills.embeddings_model}"
+        )
         if self.meaning is not None:
             return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
         if skills.retrieval in ("words", "lexical"):

@@ -53,7 +53,11 @@ OnReady = Callable[[ReadyProxy], None]
 
 def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
-    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=config.log.level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
     # A log that cannot be written, as on a full disk, would be written about for each line.
     logging.raiseExceptions = False
     _raise_file_limit()
@@ -69,7 +73,9 @@ def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system does: every answer takes two connections, and 1,024 is a common default for all."""
+    """Allow as many open files as the system does: every answer takes two connections, and 1,024 is
+    a common default for all.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -78,7 +84,9 @@ def _raise_file_limit() -> None:
 
 
 def _drop_unwritable_output() -> None:
-    """Drop output that cannot be written: the interpreter would try again and end with another exit status."""
+    """Drop output that cannot be written: the interpreter would try again and end with another exit
+    status.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -88,7 +96,9 @@ def _drop_unwritable_output() -> None:
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop, where it is installed and threads can be started: libuv ends the process if it cannot start its own."""
+    """uvloop's event loop, where it is installed and threads can be started: libuv ends the process
+    if it cannot start its own.
+    """
     try:
         import uvloop
 
@@ -101,13 +111,19 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _start_resolver() -> None:
-    """Have libuv start its threads now, and not with the first name that a request needs: there may be no memory for them then."""
-    with suppress(OSError, RuntimeError):  # this flag forbids to ask a name server, so nothing is found
+    """Have libuv start its threads now, and not with the first name that a request needs: there may
+    be no memory for them then.
+    """
+    with suppress(
+        OSError, RuntimeError
+    ):  # this flag forbids to ask a name server, so nothing is found
         await asyncio.get_running_loop().getaddrinfo("localhost", None, flags=socket.AI_NUMERICHOST)
 
 
 async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> None:
-    """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
+    """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops,
+    adapters.
+    """
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     await _start_resolver()
@@ -121,11 +137,14 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
-            # Only the supervisor starts tasks in this group: any other that fails would end the program.
+            # Only the supervisor starts tasks in this group: any other that fails would end the
+            # program.
             supervisor = Supervisor(group)
             application.begin_loops(supervisor)
             signals.handle()
-            supervisor.run("announcement", _Announcement(listening, application, instance, ready).run)
+            supervisor.run(
+                "announcement", _Announcement(listening, application, instance, ready).run
+            )
             await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
@@ -136,17 +155,25 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
 
 
 def _settle_garbage() -> None:
-    """Exempt what is loaded by now from garbage collection: it is kept until the program ends. No collection is run first: it takes
-    a twentieth of the start."""
+    """Exempt what is loaded by now from garbage collection: it is kept until the program ends. No
+    collection is run first: it takes a twentieth of the start."""
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
 class _Announcement:
-    """Tells the person who started the program, once, and writes the address where commands find it, again if that fails."""
+    """Tells the person who started the program, once, and writes the address where commands find
+    it, again if that fails.
+    """
 
-    def __init__(self, listening: socket.socket, application: Application, instance: Instance, ready: OnReady | None) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        application: Application,
+        instance: Instance,
+        ready: OnReady | None,
+    ) -> None:
         host, port = listening.getsockname()[:2]
         self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._application = application
@@ -171,11 +198,15 @@ class _Announcement:
         if self._ready is not None:
             model = application.embedded.models[0] if application.embedded else None
             link = partial(application.sign_in.new_link, reachable(self._url))
-            self._ready(ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link))
+            self._ready(
+                ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link)
+            )
 
 
 def reachable(url: str) -> str:
-    """A proxy's address as this machine can open it: one that listens everywhere is reached by its loopback address."""
+    """A proxy's address as this machine can open it: one that listens everywhere is reached by its
+    loopback address.
+    """
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -188,7 +219,10 @@ def _listen(config: Config) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port or proxy.port") from error
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port or"
+            " proxy.port"
+        ) from error
     listener.set_inheritable(False)
     return listener
 
@@ -197,8 +231,9 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Signals:
-    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish. A second Ctrl-C does not wait
-    for them. No signal but SIGKILL skips what follows: recording finished answers and closing."""
+    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
+    A second Ctrl-C does not wait for them. No signal but SIGKILL skips what follows: recording
+    finished answers and closing."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -206,18 +241,22 @@ class _Signals:
         self._are_ours = False
 
     def handle(self) -> None:
-        """Handle both signals from now on. Not by the loop's own handlers: taking those away leaves a moment in which a signal
-        kills the process."""
+        """Handle both signals from now on. Not by the loop's own handlers: taking those away leaves
+        a moment in which a signal kills the process."""
         loop = asyncio.get_running_loop()
         self._are_ours = True
         for number in _STOPPING:
-            signal.signal(number, lambda found, _: loop.call_soon_threadsafe(self._signalled, found))
+            signal.signal(
+                number, lambda found, _: loop.call_soon_threadsafe(self._signalled, found)
+            )
 
     def _signalled(self, number: int) -> None:
         is_hurried = number == signal.SIGINT and self.stop.is_set()
         (self.hurry if is_hurried else self.stop).set()
 
     def ignore(self) -> None:
-        """Ignore both, if they were handled, until the process ends: everything is closed, and nothing is left to interrupt."""
+        """Ignore both, if they were handled, until the process ends: everything is closed, and
+        nothing is left to interrupt.
+        """
         for number in _STOPPING if self._are_ours else ():
             signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,6 @@
-"""The life of sessions in the running program: taken up at the start, ended by silence or by a person, and forgotten."""
+"""The life of sessions in the running program: taken up at the start, ended by silence or by a
+person, and forgotten.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -33,7 +35,9 @@ class StoredSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionKeeper:
-    """Ends sessions that have been silent for `silence`. Each of `forgetters` drops what it remembers of a forgotten session."""
+    """Ends sessions that have been silent for `silence`. Each of `forgetters` drops what it
+    remembers of a forgotten session.
+    """
 
     reader: LedgerReader
     ledger: SqlLedger
@@ -57,7 +61,9 @@ class SessionKeeper:
         return StoredSession(trace, (turn.segment, turn.stamp, turn.placements, turn.draws))
 
     def restore(self, stored: Sequence[StoredSession]) -> None:
-        """Take up sessions with the skills in their prompts, except those that requests have been served for meanwhile."""
+        """Take up sessions with the skills in their prompts, except those that requests have been
+        served for meanwhile.
+        """
         restored = [one for one in stored if not self.origins.is_active(one.trace.session)]
         self.origins.restore([one.trace for one in restored])
         for trace, placed in restored:
@@ -73,7 +79,9 @@ class SessionKeeper:
         return True
 
     def forget(self, session: SessionId) -> None:
-        """Drop everything about a forgotten session from memory: its next request begins a new one."""
+        """Drop everything about a forgotten session from memory: its next request begins a new
+        one.
+        """
         self.origins.end(session)
         self.placer.forget((session,))
         for forget in self.forgetters:
@@ -82,7 +90,9 @@ class SessionKeeper:
     async def run(self) -> None:
         """End silent sessions until cancelled."""
         for sweep in count():
-            if self.ledger.health.health is not Health.DEGRADED:  # a failing store keeps turns in memory, not ends of sessions
+            if (
+                self.ledger.health.health is not Health.DEGRADED
+            ):  # a failing store keeps turns in memory, not ends of sessions
                 if sweep % _SWEEPS_PER_FULL_LOOK == 0:
                     await self._end_unknown()
                 silent = self.origins.sweep()
@@ -91,13 +101,21 @@ class SessionKeeper:
             await anyio.sleep(_SWEEP_EVERY_S)
 
     async def _end_unknown(self) -> None:
-        """End silent sessions that this process does not remember, so that their last turns are judged."""
+        """End silent sessions that this process does not remember, so that their last turns are
+        judged.
+        """
         try:
-            silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+            silent = await anyio.to_thread.run_sync(
+                lambda: self.reader.silent_sessions(self._silent_since())
+            )
         except StoreError as error:
-            log.debug("silent_sessions_unknown reason=%s", error)  # the health of the store shows it
+            log.debug(
+                "silent_sessions_unknown reason=%s", error
+            )  # the health of the store shows it
             return
-        await self.ledger.end_sessions([one for one in silent if not self.origins.is_active(one)], "silence")
+        await self.ledger.end_sessions(
+            [one for one in silent if not self.origins.is_active(one)], "silence"
+        )
 
     def _silent_since(self) -> datetime:
         return datetime.now(UTC) - self.silence

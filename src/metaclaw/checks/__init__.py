@@ -1,4 +1,6 @@
-"""Checks of answers and tool calls: their text in a skill's front matter, the commands that they read, and trying them."""
+"""Checks of answers and tool calls: their text in a skill's front matter, the commands that they
+read, and trying them.
+"""
 
 from metaclaw.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.checks.leniency import (

@@ -1,7 +1,8 @@
-"""Tool calls for checks: unwrap calls that contain other calls, and give each its class and the commands or files in it.
+"""Tool calls for checks: unwrap calls that contain other calls, and give each its class and the
+commands or files in it.
 
-A command is unwrapped (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a file is a text with the path on
-the first line and the new text below, one for each file of a patch.
+A command is unwrapped (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a
+file is a text with the path on the first line and the new text below, one for each file of a patch.
 """
 
 import json
@@ -24,26 +25,91 @@ _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
 _MOST_COMMAND_CHARS: Final = 20_000
 _NAME_KEYS: Final = ("tool_name", "toolName", "tool", "recipient_name", "name", "id", "function")
-_ARGUMENT_KEYS: Final = ("args", "arguments", "parameters", "params", "input", "tool_input", "toolInput")
-_BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations", "steps", "actions", "tasks", "operations", "requests")
-_COMMAND_KEYS: Final = ("command", "cmd", "commands", "shellcommand", "commandline", "cmdline", "argv")
+_ARGUMENT_KEYS: Final = (
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "input",
+    "tool_input",
+    "toolInput",
+)
+_BATCH_KEYS: Final = (
+    "tool_uses",
+    "tool_calls",
+    "calls",
+    "invocations",
+    "steps",
+    "actions",
+    "tasks",
+    "operations",
+    "requests",
+)
+_COMMAND_KEYS: Final = (
+    "command",
+    "cmd",
+    "commands",
+    "shellcommand",
+    "commandline",
+    "cmdline",
+    "argv",
+)
 _INPUT_KEYS: Final = ("script", "code", "chars", "input", "data", "text")
 _STDIN_KEYS: Final = ("stdin", "input", "standardinput")
 _STDIN_END: Final = "END-OF-STDIN"
 _ENVIRONMENT_KEYS: Final = ("env", "environment", "envvars", "environmentvariables")
 _PATH_KEYS: Final = (
-    *("file_path", "path", "filePath", "filepath", "file", "filename", "target_file", "absolute_path", "notebook_path", "uri"),
+    *(
+        "file_path",
+        "path",
+        "filePath",
+        "filepath",
+        "file",
+        "filename",
+        "target_file",
+        "absolute_path",
+        "notebook_path",
+        "uri",
+    ),
     *("relative_workspace_path", "source", "destination", "new_path", "newPath"),
 )
 _NEW_TEXT_KEYS: Final = (
-    *("content", "contents", "new_string", "newString", "new_str", "newStr", "new_text", "newText", "file_text", "text"),
-    *("code_edit", "new_source", "insert_text", "replacement", "replace", "diff", "patch", "patch_text", "patchText", "input"),
+    *(
+        "content",
+        "contents",
+        "new_string",
+        "newString",
+        "new_str",
+        "newStr",
+        "new_text",
+        "newText",
+        "file_text",
+        "text",
+    ),
+    *(
+        "code_edit",
+        "new_source",
+        "insert_text",
+        "replacement",
+        "replace",
+        "diff",
+        "patch",
+        "patch_text",
+        "patchText",
+        "input",
+    ),
 )
 _EDIT_LIST_KEYS: Final = ("edits", "replacements", "changes", "files")
-_SHELLS: Final = frozenset(("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd"))
-_STARTS_SHELL: Final = re.compile(r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c")
+_SHELLS: Final = frozenset(
+    ("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd")
+)
+_STARTS_SHELL: Final = re.compile(
+    r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c"
+)
 _SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
-_PAIR: Final = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*(?:"((?:[^"\\]|\\.)*+)"?|'((?:[^'\\]|\\.)*+)'?)""", re.DOTALL)
+_PAIR: Final = re.compile(
+    r"""["']?([A-Za-z_]\w*)["']?\s*:\s*(?:"((?:[^"\\]|\\.)*+)"?|'((?:[^'\\]|\\.)*+)'?)""", re.DOTALL
+)
 _JAVASCRIPT_CALL: Final = re.compile(r"\btools\s*\.\s*(\w+)\s*\(")
 _NOTEBOOK_CELL: Final = re.compile(r"[^\n]*\.ipynb\n\s*(?:[^\n]*\n)*?\s*[!%]")
 _REPLACEMENT_BEGIN: Final = re.compile(r"={5,}\s*")
@@ -52,8 +118,8 @@ _REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`, its commands or its files with
-    their new text; empty for a tool of no class."""
+    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`,
+    its commands or its files with their new text; empty for a tool of no class."""
 
     name: str
     written: str
@@ -78,7 +144,11 @@ class SeenCall:
         """The arguments without the command."""
         if not isinstance(self.arguments, dict):
             return ""
-        left = {key: value for key, value in self.arguments.items() if plain_key(key) not in (*_COMMAND_KEYS, *_INPUT_KEYS)}
+        left = {
+            key: value
+            for key, value in self.arguments.items()
+            if plain_key(key) not in (*_COMMAND_KEYS, *_INPUT_KEYS)
+        }
         return json.dumps(left, ensure_ascii=False)
 
 
@@ -88,8 +158,9 @@ def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
 
 
 def decoded(arguments: str) -> Json:
-    """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do, else as written. Of a key that
-    occurs twice, both values count, because it is not known which one the client takes."""
+    """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do,
+    else as written. Of a key that occurs twice, both values count, because it is not known which
+    one the client takes."""
     try:
         found: Json = json.loads(arguments, strict=False, object_pairs_hook=_merged)
     except RecursionError:
@@ -119,7 +190,9 @@ def _both(first: Json, second: Json) -> Json:
 
 
 def _repaired(arguments: str) -> Json:
-    """The texts by key of an object that is incomplete, or has quotes or escapes that are not JSON."""
+    """The texts by key of an object that is incomplete, or has quotes or escapes that are not
+    JSON.
+    """
     if not arguments.lstrip().startswith(("{", "```")):
         return arguments
     found: dict[str, list[str]] = {}
@@ -155,21 +228,48 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
         yield SeenCall(name, written, arguments, None, ())
         yield from _javascript_calls(name, source)
         return
-    call = SeenCall(name, written, arguments, kind, () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))))
+    call = SeenCall(
+        name,
+        written,
+        arguments,
+        kind,
+        () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))),
+    )
     yield call
-    if call.takes_script and (edits := tuple(edit for text in call.texts for edit in _shell_edits(text))):
+    if call.takes_script and (
+        edits := tuple(edit for text in call.texts for edit in _shell_edits(text))
+    ):
         yield SeenCall("", "", None, ToolClass.EDIT, edits)
     elif (
-        kind is ToolClass.SHELL and not call.takes_script and (files := [file for text in call.texts for file in code_edits(text)])
+        kind is ToolClass.SHELL
+        and not call.takes_script
+        and (files := [file for text in call.texts for file in code_edits(text)])
     ):
-        yield SeenCall("", "", None, ToolClass.EDIT, tuple("\n".join((_normal_path(path), text, "")) for path, text in files))
-    elif kind is ToolClass.EDIT and (cells := tuple(text for text in call.texts if _NOTEBOOK_CELL.match(text))):
-        yield SeenCall("python", "", None, ToolClass.SHELL, tuple(cell.partition("\n")[2] for cell in cells))
+        yield SeenCall(
+            "",
+            "",
+            None,
+            ToolClass.EDIT,
+            tuple("\n".join((_normal_path(path), text, "")) for path, text in files),
+        )
+    elif kind is ToolClass.EDIT and (
+        cells := tuple(text for text in call.texts if _NOTEBOOK_CELL.match(text))
+    ):
+        yield SeenCall(
+            "python", "", None, ToolClass.SHELL, tuple(cell.partition("\n")[2] for cell in cells)
+        )
     if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
         wrapped = [*_wrapped(arguments)]
         known = [inner for _, inner in wrapped]
-        nested = [(_NAMES_OF[kind], inner) for inner in _nested(arguments) if (kind := tool_class(name, inner)) in _NAMES_OF]
-        for inner_name, inner in (*wrapped, *((inner_name, inner) for inner_name, inner in nested if inner not in known)):
+        nested = [
+            (_NAMES_OF[kind], inner)
+            for inner in _nested(arguments)
+            if (kind := tool_class(name, inner)) in _NAMES_OF
+        ]
+        for inner_name, inner in (
+            *wrapped,
+            *((inner_name, inner) for inner_name, inner in nested if inner not in known),
+        ):
             yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
 
 
@@ -181,7 +281,13 @@ def _nested(value: Json, depth: int = 0) -> Iterator[dict[str, Json]]:
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = decoded(value)
         value = [value] if isinstance(value, dict) else None
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    inner = (
+        list(value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else []
+    )
     for one in inner if depth < _MOST_DEPTH else ():
         if isinstance(one, dict):
             yield one
@@ -195,7 +301,9 @@ def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
         if not isinstance(call, dict):
             continue
         name = next((value for key in _NAME_KEYS if isinstance(value := call.get(key), str)), None)
-        inner = next((call[key] for key in _ARGUMENT_KEYS if isinstance(call.get(key), dict | str)), None)
+        inner = next(
+            (call[key] for key in _ARGUMENT_KEYS if isinstance(call.get(key), dict | str)), None
+        )
         if name and inner is not None:
             yield name, decoded(inner) if isinstance(inner, str) else inner
         elif call is not arguments and any(plain_key(key) in _COMMAND_KEYS for key in call):
@@ -204,8 +312,17 @@ def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
 
 def _javascript(arguments: Json) -> str | None:
     """A JavaScript program in a call's arguments that calls tools, or None."""
-    values = [arguments] if isinstance(arguments, str) else list(arguments.values()) if isinstance(arguments, dict) else []
-    return next((value for value in values if isinstance(value, str) and _JAVASCRIPT_CALL.search(value)), None)
+    values = (
+        [arguments]
+        if isinstance(arguments, str)
+        else list(arguments.values())
+        if isinstance(arguments, dict)
+        else []
+    )
+    return next(
+        (value for value in values if isinstance(value, str) and _JAVASCRIPT_CALL.search(value)),
+        None,
+    )
 
 
 def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
@@ -223,7 +340,9 @@ def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
             texts = ("\n".join(rest),)
         call = SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
         yield call
-        if call.takes_script and (edits := tuple(edit for text in call.texts for edit in _shell_edits(text))):
+        if call.takes_script and (
+            edits := tuple(edit for text in call.texts for edit in _shell_edits(text))
+        ):
             yield SeenCall("", "", None, ToolClass.EDIT, edits)
 
 
@@ -242,17 +361,34 @@ def _commands(arguments: Json) -> list[str]:
     if not isinstance(arguments, dict):
         return _lines(arguments)
     by_key = {plain_key(key): value for key, value in arguments.items() if value}
-    values = [by_key[key] for key in _COMMAND_KEYS if key in by_key] or [by_key[key] for key in _INPUT_KEYS if key in by_key][:1]
+    values = [by_key[key] for key in _COMMAND_KEYS if key in by_key] or [
+        by_key[key] for key in _INPUT_KEYS if key in by_key
+    ][:1]
     more = by_key.get("args")
     if values and isinstance(values[0], str) and isinstance(more, list):
         values[0] = [values[0], *more]
-    commands = [line for value in values for line in _lines(value)] or _lines(list(strings_in(arguments)), is_argv=False)
-    fed = next((text for key in _STDIN_KEYS if key in by_key and isinstance(text := by_key[key], str)), "") if values else ""
+    commands = [line for value in values for line in _lines(value)] or _lines(
+        list(strings_in(arguments)), is_argv=False
+    )
+    fed = (
+        next(
+            (text for key in _STDIN_KEYS if key in by_key and isinstance(text := by_key[key], str)),
+            "",
+        )
+        if values
+        else ""
+    )
     if fed and fed not in values:
         commands[-1] += f" <<'{_STDIN_END}'\n{fed}\n{_STDIN_END}"
-    variables = next((value for key in _ENVIRONMENT_KEYS if isinstance(value := by_key.get(key), dict)), {})
+    variables = next(
+        (value for key in _ENVIRONMENT_KEYS if isinstance(value := by_key.get(key), dict)), {}
+    )
     return [
-        *(f"{key}={shlex.quote(value)}" for key, value in variables.items() if isinstance(value, str) and key.isidentifier()),
+        *(
+            f"{key}={shlex.quote(value)}"
+            for key, value in variables.items()
+            if isinstance(value, str) and key.isidentifier()
+        ),
         *commands,
     ]
 
@@ -288,8 +424,13 @@ def _unwrapped(command: str) -> str:
         except ShellSyntaxError:
             break
         texts = [word.text for word in commands[0].words] if len(commands) == 1 else []
-        is_plain = bool(texts) and not (commands[0].assignments or commands[0].inputs or commands[0].writes or commands[0].reads)
-        if not is_plain or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS:
+        is_plain = bool(texts) and not (
+            commands[0].assignments or commands[0].inputs or commands[0].writes or commands[0].reads
+        )
+        if (
+            not is_plain
+            or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS
+        ):
             break
         if (
             len(texts) < 3
@@ -305,28 +446,46 @@ def _shell_edits(script: str) -> Iterator[str]:
     """The files that a script writes by redirection, changes in place, or patches."""
     commands = commands_of(script)
     if PATCH_BEGIN in script:
-        patches = [seen.text for seen in commands.texts if seen.text.lstrip().startswith(PATCH_BEGIN)]
+        patches = [
+            seen.text for seen in commands.texts if seen.text.lstrip().startswith(PATCH_BEGIN)
+        ]
         yield from (edit for patch in patches or [script] for edit in _patched(patch))
     elif "\n+++ " in script:
-        yield from (edit for seen in commands.texts if re.match(r"(?:diff |--- )", seen.text) for edit in _patched(seen.text))
+        yield from (
+            edit
+            for seen in commands.texts
+            if re.match(r"(?:diff |--- )", seen.text)
+            for edit in _patched(seen.text)
+        )
     for path, text in commands.files:
         yield "\n".join((_normal_path(path), text, ""))
 
 
 def _normal_path(path: str) -> str:
     """A path without `.` and `..`; a path with a scheme stays."""
-    is_plain = "://" not in path and (path.startswith("./") or "/./" in path or "../" in path or "//" in path)
+    is_plain = "://" not in path and (
+        path.startswith("./") or "/./" in path or "../" in path or "//" in path
+    )
     return posixpath.normpath(path) if is_plain else path
 
 
 def _edits(arguments: Json) -> Iterator[str]:
     """For each file its path on the first line, and the new text below."""
     if not isinstance(arguments, dict):
-        yield from _patched(arguments) if isinstance(arguments, str) else ("\n" + "\n".join(strings_in(arguments)),)
+        yield from (
+            _patched(arguments)
+            if isinstance(arguments, str)
+            else ("\n" + "\n".join(strings_in(arguments)),)
+        )
         return
     paths = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
     texts = [value for key in _NEW_TEXT_KEYS if isinstance(value := arguments.get(key), str)]
-    listed = [edit for key in _EDIT_LIST_KEYS if isinstance(value := arguments.get(key), list) for edit in value]
+    listed = [
+        edit
+        for key in _EDIT_LIST_KEYS
+        if isinstance(value := arguments.get(key), list)
+        for edit in value
+    ]
     for text in texts:
         if PATCH_BEGIN in text or "\n@@" in f"\n{text}" or PATCH_FILE.match(text):
             yield from _patched(text)
@@ -359,6 +518,8 @@ def _replacements(text: str) -> list[str]:
 
 
 def _patched(patch: str) -> Iterator[str]:
-    """The files of a patch, each with the lines that it adds; the patch itself if it names no file."""
+    """The files of a patch, each with the lines that it adds; the patch itself if it names no
+    file.
+    """
     edits = ["\n".join((_normal_path(path), *added, "")) for path, added in patched_files(patch)]
     yield from edits or [f"\n{patch}"]

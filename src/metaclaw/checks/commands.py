@@ -1,14 +1,16 @@
-"""Shell scripts for checks: the simple commands of a script in plain spelling, the parts it only quotes, and the files it writes.
+"""Shell scripts for checks: the simple commands of a script in plain spelling, the parts it only
+quotes, and the files it writes.
 
-Each command is given with its words without quotes; then again without its starter (`sudo`, `xargs`, `env A=1`, `timeout 5`),
-without the folder of its program, and without options before its subcommand (`git -c k=v push` is `git push`, `python -m pip` is
-`pip`). Scripts within it (`bash -c`, `$(…)`, a here document for a shell, functions and aliases that it calls, a file that it wrote
-before) are read the same way. What is known only when the script runs (a program named by an unknown variable, what `base64 -d`
-prints for a shell) is not guessed: the script then counts as unread.
+Each command is given with its words without quotes; then again without its starter (`sudo`,
+`xargs`, `env A=1`, `timeout 5`), without the folder of its program, and without options before its
+subcommand (`git -c k=v push` is `git push`, `python -m pip` is `pip`). Scripts within it (`bash
+-c`, `$(…)`, a here document for a shell, functions and aliases that it calls, a file that it wrote
+before) are read the same way. What is known only when the script runs (a program named by an
+unknown variable, what `base64 -d` prints for a shell) is not guessed: the script then counts as
+unread.
 
-Text that a command only prints, searches, records or writes is marked as quoted: a match that is completely within it and reads
-like a command does not count.
-"""
+Text that a command only prints, searches, records or writes is marked as quoted: a match that is
+completely within it and reads like a command does not count."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +33,15 @@ from metaclaw.checks.script_parts import (
     scripts_in,
     written_files,
 )
-from metaclaw.checks.shell import NOTHING, Command, Output, Script, ShellReader, ShellSyntaxError, Word
+from metaclaw.checks.shell import (
+    NOTHING,
+    Command,
+    Output,
+    Script,
+    ShellReader,
+    ShellSyntaxError,
+    Word,
+)
 from metaclaw.checks.shell_programs import (
     DATABASES,
     INTERPRETERS,
@@ -61,10 +71,16 @@ _LAST_OPTION: Final = re.compile(r"(?:(?:^|[\s\"'])--?[A-Za-z][\w-]*|[;&|]\s*[\w
 _MOST_OPTION_CHARS: Final = 80
 _LEFT_OUT: Final = "…"
 _UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
-_SUBSTITUTION: Final = re.compile(r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}")
+_SUBSTITUTION: Final = re.compile(
+    r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}"
+)
 _COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
-_PLAIN_STARTERS: Final = words("sudo doas exec nohup time timeout command builtin nice setsid xargs")
-_OWN_VARIABLES: Final = re.compile(rf"\$\{{?(?:{'|'.join(TABLES['own_variables'].split())}|env:\w+)\b")
+_PLAIN_STARTERS: Final = words(
+    "sudo doas exec nohup time timeout command builtin nice setsid xargs"
+)
+_OWN_VARIABLES: Final = re.compile(
+    rf"\$\{{?(?:{'|'.join(TABLES['own_variables'].split())}|env:\w+)\b"
+)
 _SETTING_UP: Final = re.compile(
     rf"(?:\$\(|`|<\()\s*(?:\S*/)?(?:{'|'.join(TABLES['setting_up'].split())}"
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
@@ -84,21 +100,28 @@ class SeenText(NamedTuple):
     quoted: tuple[tuple[int, int], ...] = ()
 
     def counts(self, begin: int, end: int) -> bool:
-        """Whether a match at this place counts. A match that looks like a command does not count within a quoted part, or if it
-        ends in a quoted part with an option (`commit .*--no-verify` in a commit message) or with a command after an operator."""
+        """Whether a match at this place counts. A match that looks like a command does not count
+        within a quoted part, or if it ends in a quoted part with an option (`commit .*--no-verify`
+        in a commit message) or with a command after an operator."""
         for first, last in self.quoted:
             if first <= begin and end <= last:
                 return _LIKE_A_COMMAND.match(self.text, begin, end) is None
             if first < end <= last and begin < first:
-                return _LAST_OPTION.search(self.text, max(first - 1, begin, end - _MOST_OPTION_CHARS), end) is None
+                return (
+                    _LAST_OPTION.search(
+                        self.text, max(first - 1, begin, end - _MOST_OPTION_CHARS), end
+                    )
+                    is None
+                )
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The parts of a script: `written` is the source without comments; `wholes` are the script and those within it, with words in
-    plain spelling and operators; `lines` are its commands without quoted parts; `texts` the same with and without them; `files` are
-    the paths and texts that it writes; `unread` says why a part could not be read, or is empty."""
+    """The parts of a script: `written` is the source without comments; `wholes` are the script and
+    those within it, with words in plain spelling and operators; `lines` are its commands without
+    quoted parts; `texts` the same with and without them; `files` are the paths and texts that it
+    writes; `unread` says why a part could not be read, or is empty."""
 
     written: SeenText
     wholes: tuple[SeenText, ...]
@@ -110,7 +133,9 @@ class Commands:
 
 @lru_cache(128)  # every rule reads the same commands
 def commands_of(source: str) -> Commands:
-    """The commands of a script. Never raises: if it cannot be read, the commands are the pieces between operators."""
+    """The commands of a script. Never raises: if it cannot be read, the commands are the pieces
+    between operators.
+    """
     if len(source) <= MOST_SCRIPT_CHARS:
         try:
             return _Walk().walk(source)
@@ -120,8 +145,14 @@ def commands_of(source: str) -> Commands:
         reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
-    powershell = (source.replace(" (", " $("), re.sub("[()]", "", source)) if _POWERSHELL.search(source) else ()
-    return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces, *powershell))), pieces, (), reason)
+    powershell = (
+        (source.replace(" (", " $("), re.sub("[()]", "", source))
+        if _POWERSHELL.search(source)
+        else ()
+    )
+    return Commands(
+        whole, (whole,), tuple(map(SeenText, (source, *pieces, *powershell))), pieces, (), reason
+    )
 
 
 @lru_cache(128)
@@ -133,9 +164,14 @@ def code_texts(code: str) -> tuple[SeenText, ...]:
 
 @lru_cache(128)
 def code_edits(code: str) -> tuple[tuple[str, str], ...]:
-    """The files that a program in another language writes, directly or by the commands that it starts."""
+    """The files that a program in another language writes, directly or by the commands that it
+    starts.
+    """
     found = scan(code)
-    return (*found.files, *(file for script in map(commands_of, found.scripts) for file in script.files))
+    return (
+        *found.files,
+        *(file for script in map(commands_of, found.scripts) for file in script.files),
+    )
 
 
 @lru_cache(1024)
@@ -167,7 +203,14 @@ class _Walk(ShellReader):
         written = SeenText(_without_comments(self.script), tuple(sorted(self._quoted)))
         self._wholes = {_whole(self.script, written.quoted): None, **self._wholes}
         texts, files = tuple(self._texts) or (written,), tuple(self._files.items())
-        return Commands(written, tuple(self._wholes), texts, tuple(self._lines), files, "; ".join(self._unread[:1]))
+        return Commands(
+            written,
+            tuple(self._wholes),
+            texts,
+            tuple(self._lines),
+            files,
+            "; ".join(self._unread[:1]),
+        )
 
     def _add_source(self, source: str) -> Output:
         """Read a script within the script."""
@@ -191,7 +234,9 @@ class _Walk(ShellReader):
         return printed
 
     def _add_code(self, code: str) -> None:
-        """Read the scripts in a program of another language. Texts that cannot be read are ignored: they may be no scripts."""
+        """Read the scripts in a program of another language. Texts that cannot be read are ignored:
+        they may be no scripts.
+        """
         if hides_code(code):
             self._note(_HIDDEN_CODE)
         self._guesses += 1
@@ -210,9 +255,13 @@ class _Walk(ShellReader):
         if command.inputs:
             fed = Output("\n".join(word.text for word in command.inputs))
         elif command.reads:
-            fed = self.printed.get(command.reads[0].text) or Output(self._files.get(self._place(command.reads[0].text)), (), True)
+            fed = self.printed.get(command.reads[0].text) or Output(
+                self._files.get(self._place(command.reads[0].text)), (), True
+            )
         spans = quoted_places(texts)
-        line = _IN_WORD.sub(" ", _without(bare, spans if len(bare) == len(texts) else quoted_places(bare)))
+        line = _IN_WORD.sub(
+            " ", _without(bare, spans if len(bare) == len(texts) else quoted_places(bare))
+        )
         if fed.lines and line:
             self._texts[SeenText(" | ".join((*fed.lines, line)))] = None
         if texts:
@@ -222,13 +271,17 @@ class _Walk(ShellReader):
             self._add_message(bare, fed)
         elif command.assignments:
             self._quoted += [(word.begin, word.end) for word in command.assignments]
-            self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
+            self._add_line(
+                [word.text for word in command.assignments], [(0, len(command.assignments) - 1)]
+            )
         printed = self._printed(texts, bare, fed)
         self._follow_files(command, texts, bare, fed, line, printed.text)
         text = printed.text if printed.text is not None else fed.text
         for path, content in written_files(command, bare, text or ""):
             place = self._place(path)
-            self._files[place] = f"{self._files[place]}\n{content}" if self._files.get(place) else content
+            self._files[place] = (
+                f"{self._files[place]}\n{content}" if self._files.get(place) else content
+            )
         if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1]:
             self._folder = f"{self._place(texts[1]).rstrip('/')}/"
         return Output(printed.text, (line,) if line else (), printed.is_file)
@@ -241,25 +294,36 @@ class _Walk(ShellReader):
         """What a command prints, if its words tell it."""
         match bare:
             case ["echo" | "print", *rest]:
-                return Output(" ".join(rest[1:] if rest and re.fullmatch("-[neE]+", rest[0]) else rest))
+                return Output(
+                    " ".join(rest[1:] if rest and re.fullmatch("-[neE]+", rest[0]) else rest)
+                )
             case ["printf", form, *rest]:
                 form = form.replace("\\n", "\n")
                 if "%" not in form:
                     return Output(form.rstrip("\n"))
-                return Output(("\n" if "\n" in form else " ").join(rest)) if form.strip() in ("%s", "%b") else NOTHING
+                return (
+                    Output(("\n" if "\n" in form else " ").join(rest))
+                    if form.strip() in ("%s", "%b")
+                    else NOTHING
+                )
             case ["cat"] | ["cat", "-"] | ["tee", *_]:
                 return fed
             case ["cat", *paths]:
                 known = [text for path in paths if (text := self._files.get(self._place(path)))]
                 return Output("\n".join(known) if known else None, (), True)
-            case ["which" | "command" | "type", *_, name] if "command" not in texts or {"-v", "-p"} & {*texts}:
+            case ["which" | "command" | "type", *_, name] if "command" not in texts or {
+                "-v",
+                "-p",
+            } & {*texts}:
                 return Output(name)
             case [":" | "true"]:
                 return Output("")
             case _:
                 return self._calls.pop() if self._calls else NOTHING
 
-    def _add_input(self, command: Command, texts: list[str], bare: Sequence[str], fed: Output) -> None:
+    def _add_input(
+        self, command: Command, texts: list[str], bare: Sequence[str], fed: Output
+    ) -> None:
         """Read a command's standard input: a script, code or text."""
         name = program_name(bare[0])
         is_text = name in QUOTING | RECORDING | {"patch", "apply_patch", "applypatch"}
@@ -288,17 +352,30 @@ class _Walk(ShellReader):
         if name == "make":
             recipes = [line[1:].lstrip("@-") for line in text.splitlines() if line.startswith("\t")]
             self.assign(
-                line.replace(":=", "=").replace(" = ", "=") for line in text.splitlines() if "=" in line and line[0] != "\t"
+                line.replace(":=", "=").replace(" = ", "=")
+                for line in text.splitlines()
+                if "=" in line and line[0] != "\t"
             )
             text = re.sub(r"\$[({](\w+)[)}]", r"$\1", "\n".join(recipes)).replace("$$", "$")
         self._add_code(text) if name in INTERPRETERS else self._add_source(text)
 
     def _add_message(self, bare: Sequence[str], fed: Output) -> None:
-        """Add a commit whose message comes from its input or from a file of the script as if it were given by `-m`."""
+        """Add a commit whose message comes from its input or from a file of the script as if it
+        were given by `-m`.
+        """
         if bare[:2] != ["git", "commit"]:
             return
-        name = next((word.partition("=")[2] if "=" in word else word[2:] for word in bare if re.match(r"--file=|-F\S", word)), "")
-        name = name or next((after for word, after in pairwise(bare) if word in ("-F", "--file")), "")
+        name = next(
+            (
+                word.partition("=")[2] if "=" in word else word[2:]
+                for word in bare
+                if re.match(r"--file=|-F\S", word)
+            ),
+            "",
+        )
+        name = name or next(
+            (after for word, after in pairwise(bare) if word in ("-F", "--file")), ""
+        )
         text = fed.text if name in ("-", "/dev/stdin") else self._files.get(self._place(name))
         if text:
             self._add_line(["git", "commit", "-m", text], [(3, 3)])
@@ -307,7 +384,10 @@ class _Walk(ShellReader):
         """Note a command whose program, script or code is known only when it runs."""
         name = program_name(bare[0])
         is_unknown = fed.text is None and not fed.is_file and bool(fed.lines)
-        if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
+        if any(
+            _is_unknown_program(words)
+            for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)
+        ):
             self._note("its program is known only when it runs")
         elif is_unknown and name in _RUNNERS:
             if reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]:
@@ -315,24 +395,47 @@ class _Walk(ShellReader):
         elif name in SHELLS or name in ("source", "."):
             for text in bare[1:]:  # as in `source <(…)`
                 printed = self.printed.get(text, NOTHING)
-                if text.startswith("<(") and not _SETTING_UP.match(text) and printed.text is None and not printed.is_file:
+                if (
+                    text.startswith("<(")
+                    and not _SETTING_UP.match(text)
+                    and printed.text is None
+                    and not printed.is_file
+                ):
                     self._note(_PRINTED_SCRIPT)
 
     def _follow_files(
-        self, command: Command, texts: list[str], bare: Sequence[str], fed: Output, line: str, printed: str | None
+        self,
+        command: Command,
+        texts: list[str],
+        bare: Sequence[str],
+        fed: Output,
+        line: str,
+        printed: str | None,
     ) -> None:
-        """Read files of the script that it runs; add the run of a downloaded file as a pipe into its runner, and a redirection that
-        empties a file as `truncate`."""
-        if command.empties and not command.inputs and (not bare or bare == ["cat", "/dev/null"] or printed == ""):
+        """Read files of the script that it runs; add the run of a downloaded file as a pipe into
+        its runner, and a redirection that empties a file as `truncate`."""
+        if (
+            command.empties
+            and not command.inputs
+            and (not bare or bare == ["cat", "/dev/null"] or printed == "")
+        ):
             for path in command.empties:
                 self._add_line(["truncate", "-s", "0", path], [])
         name = program_name(bare[0]) if bare else ""
-        for path in map(self._place, run_files(texts, bare) if self._files or self._downloads else ()):
+        for path in map(
+            self._place, run_files(texts, bare) if self._files or self._downloads else ()
+        ):
             if path in self._downloads:
-                self._texts[SeenText(f"{self._downloads[path]} | {name if name in _RUNNERS else 'sh'}")] = None
+                self._texts[
+                    SeenText(f"{self._downloads[path]} | {name if name in _RUNNERS else 'sh'}")
+                ] = None
             if self._files.get(path):
                 self._add_program(name, self._files[path])
-        loading = line if name.lower() in DOWNLOADING else next((one for one in fed.lines if one.split()[0] in DOWNLOADING), None)
+        loading = (
+            line
+            if name.lower() in DOWNLOADING
+            else next((one for one in fed.lines if one.split()[0] in DOWNLOADING), None)
+        )
         if loading is not None:
             paths = (*downloaded_files(bare), *output_files(command, bare))
             self._downloads |= {self._place(path): loading for path in paths}
@@ -341,13 +444,23 @@ class _Walk(ShellReader):
                 if self._place(bare[-2]) in known:
                     known[self._place(bare[-1])] = known[self._place(bare[-2])]
 
-    def _add_command(self, command: Command, words: list[Word], texts: list[str], spans: Sequence[tuple[int, int]]) -> None:
+    def _add_command(
+        self,
+        command: Command,
+        words: list[Word],
+        texts: list[str],
+        spans: Sequence[tuple[int, int]],
+    ) -> None:
         set_before = [word.text for word in command.assignments]
         self._quoted += [(words[first].begin, words[last].end) for first, last in spans]
         self._add_line([*set_before, *texts], spans, len(set_before))
         name = program_name(texts[0])
         if name == "alias":
-            self._aliases |= {key: value for key, sign, value in (text.partition("=") for text in texts[1:]) if sign}
+            self._aliases |= {
+                key: value
+                for key, sign, value in (text.partition("=") for text in texts[1:])
+                if sign
+            }
         if (spans and name in QUOTING) or shows_help(texts):
             return
         if set_before:
@@ -371,7 +484,9 @@ class _Walk(ShellReader):
             self._nested -= 1
 
     def _add_steps(self, texts: list[str]) -> None:
-        """Add a command without its starters, one step after the other, and the scripts in its words."""
+        """Add a command without its starters, one step after the other, and the scripts in its
+        words.
+        """
         for _ in range(_MOST_STEPS):
             for source in scripts_in(texts):
                 self._add_source(source)
@@ -405,7 +520,9 @@ class _Walk(ShellReader):
                 self._calls.append(self._add_source(" ".join((body, *arguments))))
                 known[texts[0]] = body
 
-    def _add_line(self, texts: Sequence[str], spans: Sequence[tuple[int, int]], skipped: int = 0) -> None:
+    def _add_line(
+        self, texts: Sequence[str], spans: Sequence[tuple[int, int]], skipped: int = 0
+    ) -> None:
         line = " ".join(texts)
         if not line.strip():
             return
@@ -430,7 +547,11 @@ def _with_messages_apart(words: list[Word]) -> list[Word]:
     for word in words:
         glued = None if word.text.startswith("--") else _GLUED_MESSAGE.fullmatch(word.text)
         middle = 0 if glued is None else min(word.begin + len(glued[1]), word.end)
-        found += [word] if glued is None else [Word(glued[1], word.begin, middle), Word(glued[2], middle, word.end)]
+        found += (
+            [word]
+            if glued is None
+            else [Word(glued[1], word.begin, middle), Word(glued[2], middle, word.end)]
+        )
     return found
 
 
@@ -444,7 +565,9 @@ def _without_comments(script: Script) -> str:
 
 
 def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
-    """A script in plain spelling: operators within words are blanks, and here documents are left out."""
+    """A script in plain spelling: operators within words are blanks, and here documents are left
+    out.
+    """
     written = _without_comments(script)
     places: dict[tuple[int, int], list[str]] = {}
     for command in script.commands:
@@ -460,7 +583,9 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
         if begin < at:
             continue  # within a word
         raw = written[begin:end]
-        plain = raw if any(sign in raw for sign in _EXPANDED) else _IN_WORD.sub(" ", " ".join(texts))
+        plain = (
+            raw if any(sign in raw for sign in _EXPANDED) else _IN_WORD.sub(" ", " ".join(texts))
+        )
         pieces += [written[at:begin], plain]
         size += begin - at
         while mark is not None and mark[1] < end:
@@ -471,7 +596,12 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
         at = end
     text = "".join((*pieces, written[at:])).rstrip("\n")
     cut = len(text) - len(text.lstrip("\n"))
-    return SeenText(text[cut:], tuple((begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)))
+    return SeenText(
+        text[cut:],
+        tuple(
+            (begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)
+        ),
+    )
 
 
 def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
@@ -485,4 +615,6 @@ def _is_unknown_program(texts: Sequence[str]) -> bool:
     if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
         return False  # a value of PowerShell
     program = _SUBSTITUTION.sub("$x", texts[0][-2_000:]).rpartition("/")[2]
-    return _UNKNOWN_PROGRAM.search(program) is not None and not (_SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0]))
+    return _UNKNOWN_PROGRAM.search(program) is not None and not (
+        _SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0])
+    )

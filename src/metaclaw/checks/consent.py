@@ -1,14 +1,14 @@
 """What a person agreed to delete, read from the conversation.
 
-A person agrees by an order that names what is deleted ("delete src/old"), or by a yes to an agent that asked about it by name. Only
-the names count: "go ahead" as an order allows nothing. What stands in code blocks, quotations and tags is not the person's order.
-An order is a sentence that says nothing else: "delete everything except src/old" or "the ticket says: delete src/old" is none. An
-agreement lasts until the person's next message.
+A person agrees by an order that names what is deleted ("delete src/old"), or by a yes to an agent
+that asked about it by name. Only the names count: "go ahead" as an order allows nothing. What
+stands in code blocks, quotations and tags is not the person's order. An order is a sentence that
+says nothing else: "delete everything except src/old" or "the ticket says: delete src/old" is none.
+An agreement lasts until the person's next message.
 
-The words are English, German, French, Spanish, Portuguese, Italian, Dutch, Russian, Chinese and Japanese. The reading is cautious:
-where a name may be a place ("remove flask from requirements.txt") or belong to another verb, it is not agreed to, and the agent has
-to ask.
-"""
+The words are English, German, French, Spanish, Portuguese, Italian, Dutch, Russian, Chinese and
+Japanese. The reading is cautious: where a name may be a place ("remove flask from
+requirements.txt") or belong to another verb, it is not agreed to, and the agent has to ask."""
 
 import re
 import tomllib
@@ -26,21 +26,33 @@ _MOST_REFUSED: Final = 100
 _MOST_UNKNOWN: Final = 2
 _WORDS: Final = {
     name: text.replace("\n", "")
-    for name, text in tomllib.loads((files("metaclaw.checks") / "consent.toml").read_text(encoding="utf-8")).items()
+    for name, text in tomllib.loads(
+        (files("metaclaw.checks") / "consent.toml").read_text(encoding="utf-8")
+    ).items()
 }
 
-_CODE_BLOCK: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_CODE_BLOCK: Final = re.compile(
+    r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
 _TAGS: Final = re.compile(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?>.*?(?:</\1\s*>|\Z)", re.DOTALL)
-_QUOTED_LINE: Final = re.compile(r"^(?:[ \t]*>|(?: {4}|\t)(?![ \t]*(?:[-*•]|\d+[.)])[ \t])).*$", re.MULTILINE)
+_QUOTED_LINE: Final = re.compile(
+    r"^(?:[ \t]*>|(?: {4}|\t)(?![ \t]*(?:[-*•]|\d+[.)])[ \t])).*$", re.MULTILINE
+)
 _QUOTED_NAME: Final = re.compile(r"[\"“„«]([^\s\"“”„«»]+)[\"”“»]|(?<!\w)'([^\s']+)'(?!\w)")
 _QUOTED: Final = re.compile(r"[\"“„«][^\"“”„«»\n]*[\"”“»]")
 _SPAN: Final = re.compile(r"`([^`\n]*)`")
 _MARKED: Final = re.compile(r"(`[^`\n]*`)")
 _NAME: Final = r"(?:`[^`\s]+`|[^\s`,;:]*(?:[/*_]|\w\.\w)[^\s`,;]*)"
-_LISTED: Final = re.compile(rf"[:,]?[ \t]*\n+[ \t]*(?:[-*•]|\d+[.)])[ \t]+({_NAME})(?:[ \t]+(?:[(–—]|- |: )[^\n]*)?[ \t]*(?=\n|\Z)")
-_JOINED: Final = re.compile(rf"(?:[,、，][ \t]*|:[ \t]+)(?:(?:and|und|et|y|e|en|и|和)[ \t]+)?(?={_NAME})")
+_LISTED: Final = re.compile(
+    rf"[:,]?[ \t]*\n+[ \t]*(?:[-*•]|\d+[.)])[ \t]+({_NAME})(?:[ \t]+(?:[(–—]|- |: )[^\n]*)?["
+    r" \t]*(?=\n|\Z)"
+)
+_JOINED: Final = re.compile(
+    rf"(?:[,、，][ \t]*|:[ \t]+)(?:(?:and|und|et|y|e|en|и|和)[ \t]+)?(?={_NAME})"
+)
 _CLAUSE_END: Final = re.compile(
-    r"(?<=[.!?;:])\s+|(?<=[。！？])|[\n,;、，]|\s[-–—]\s|\b(?:but|aber|sondern|mais|pero|mas|(?<!doe )maar|но)\b|但"
+    r"(?<=[.!?;:])\s+|(?<=[。！？])|[\n,;、，"
+    r"]|\s[-–—]\s|\b(?:but|aber|sondern|mais|pero|mas|(?<!doe )maar|но)\b|但"
 )
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|(?<![:：\s])\s*\n+")
 _UNSPACED: Final = re.compile(r"([\u3040-\u30ff\u3400-\u9fff、＆]+)")
@@ -53,22 +65,34 @@ def _any_of(key: str) -> "re.Pattern[str]":
 _VERB: Final = rf"(?:{_WORDS['verbs']})\b(?!\s*(?:{_WORDS['thing_behind']}))"
 _ORDER: Final = re.compile(
     rf"(?i)(?:^\W*(?:(?:{_WORDS['before_verbs']})\W+)*"
-    r"|\b(?:and|then|und|dann|et|puis|y|e|poi|en|please|bitte|you can|you may|du kannst|du darfst) (?:also |auch )?)"
+    r"|\b(?:and|then|und|dann|et|puis|y|e|poi|en|please|bitte|you can|you may|du kannst|du darfst)"
+    r" (?:also |auch )?)"
     rf"(?P<verb>{_VERB})"
     rf"|\b(?P<final>{_WORDS['final_verbs']})\W*$|(?P<unspaced>{_WORDS['unspaced_verbs']})"
 )
-_ABOUT: Final = re.compile(rf"(?i)\b(?:{_WORDS['about']})[^\W_]*|(?:{_WORDS['unspaced_verbs']}|удал|стере|消し|消さ)\w*")
+_ABOUT: Final = re.compile(
+    rf"(?i)\b(?:{_WORDS['about']})[^\W_]*|(?:{_WORDS['unspaced_verbs']}|удал|стере|消し|消さ)\w*"
+)
 _NEGATION: Final = re.compile(rf"(?i)\b(?:{_WORDS['negation']})\b|{_WORDS['unspaced_negation']}")
 _WANTING: Final = re.compile(rf"(?i)\W*(?:{_WORDS['wanting']})")
-_AGREEMENT: Final = re.compile(rf"(?i)\W*(?:{_WORDS['agreement']})(?![^\W_])|\W*(?:{_WORDS['unspaced_agreement']})")
+_AGREEMENT: Final = re.compile(
+    rf"(?i)\W*(?:{_WORDS['agreement']})(?![^\W_])|\W*(?:{_WORDS['unspaced_agreement']})"
+)
 _CODE_THINGS: Final = re.compile(rf"(?i)\b(?:{_WORDS['code_things']})\b")
 _ELSE: Final = re.compile(rf"(?i)\b(?:{_WORDS['else']})\b|其他|别的|ほか")
 _ONLY: Final = re.compile(rf"(?i)\b(?:{_WORDS['only']})\b|只|仅|除了|だけ|以外")
 _BUT: Final = re.compile(r"(?i)\b(?:but|aber|mais|pero|mas|maar|но)\b|但")
 _LEADING: Final = re.compile(rf"(?i)\W*(?:(?:{_WORDS['before_verbs']}|{_WORDS['agreement']})\W+)*")
 _OR: Final = re.compile(r"(?i)\b(?:or|oder|ou|или)\b|还是|還是|それとも")
-_PROCEED: Final = re.compile(rf"(?i)\b(?:{_WORDS['agreement']}|{_WORDS['proceed']})|{_WORDS['unspaced_proceed']}")
-_KIND, _CONTENTS, _SMALL, _AND = _any_of("kinds"), _any_of("contents"), _any_of("small_words"), _any_of("and")
+_PROCEED: Final = re.compile(
+    rf"(?i)\b(?:{_WORDS['agreement']}|{_WORDS['proceed']})|{_WORDS['unspaced_proceed']}"
+)
+_KIND, _CONTENTS, _SMALL, _AND = (
+    _any_of("kinds"),
+    _any_of("contents"),
+    _any_of("small_words"),
+    _any_of("and"),
+)
 _TURNING, _BEHIND_PLACE = _any_of("turning"), _any_of("behind_place")
 _NAME_LIKE: Final = re.compile(r"[/*_]|\w\.\w|^\.\w|\d")
 _LETTER: Final = re.compile(r"\w")
@@ -83,14 +107,20 @@ class Consent:
 
     def allow(self, names: Sequence[str]) -> None:
         self.to_delete += [name for name in names if name not in self.to_delete]
-        self.refused = [clause for clause in self.refused if not any(name in clause for name in names)]
+        self.refused = [
+            clause for clause in self.refused if not any(name in clause for name in names)
+        ]
 
     def refuse(self, clause: str) -> None:
         self.refused = [*(one for one in self.refused if one != clause), clause][-_MOST_REFUSED:]
         tokens = {token.name for token in _tokens(clause)}
         if not tokens.isdisjoint(self.to_delete):
             self.to_delete = [name for name in self.to_delete if name not in tokens]
-        elif _ABOUT.search(clause) and not any(map(_NAME_LIKE.search, tokens)) and not _ELSE.search(clause):
+        elif (
+            _ABOUT.search(clause)
+            and not any(map(_NAME_LIKE.search, tokens))
+            and not _ELSE.search(clause)
+        ):
             self.to_delete.clear()
 
 
@@ -114,8 +144,8 @@ def deletion_consent(messages: Sequence[Message]) -> Consent:
 
 @lru_cache(512)  # a request repeats the messages of the one before
 def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | None:
-    """What a message says, in order: the names that it allows to delete, and the clauses that forbid something; None if no words
-    are the person's own."""
+    """What a message says, in order: the names that it allows to delete, and the clauses that
+    forbid something; None if no words are the person's own."""
     said = _own_words(text)
     if not said:
         return None
@@ -131,7 +161,9 @@ def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | 
     refusals = [step for step in steps if isinstance(step, str)]
     if all(map(_has_name, refusals)):
         steps += [
-            tuple(_ordered(sentence)) for sentence in _sentences(said) if _is_order(sentence) and _says_nothing_else(sentence)
+            tuple(_ordered(sentence))
+            for sentence in _sentences(said)
+            if _is_order(sentence) and _says_nothing_else(sentence)
         ]
     if agrees and asked and not _BUT.search(said):
         steps.append(tuple(_answered(_asked_for(asked), clauses)))
@@ -142,23 +174,32 @@ def _answered(names: list[str], clauses: Sequence[str]) -> list[str]:
     """Of the names in a question, those that an answer says yes to."""
     refused = [clause for clause in clauses if _NEGATION.search(clause)]
     kept = {token.name for clause in refused for token in _tokens(clause)}
-    chosen = {token.name for clause in clauses if clause not in refused for token in _tokens(clause)}.intersection(names)
+    chosen = {
+        token.name for clause in clauses if clause not in refused for token in _tokens(clause)
+    }.intersection(names)
     if not chosen and any(map(_ONLY.search, clauses)):
         return []
     return [name for name in names if name not in kept and (not chosen or name in chosen)]
 
 
 def _own_words(text: str) -> str:
-    """A person's text without code blocks, tags and quotations; a single quoted or marked word is a name."""
+    """A person's text without code blocks, tags and quotations; a single quoted or marked word is a
+    name.
+    """
     text = _QUOTED_LINE.sub("", _TAGS.sub("", _CODE_BLOCK.sub("", text)))
     text = _without_commands(_without_quotations(text)).strip()
     return text if len(text) <= 2 * _MOST_CHARS else f"{text[:_MOST_CHARS]}\n{text[-_MOST_CHARS:]}"
 
 
 def _without_quotations(text: str) -> str:
-    """A text without quotations; a single quoted word is a name. Marked words and commands stay as they are."""
+    """A text without quotations; a single quoted word is a name. Marked words and commands stay as
+    they are.
+    """
     parts = _MARKED.split(text)
-    parts[::2] = [_QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", part)) for part in parts[::2]]
+    parts[::2] = [
+        _QUOTED.sub("", _QUOTED_NAME.sub(lambda match: f"`{match[1] or match[2]}`", part))
+        for part in parts[::2]
+    ]
     return "".join(parts)
 
 
@@ -176,11 +217,17 @@ def _clauses(text: str) -> list[str]:
 def _sentences(text: str) -> list[str]:
     """The sentences of a text; a list of names belongs to the sentence before it."""
     joined = _JOINED.sub(" and ", _LISTED.sub(r" and \1", text))
-    return [sentence.strip() for sentence in _SENTENCE_END.split(joined) if sentence and sentence.strip()]
+    return [
+        sentence.strip()
+        for sentence in _SENTENCE_END.split(joined)
+        if sentence and sentence.strip()
+    ]
 
 
 def _says_nothing_else(sentence: str) -> bool:
-    """Whether a sentence is an order and nothing more: names, their kinds and small words beside the verb."""
+    """Whether a sentence is an order and nothing more: names, their kinds and small words beside
+    the verb.
+    """
     if _NEGATION.search(sentence) or _ONLY.search(sentence) or ":" in sentence:
         return False
     tokens = _tokens(_ORDER.sub(" then ", _LEADING.sub("", sentence, count=1)))
@@ -200,11 +247,19 @@ def _is_question(clause: str) -> bool:
 
 
 def _is_order(clause: str) -> bool:
-    return not _is_question(clause) and not _CODE_THINGS.search(clause) and _ORDER.search(clause) is not None
+    return (
+        not _is_question(clause)
+        and not _CODE_THINGS.search(clause)
+        and _ORDER.search(clause) is not None
+    )
 
 
 def _is_agreement(clause: str) -> bool:
-    return not clause.endswith(("?", "？")) and not _NEGATION.search(clause) and _AGREEMENT.match(clause) is not None
+    return (
+        not clause.endswith(("?", "？"))
+        and not _NEGATION.search(clause)
+        and _AGREEMENT.match(clause) is not None
+    )
 
 
 def _has_name(clause: str) -> bool:
@@ -218,7 +273,9 @@ def _ordered(clause: str) -> list[str]:
     names: list[str] = []
     for order, end in zip(orders, ends, strict=True):
         behind = [] if order["final"] else list(_names_behind(_tokens(clause[order.end() : end])))
-        names += behind or ([] if order["verb"] else list(_names_before(_tokens(clause[: order.start()]))))
+        names += behind or (
+            [] if order["verb"] else list(_names_before(_tokens(clause[: order.start()])))
+        )
     return names
 
 
@@ -242,10 +299,14 @@ def _asked_for(text: str) -> list[str]:
 def _proposed(sentence: str) -> list[str]:
     """The names in a sentence about deleting, and its commands."""
     names = [match[1] for match in _SPAN.finditer(sentence) if " " in match[1]]
-    for clause in _clauses(_SPAN.sub(lambda match: match[1] if " " in match[1] else match[0], sentence)):
+    for clause in _clauses(
+        _SPAN.sub(lambda match: match[1] if " " in match[1] else match[0], sentence)
+    ):
         about = _ABOUT.search(clause)
         if about and not _CODE_THINGS.search(clause) and not _NEGATION.search(clause):
-            names += list(_names_behind(_tokens(clause[about.end() :]))) or list(_names_before(_tokens(clause[: about.start()])))
+            names += list(_names_behind(_tokens(clause[about.end() :]))) or list(
+                _names_before(_tokens(clause[: about.start()]))
+            )
     return names
 
 
@@ -270,7 +331,11 @@ class _Token:
     @property
     def is_plain(self) -> bool:
         """Whether it is an ordinary word of no class."""
-        return not self.is_name and not self.is_unspaced and not self.is_one_of(_KIND, _CONTENTS, _SMALL, _AND, _TURNING)
+        return (
+            not self.is_name
+            and not self.is_unspaced
+            and not self.is_one_of(_KIND, _CONTENTS, _SMALL, _AND, _TURNING)
+        )
 
 
 _START: Final = _Token("the")
@@ -308,7 +373,9 @@ def _names_behind(tokens: Sequence[_Token]) -> Iterator[str]:
 
 
 def _is_plain_name(token: _Token, before: _Token, after: _Token | None) -> bool:
-    """Whether an ordinary word is a name: alone behind the verb ("delete src"), or beside its kind ("the users table")."""
+    """Whether an ordinary word is a name: alone behind the verb ("delete src"), or beside its kind
+    ("the users table").
+    """
     if not token.is_plain:
         return False
     is_alone = after is None or after.is_unspaced or after.is_one_of(_AND, _SMALL, _TURNING)
@@ -342,4 +409,8 @@ def _names_before(tokens: Sequence[_Token]) -> Iterator[str]:
 def _is_place(before: Sequence[_Token]) -> bool:
     """Whether the words before a name make it a place, not what is deleted."""
     words = [token for token in before if not token.is_one_of(_SMALL, _KIND)]
-    return bool(words) and words[-1].is_one_of(_TURNING) and not (len(words) > 1 and words[-2].is_one_of(_CONTENTS))
+    return (
+        bool(words)
+        and words[-1].is_one_of(_TURNING)
+        and not (len(words) > 1 and words[-2].is_one_of(_CONTENTS))
+    )

@@ -1,11 +1,12 @@
-"""Searches patterns and validates JSON, in a separate process that can be killed when it takes too long.
+"""Searches patterns and validates JSON, in a separate process that can be killed when it takes too
+long.
 
-This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON object per line and answers with
-one. For a pattern it answers with the places where it is found and the number of its parts that are found; for documents with the
-first fault of each. Several patterns in one task share a list of texts, by number. Each pattern gets a short time first; those that
-need more share the rest, so that a slow pattern does not delay the others. All limits are processor time of this process: a task
-that waits for a processor loses nothing.
-"""
+This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON
+object per line and answers with one. For a pattern it answers with the places where it is found and
+the number of its parts that are found; for documents with the first fault of each. Several patterns
+in one task share a list of texts, by number. Each pattern gets a short time first; those that need
+more share the rest, so that a slow pattern does not delay the others. All limits are processor time
+of this process: a task that waits for a processor loses nothing."""
 
 import json
 import re
@@ -77,7 +78,9 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _limited(limit_s: float, task: Callable[[], object]) -> object:
-    """The result of a task. Raises _LateError after `limit_s` of processor time; `re` handles signals during a search."""
+    """The result of a task. Raises _LateError after `limit_s` of processor time; `re` handles
+    signals during a search.
+    """
     if limit_s <= 0:
         raise _LateError
     signal.setitimer(signal.ITIMER_PROF, limit_s)
@@ -105,7 +108,9 @@ def _limit(memory_mib: int) -> None:
 
 
 def match(pattern: str, texts: list[str]) -> list[dict[str, Any]]:
-    """For each text the spans of the matches, or, if there are none, the number of named parts that are found in order."""
+    """For each text the spans of the matches, or, if there are none, the number of named parts that
+    are found in order.
+    """
     compiled = re.compile(pattern)
     found: list[dict[str, Any]] = []
     for text in texts:
@@ -117,7 +122,9 @@ def match(pattern: str, texts: list[str]) -> list[dict[str, Any]]:
 
 @lru_cache(256)
 def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The outermost named groups of a pattern, each as a pattern, without those that cannot be compiled alone."""
+    """The outermost named groups of a pattern, each as a pattern, without those that cannot be
+    compiled alone.
+    """
     flags = re.compile(pattern).flags
     found = []
     for source in _named_groups(pattern):
@@ -156,7 +163,9 @@ def _named_groups(pattern: str) -> list[str]:
 
 
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> int:
-    """The length of the longest chain of parts in order, so that a missing part does not hide those after it."""
+    """The length of the longest chain of parts in order, so that a missing part does not hide those
+    after it.
+    """
     # reach[count] is the earliest place at which a chain of `count` parts ends.
     reach = [0] + [len(text) + 1] * len(parts)
     for part in parts:
@@ -167,15 +176,23 @@ def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> int:
 
 
 def validate(schema: dict[str, Any], documents: list[Any]) -> list[dict[str, Any]]:
-    """For each document its first fault, or None, and the number of required properties that are right."""
+    """For each document its first fault, or None, and the number of required properties that are
+    right.
+    """
     validator = _validator(json.dumps(schema))
     required = schema.get("required")
-    wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    wanted = (
+        [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    )
     found: list[dict[str, Any]] = []
     for document in documents:
         faults = list(validator.iter_errors(document))
         wrong = {fault.absolute_path[0] for fault in faults if fault.absolute_path}
-        right = [name for name in wanted if isinstance(document, dict) and name in document and name not in wrong]
+        right = [
+            name
+            for name in wanted
+            if isinstance(document, dict) and name in document and name not in wrong
+        ]
         fault = f"{faults[0].json_path}: {faults[0].message}"[:500] if faults else None
         found.append({"fault": fault, "parts": len(right), "of": len(wanted)})
     return found

@@ -1,16 +1,19 @@
-"""Runs programs that check answers: one process that has loaded everything a program may import, and a fork of it for each run.
+"""Runs programs that check answers: one process that has loaded everything a program may import,
+and a fork of it for each run.
 
-This file is the script of that process and imports nothing else of MetaClaw. Each request comes over a socket with three open
-files: the task (JSON), and files for the output and the errors. The server never reads them, so that no data of one run is in the
-memory of the next; it answers with the exit status, or with `TIMED_OUT`. Each fork enters a sandbox of three layers:
+This file is the script of that process and imports nothing else of MetaClaw. Each request comes
+over a socket with three open files: the task (JSON), and files for the output and the errors. The
+server never reads them, so that no data of one run is in the memory of the next; it answers with
+the exit status, or with `TIMED_OUT`. Each fork enters a sandbox of three layers:
 
-- *seccomp*: every system call is refused except those for memory, time, and files already open. So everything that a check may
-  import is loaded before.
-- *namespaces*: separate user, network, mount, IPC and UTS namespaces, a deleted and therefore empty root folder, no capabilities.
+- *seccomp*: every system call is refused except those for memory, time, and files already open. So
+  everything that a check may import is loaded before.
+- *namespaces*: separate user, network, mount, IPC and UTS namespaces, a deleted and therefore empty
+  root folder, no capabilities.
 - *Landlock*: no access to any file, nor, if the kernel supports that, to the network.
 
-The program is run only if seccomp and one of the others are in force, and a test shows that files, sockets and forks are refused.
-"""
+The program is run only if seccomp and one of the others are in force, and a test shows that files,
+sockets and forks are refused."""
 
 import ctypes
 import functools
@@ -33,30 +36,38 @@ PASSED, FAILED, NOT_CONCERNED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 2, 70, 71,
 REQUEST = struct.Struct("=ddI")
 """Processor seconds and seconds that a run may take, MiB of memory it may use."""
 REPLY = struct.Struct("=id")
-"""Exit status, negative for a signal; `TIMED_OUT` if the run was ended after its time. The processor seconds it took."""
+"""Exit status, negative for a signal; `TIMED_OUT` if the run was ended after its time. The
+processor seconds it took.
+"""
 
 _MIB = 1024 * 1024
 _PRELOADED = (
-    "abc ast base64 binascii bisect calendar codecs collections collections.abc contextlib copy csv dataclasses datetime decimal"
-    " difflib enum fractions functools hashlib heapq html html.parser io itertools json keyword locale math numbers operator"
-    " pprint random re"
-    " shlex statistics string struct sys textwrap threading time tokenize types typing unicodedata urllib.parse uuid"
-    " xml.etree.ElementTree"
-    " zlib _strptime encodings.ascii encodings.cp1252 encodings.idna encodings.latin_1 encodings.utf_16 encodings.utf_8"
-    " encodings.utf_8_sig"
+    "abc ast base64 binascii bisect calendar codecs collections collections.abc contextlib copy csv"
+    " dataclasses datetime decimal difflib enum fractions functools hashlib heapq html html.parser"
+    " io itertools json keyword locale math numbers operator pprint random re shlex statistics"
+    " string struct sys textwrap threading time tokenize types typing unicodedata urllib.parse uuid"
+    " xml.etree.ElementTree zlib _strptime encodings.ascii encodings.cp1252 encodings.idna"
+    " encodings.latin_1 encodings.utf_16 encodings.utf_8 encodings.utf_8_sig"
 )
 
-# Audit architecture and the numbers of the allowed calls: read write close fstat lseek mmap mprotect munmap brk rt_sigaction
-# rt_sigprocmask rt_sigreturn readv writev sched_yield mremap madvise nanosleep getpid exit gettimeofday getuid getgid geteuid
-# getegid sigaltstack gettid futex restart_syscall clock_gettime clock_nanosleep exit_group getrandom
+# Audit architecture and the numbers of the allowed calls: read write close fstat lseek mmap
+# mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn readv writev sched_yield mremap
+# madvise nanosleep getpid exit gettimeofday getuid getgid geteuid getegid sigaltstack gettid futex
+# restart_syscall clock_gettime clock_nanosleep exit_group getrandom
 _CALLS = {
     "x86_64": (
         0xC000003E,
-        "0 1 3 5 8 9 10 11 12 13 14 15 19 20 24 25 28 35 39 60 96 102 104 107 108 131 186 202 219 228 230 231 318",
+        (
+            "0 1 3 5 8 9 10 11 12 13 14 15 19 20 24 25 28 35 39 60 96 102 104 107 108 131 186 202"
+            " 219 228 230 231 318"
+        ),
     ),
     "aarch64": (
         0xC00000B7,
-        "63 64 57 80 62 222 226 215 214 134 135 139 65 66 124 216 233 101 172 93 169 174 176 175 177 132 178 98 128 113 115 94 278",
+        (
+            "63 64 57 80 62 222 226 215 214 134 135 139 65 66 124 216 233 101 172 93 169 174 176"
+            " 175 177 132 178 98 128 113 115 94 278"
+        ),
     ),
 }
 _X32_CALLS = 0x40000000
@@ -118,7 +129,8 @@ def _run(libc: ctypes.CDLL, files: list[int], work_s: float, memory_mib: int) ->
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.closerange(3, 64)
-    # The timer ends the run after its processor time. RLIMIT_CPU counts whole seconds; it is for a program that ignores the signal.
+    # The timer ends the run after its processor time. RLIMIT_CPU counts whole seconds; it is for a
+    # program that ignores the signal.
     signal.setitimer(signal.ITIMER_PROF, work_s)
     _limit(int(work_s) + 2, memory_mib)
     with open(0, "rb") as given:
@@ -205,7 +217,10 @@ def _restrict_with_landlock(libc: ctypes.CDLL) -> bool:
     file_rights = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
     rules = struct.pack("=QQ", file_rights, 3 if version >= 4 else 0)[: 16 if version >= 4 else 8]
     ruleset = libc.syscall(_LANDLOCK_CREATE, rules, ctypes.c_size_t(len(rules)), ctypes.c_uint(0))
-    return bool(ruleset >= 0 and libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0)) == 0)
+    return bool(
+        ruleset >= 0
+        and libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0)) == 0
+    )
 
 
 def _filter_calls(libc: ctypes.CDLL) -> bool:
@@ -214,26 +229,43 @@ def _filter_calls(libc: ctypes.CDLL) -> bool:
         return False
     length, code = built
     program = struct.pack("@HP", length, ctypes.addressof(code))
-    return bool(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0)
+    return bool(
+        libc.prctl(
+            _SET_SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)
+        )
+        == 0
+    )
 
 
 @functools.cache
 def _filter_code() -> tuple[int, Any] | None:
-    """The filter for this machine, as the number of its lines and its code; None for an unknown architecture."""
+    """The filter for this machine, as the number of its lines and its code; None for an unknown
+    architecture.
+    """
     known = _CALLS.get(platform.machine()) if sys.maxsize > 2**32 else None
     if known is None:
         return None
     architecture, calls = known[0], [int(number) for number in known[1].split()]
-    lines = [(_LOAD_WORD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD_WORD, 0, 0, 0)]
+    lines = [
+        (_LOAD_WORD, 0, 0, 4),
+        (_JUMP_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD_WORD, 0, 0, 0),
+    ]
     lines += [(_JUMP_GREATER_OR_EQUAL, 0, 1, _X32_CALLS), (_RETURN, 0, 0, _KILL)]
     lines += [(_JUMP_EQUAL, len(calls) - at, 0, number) for at, number in enumerate(calls)]
     lines += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
-    return len(lines), ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
+    return len(lines), ctypes.create_string_buffer(
+        b"".join(struct.pack("=HBBI", *line) for line in lines)
+    )
 
 
 def _is_sandboxed() -> bool:
     """Whether a file, a socket and a process are refused."""
-    return all(_is_refused(attempt) for attempt in (lambda: os.open("/", os.O_RDONLY), socket.socket, os.fork))
+    return all(
+        _is_refused(attempt)
+        for attempt in (lambda: os.open("/", os.O_RDONLY), socket.socket, os.fork)
+    )
 
 
 def _is_refused(attempt: Any) -> bool:

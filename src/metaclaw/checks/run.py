@@ -24,20 +24,34 @@ from metaclaw.checks.answer import (
 from metaclaw.checks.commands import SeenText
 from metaclaw.checks.workers import WORKERS, ProgramResult, WorkerError, ask_matcher, run_program
 from metaclaw.domain.chat import Json, Part, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
+from metaclaw.domain.check import (
+    Check,
+    Conversation,
+    Finding,
+    PatternCheck,
+    Place,
+    ProgramCheck,
+    SchemaCheck,
+    scored,
+)
 from metaclaw.domain.verdict import Outcome
 
 LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()
 _MOST_REASON_CHARS: Final = 300
-# A pattern without groups, alternatives, and repetitions except of one character a fixed number of times: it takes linear time.
+# A pattern without groups, alternatives, and repetitions except of one character a fixed number of
+# times: it takes linear time.
 _PLAIN = re.compile(
     r"(?:\(\?i\))?(?:(?:[^\\()\[\]{}*+?|^$]|\\[^0-9A-Za-z]|\\[dDwWsS]|\[\^?[^\[\]\\]+\])(?:\{\d{1,2}\})?|\\[bBAZ]|[\^$])+"
 )
 
 
-def run_check(check: Check, answer: Sequence[Part], conversation: Conversation = _NO_CONVERSATION) -> Outcome:
-    """Whether an answer passes a check, which may take `LIMIT_S` of processor time. Blocks: call it from a thread."""
+def run_check(
+    check: Check, answer: Sequence[Part], conversation: Conversation = _NO_CONVERSATION
+) -> Outcome:
+    """Whether an answer passes a check, which may take `LIMIT_S` of processor time. Blocks: call it
+    from a thread.
+    """
     return examine(check, answer, conversation=conversation).outcome
 
 
@@ -49,8 +63,8 @@ def examine(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> Finding:
-    """Run a check on an answer: outcome, score and reason. With `is_strict`, text that a pattern or schema does not cover must be
-    ordinary words, and a score below 1 becomes 0."""
+    """Run a check on an answer: outcome, score and reason. With `is_strict`, text that a pattern or
+    schema does not cover must be ordinary words, and a score below 1 becomes 0."""
     is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
     if (most := MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS) < _size_for(check, answer):
         return _undecided(f"the answer has more than {most} characters")
@@ -63,7 +77,11 @@ def examine(
             case ProgramCheck():
                 found = _run(check, answer, conversation, limit_s)
         # Scores for parts are for training; they are no evidence that the check passes.
-        return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
+        return (
+            Finding(Outcome.FAIL, found.reason, 0.0)
+            if is_strict and found.score not in (None, 1.0)
+            else found
+        )
     except OSError as error:
         return _failed(f"no process could be started: {error.strerror}")
     except WorkerError as error:
@@ -78,7 +96,9 @@ def examine_many(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> list[Finding]:
-    """`examine` for several answers to one conversation; programs run in parallel, one on each core."""
+    """`examine` for several answers to one conversation; programs run in parallel, one on each
+    core.
+    """
 
     def examine_one(answer: Sequence[Part]) -> Finding:
         return examine(check, answer, limit_s, conversation=conversation, is_strict=is_strict)
@@ -90,27 +110,43 @@ def examine_many(
 
 
 def examine_all(
-    checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
+    checks: Sequence[Check],
+    answer: Sequence[Part],
+    limit_s: float = LIMIT_S,
+    *,
+    conversation: Conversation = _NO_CONVERSATION,
 ) -> list[Finding]:
-    """Run several checks on one answer. All patterns are sent to the matcher in one task with one limit; a slow pattern does not
-    take the time of the others."""
-    together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
+    """Run several checks on one answer. All patterns are sent to the matcher in one task with one
+    limit; a slow pattern does not take the time of the others."""
+    together = (
+        _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
+    )
     return [
-        together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
+        (
+            together[at]
+            if at in together
+            else examine(check, answer, limit_s, conversation=conversation)
+        )
         for at, check in enumerate(checks)
     ]
 
 
 def _size_for(check: Check, answer: Sequence[Part]) -> int:
-    """The number of characters that a check reads. A long call of one tool must not disable a check on the calls of another."""
+    """The number of characters that a check reads. A long call of one tool must not disable a check
+    on the calls of another.
+    """
     if isinstance(check, ProgramCheck) or size_of(answer) <= MAX_ANSWER_CHARS:
         return size_of(answer)
     seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
     return size_of(seen if check.where.place is Place.CALLS else answer)
 
 
-def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
-    """The findings of patterns by the index of their check, without those that could not be run together."""
+def _match_together(
+    checks: Sequence[Check], answer: Sequence[Part], limit_s: float
+) -> dict[int, Finding]:
+    """The findings of patterns by the index of their check, without those that could not be run
+    together.
+    """
     texts: dict[str, int] = {}
     wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
     for at, check in enumerate(checks):
@@ -120,7 +156,9 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
                 texts.setdefault(text.text, len(texts))
     if len(wanted) < 2:
         return {}
-    patterns: list[Json] = [[check.pattern, [texts[text.text] for text in seen]] for _, check, seen in wanted]
+    patterns: list[Json] = [
+        [check.pattern, [texts[text.text] for text in seen]] for _, check, seen in wanted
+    ]
     found: Any
     try:
         task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns}
@@ -134,20 +172,30 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
 
 
 def _if_read(check: PatternCheck, answer: Sequence[Part], finding: Finding) -> Finding:
-    """The finding; unknown if it passes because a forbidden pattern was not found, but a command could not be read."""
+    """The finding; unknown if it passes because a forbidden pattern was not found, but a command
+    could not be read.
+    """
     if finding.outcome is not Outcome.PASS or check.must_match:
         return finding
     unread = unread_part(answer, check.where)
     return _undecided(f"a command could not be read: {unread}") if unread else finding
 
 
-def _of_together(check: PatternCheck, seen: Sequence[SeenText], matches: Any, limit_s: float) -> Finding:
+def _of_together(
+    check: PatternCheck, seen: Sequence[SeenText], matches: Any, limit_s: float
+) -> Finding:
     if matches is None:
         return _failed(f"the pattern took longer than its share of {limit_s:g} s")
-    return _failed(f"the pattern broke: {matches}") if isinstance(matches, str) else _matched(check, seen, matches, is_strict=False)
+    return (
+        _failed(f"the pattern broke: {matches}")
+        if isinstance(matches, str)
+        else _matched(check, seen, matches, is_strict=False)
+    )
 
 
-def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
+def _match(
+    check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool
+) -> Finding:
     seen = pattern_texts(answer, check)
     if not seen:
         if unread := unread_part(answer, check.where):
@@ -167,18 +215,28 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
     return _matched(check, seen, found, is_strict=is_strict)
 
 
-def _matched(check: PatternCheck, seen: Sequence[SeenText], matches: Any, *, is_strict: bool) -> Finding:
-    is_found = any(text.counts(begin, end) for text, result in zip(seen, matches, strict=True) for begin, end in result["spans"])
+def _matched(
+    check: PatternCheck, seen: Sequence[SeenText], matches: Any, *, is_strict: bool
+) -> Finding:
+    is_found = any(
+        text.counts(begin, end)
+        for text, result in zip(seen, matches, strict=True)
+        for begin, end in result["spans"]
+    )
     reason = "the pattern was found" if is_found else "the pattern was not found"
     if is_found is not check.must_match:
         return scored(0.0 if is_found else max(map(_partly, matches)), reason)
     is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
-    if is_whole_wanted and not is_ordinary_beside(seen[0].text, [(begin, end) for begin, end in matches[0]["spans"]]):
+    if is_whole_wanted and not is_ordinary_beside(
+        seen[0].text, [(begin, end) for begin, end in matches[0]["spans"]]
+    ):
         return scored(0.0, "the pattern was found, but the rest is no ordinary text")
     return scored(1.0, reason)
 
 
-def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
+def _validate(
+    check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool
+) -> Finding:
     documents = documents_at(answer, check.where)
     if documents is None:
         return _unknown(f"there is nothing to look at in the {check.where.place}")
@@ -193,7 +251,11 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
         return _failed(f"the schema took longer than {limit_s:g} s")
     faults = [result for result in found if result["fault"] is not None]
     is_each_wanted = check.where.place is Place.CALLS or is_strict
-    if is_strict and not faults and not any(_has_property(document, check.schema) for document in documents):
+    if (
+        is_strict
+        and not faults
+        and not any(_has_property(document, check.schema) for document in documents)
+    ):
         return scored(0.0, "the JSON has none of the properties that the schema names")
     if not faults or (len(faults) < len(found) and not is_each_wanted):
         return scored(1.0, "the JSON satisfies the schema")
@@ -204,15 +266,23 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
 def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
     """Whether an object has any of the properties that a schema names; True if it names none."""
     named = schema.get("properties")
-    return not isinstance(named, dict) or not isinstance(document, dict) or not named.keys().isdisjoint(document)
+    return (
+        not isinstance(named, dict)
+        or not isinstance(document, dict)
+        or not named.keys().isdisjoint(document)
+    )
 
 
 def _partly(earned: dict[str, int]) -> float:
-    """The score of an answer that does not pass, by the parts of it that are right; always below one half."""
+    """The score of an answer that does not pass, by the parts of it that are right; always below
+    one half.
+    """
     return earned["parts"] / (2 * earned["of"] + 1)
 
 
-def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation, limit_s: float) -> Finding:
+def _run(
+    check: ProgramCheck, answer: Sequence[Part], conversation: Conversation, limit_s: float
+) -> Finding:
     if not check.approved:
         return _undecided("the program waits for a person to agree to it")
     if sys.platform != "linux":
@@ -223,7 +293,9 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
     if result.status in (program_server.PASSED, program_server.FAILED) and layers:
         return _judged(result, layers, said)
     if result.status == program_server.NO_SANDBOX:
-        return _failed(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
+        return _failed(
+            f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}"
+        )
     if result.status == program_server.NOT_CONCERNED:
         return _unknown("the program has nothing to say of such an answer")
     if result.status is None:
@@ -233,16 +305,30 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
 
 
 def _judged(result: ProgramResult, layers: str, output: str) -> Finding:
-    """The score in the last line of a program's output; if there is none, the exit status decides."""
+    """The score in the last line of a program's output; if there is none, the exit status
+    decides.
+    """
     verdict = _last_object(output)
     if verdict is not None and "score" in verdict:
         score, reason = verdict["score"], verdict.get("reason")
-        if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
+        if (
+            isinstance(score, bool)
+            or not isinstance(score, int | float)
+            or not isfinite(score)
+            or not 0 <= score <= 1
+        ):
             return _failed(f"the program's score {str(score)[:40]} is no number from 0 to 1")
-        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
+        return scored(
+            float(score),
+            f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}",
+        )
     if result.status == program_server.PASSED:
         return scored(1.0, f"the program passed it; {layers}")
-    return scored(0.0, f"the program failed it: {(output or result.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
+    return scored(
+        0.0,
+        f"the program failed it: {(output or result.errors).strip()[:_MOST_REASON_CHARS]};"
+        f" {layers}",
+    )
 
 
 def _last_object(output: str) -> dict[str, object] | None:
@@ -276,8 +362,9 @@ _MOST_STRANGE: Final = 4
 
 
 def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the match touch a match, if long
-    matches touch each other, if one match is repeated many times, or if most of the rest is no words."""
+    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the
+    match touch a match, if long matches touch each other, if one match is repeated many times, or
+    if most of the rest is no words."""
     long_ones = [(first, last) for first, last in spans if last - first > _LEAST_REPEATED]
     if any(before[1] == after[0] for before, after in pairwise(long_ones)):
         return False
@@ -286,9 +373,14 @@ def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
     rest = _without(text, spans)
     if not rest.strip():
         return len(spans) == 1 or len({text[first:last] for first, last in spans}) > len(spans) // 2
-    if any(_is_foreign(glued, match) for glued in (_GLUED_BEFORE.search(text[:begin]), _GLUED_AFTER.search(text[end:]))):
+    if any(
+        _is_foreign(glued, match)
+        for glued in (_GLUED_BEFORE.search(text[:begin]), _GLUED_AFTER.search(text[end:]))
+    ):
         return False
-    if len(match) > _LEAST_REPEATED and (text.count(match) - 1) * len(match) * 2 > len(text.strip()):
+    if len(match) > _LEAST_REPEATED and (text.count(match) - 1) * len(match) * 2 > len(
+        text.strip()
+    ):
         return False
     words = rest.split()
     strange = sum(_LETTER.search(word) is None for word in words)
@@ -317,7 +409,9 @@ _LEAST_CHARS: Final = 2
 
 
 class Screen(NamedTuple):
-    """A quick test for a pattern: every text in which it is found contains at least one of `groups`."""
+    """A quick test for a pattern: every text in which it is found contains at least one of
+    `groups`.
+    """
 
     groups: tuple[str, ...]
     ignores_case: bool
@@ -349,7 +443,9 @@ def screen_of(pattern: str) -> Screen | None:
     groups = _certain(list(parsed))
     if groups is None or (ignores_case and not all(group.isascii() for group in groups)):
         return None
-    return Screen(tuple(group.lower() for group in groups) if ignores_case else groups, ignores_case)
+    return Screen(
+        tuple(group.lower() for group in groups) if ignores_case else groups, ignores_case
+    )
 
 
 def _certain(items: Sequence[Any]) -> tuple[str, ...] | None:

@@ -1,5 +1,5 @@
-"""What a command does beside what it is: the scripts and commands that it starts, the files that it runs and writes, and the branch
-and the aliases of git that it changes."""
+"""What a command does beside what it is: the scripts and commands that it starts, the files that it
+runs and writes, and the branch and the aliases of git that it changes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,12 @@ _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
 _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|eval")
 _SOURCING: Final = words("source . eval")
 DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX, _IMAGE_PROGRAMS = (
-    words(TABLES[name]) for name in ("downloading", "script_words", "running_in_tmux", "image_programs")
+    words(TABLES[name])
+    for name in ("downloading", "script_words", "running_in_tmux", "image_programs")
 )
-_SCRIPT_OPTIONS: Final = {name: options.split() for name, options in TABLES["script_options"].items()}
+_SCRIPT_OPTIONS: Final = {
+    name: options.split() for name, options in TABLES["script_options"].items()
+}
 _EDITORS: Final = words("ed ex red vi vim nvim")
 _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--download", re.IGNORECASE)
 
@@ -51,7 +54,9 @@ def output_files(command: Command, texts: Sequence[str]) -> list[str]:
     """The files to which a command's output is written."""
     files = list(command.writes)
     if "tee" in texts[:3]:
-        files += [text for text in texts[list(texts).index("tee") + 1 :] if not text.startswith("-")]
+        files += [
+            text for text in texts[list(texts).index("tee") + 1 :] if not text.startswith("-")
+        ]
     return files
 
 
@@ -68,7 +73,9 @@ def written_files(command: Command, bare: Sequence[str], text: str) -> Iterator[
         yield from ((path, "\n".join(added)) for path in files)
     elif name in ("awk", "gawk") and "inplace" in bare:
         programs = [word for word in operands if word != "inplace"]
-        yield from ((path, "\n".join(re.findall(r'"([^"]*)"', programs[0]))) for path in programs[1:])
+        yield from (
+            (path, "\n".join(re.findall(r'"([^"]*)"', programs[0]))) for path in programs[1:]
+        )
     elif name in _EDITORS:
         scripts = [after for word, after in pairwise(bare) if re.fullmatch(r"-\w*c|\+", word)]
         scripts += [word[1:] for word in bare[1:] if word.startswith("+") and len(word) > 1]
@@ -85,7 +92,11 @@ def written_files(command: Command, bare: Sequence[str], text: str) -> Iterator[
     elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
     elif name.lower() in ("set-content", "add-content", "out-file", "clear-content"):
-        named = [after for word, after in pairwise(bare) if word.lower() in ("-path", "-filepath", "-literalpath")]
+        named = [
+            after
+            for word, after in pairwise(bare)
+            if word.lower() in ("-path", "-filepath", "-literalpath")
+        ]
         yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
     elif name in INTERPRETERS:
         yield from (file for word in (*bare[1:], text) if "(" in word for file in scan(word).files)
@@ -103,7 +114,11 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
         for word, after in pairwise(texts)
         if _OUTPUT_OPTION.fullmatch(word) and (name != "wget" or word == "--output-document")
     ]
-    found += [word.partition("=")[2] for word in texts if word.startswith(("--output=", "--output-document=", "--out="))]
+    found += [
+        word.partition("=")[2]
+        for word in texts
+        if word.startswith(("--output=", "--output-document=", "--out="))
+    ]
     if name == "wget":
         found += [after for word, after in pairwise(texts) if re.fullmatch(r"-[a-zA-Z]*O", word)]
         found += [word[2:] for word in texts if re.match(r"-O[^-\s]", word)]
@@ -115,9 +130,17 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
     if is_named_by_url and not (name == "wget" and found):
         addresses = [word for word in texts[1:] if "/" in word and not word.startswith("-")]
         found += [re.split(r"[?#]", word)[0].rstrip("/").rpartition("/")[2] for word in addresses]
-    options = {"wget": ("-P", "--directory-prefix"), "aria2c": ("-d", "--dir"), "curl": ("--output-dir",)}.get(name, ())
-    folder = next((after.rstrip("/") + "/" for word, after in pairwise(texts) if word in options), "")
-    return [folder + word for word in found if word and word != "-" and not word.startswith("/dev/")]
+    options = {
+        "wget": ("-P", "--directory-prefix"),
+        "aria2c": ("-d", "--dir"),
+        "curl": ("--output-dir",),
+    }.get(name, ())
+    folder = next(
+        (after.rstrip("/") + "/" for word, after in pairwise(texts) if word in options), ""
+    )
+    return [
+        folder + word for word in found if word and word != "-" and not word.startswith("/dev/")
+    ]
 
 
 def run_files(texts: Sequence[str], bare: Sequence[str]) -> set[str]:
@@ -168,12 +191,21 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
         yield from (text for text in texts[1:] if " " in text and not text.startswith("-"))
     options = _SCRIPT_OPTIONS.get(name, ())
     for at, text in enumerate(texts):
-        if (text in options or ("-c" in options and re.fullmatch("-[a-z]*c", text))) and at + 1 < len(texts):
+        if (
+            text in options or ("-c" in options and re.fullmatch("-[a-z]*c", text))
+        ) and at + 1 < len(texts):
             yield texts[at + 1]
         elif text.startswith("--") and "=" in text and text.partition("=")[0] in options:
             yield text.partition("=")[2]
         elif program_name(text) in SHELLS:
-            option = next((i for i in range(at + 1, min(at + 8, len(texts))) if _SCRIPT_OPTION.fullmatch(texts[i])), None)
+            option = next(
+                (
+                    i
+                    for i in range(at + 1, min(at + 8, len(texts)))
+                    if _SCRIPT_OPTION.fullmatch(texts[i])
+                ),
+                None,
+            )
             if option is not None and option + 1 < len(texts):
                 yield texts[option + 1]
             if any(
@@ -210,14 +242,23 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
             end = next((i for i, word in enumerate(rest) if word in (";", "+")), len(rest))
             yield [word for word in rest[:end] if word != "{}"]
     if name in ("docker", "podman") and "run" in texts[:4]:
-        images = [(program_name(text.partition(":")[0]), at) for at, text in enumerate(texts) if "/" in text]
-        yield from [[image, *texts[at + 1 :]] for image, at in images if image in _IMAGE_PROGRAMS][:1]
+        images = [
+            (program_name(text.partition(":")[0]), at)
+            for at, text in enumerate(texts)
+            if "/" in text
+        ]
+        yield from [[image, *texts[at + 1 :]] for image, at in images if image in _IMAGE_PROGRAMS][
+            :1
+        ]
 
 
 _ALIAS_SETTING: Final = re.compile(r"alias\.([\w-]+)=(.+)", re.DOTALL)
-_NAMING_OPTIONS: Final = frozenset(("-b", "-B", "-c", "-C", "--create", "--force-create", "--orphan", "-m", "-M", "--move"))
+_NAMING_OPTIONS: Final = frozenset(
+    ("-b", "-B", "-c", "-C", "--create", "--force-create", "--orphan", "-m", "-M", "--move")
+)
 _CURRENT_BRANCH: Final = re.compile(
-    r"\$\(git (?:branch --show-current|rev-parse --abbrev-ref (?:HEAD|@)|symbolic-ref --short (?:-q )?HEAD)[^)]*\)"
+    r"\$\(git (?:branch --show-current|rev-parse --abbrev-ref (?:HEAD|@)|symbolic-ref --short (?:-q"
+    r" )?HEAD)[^)]*\)"
     r"|`git (?:branch --show-current|rev-parse --abbrev-ref HEAD)`"
 )
 _VALUE_OPTIONS: Final = frozenset(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
@@ -239,7 +280,9 @@ class GitState:
                 self._keep(key[6:], values.get(name.replace("_KEY_", "_VALUE_"), ""))
 
     def follow(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """The commands or scripts that a command stands for after the earlier commands; also remembers what it changes."""
+        """The commands or scripts that a command stands for after the earlier commands; also
+        remembers what it changes.
+        """
         if texts[:1] != ["git"] or len(texts) < 2:
             return
         for before, text in pairwise(texts):
@@ -259,7 +302,9 @@ class GitState:
             self._aliases[name] = value
 
     def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """Remember an alias, and yield what it stands for, because the alias remains after the script."""
+        """Remember an alias, and yield what it stands for, because the alias remains after the
+        script.
+        """
         for name, value in pairwise(texts[2:]):
             if name.startswith("alias.") and not value.startswith("-"):
                 self._keep(name[6:], value)
@@ -267,7 +312,11 @@ class GitState:
 
     @staticmethod
     def _called(value: str, arguments: Sequence[str]) -> list[str] | str:
-        return " ".join((value[1:], *arguments)) if value.startswith("!") else ["git", *value.split(), *arguments]
+        return (
+            " ".join((value[1:], *arguments))
+            if value.startswith("!")
+            else ["git", *value.split(), *arguments]
+        )
 
     def _switched(self, texts: Sequence[str]) -> None:
         named = next((after for word, after in pairwise(texts) if word in _NAMING_OPTIONS), None)
@@ -284,9 +333,20 @@ class GitState:
         """A push of the current branch, with its name."""
         known = _CURRENT_BRANCH.sub(self._branch, " ".join(texts)).split()
         known = [
-            self._branch if text in ("HEAD", "@") else f"+{self._branch}" if text in ("+HEAD", "+@") else text for text in known
+            (
+                self._branch
+                if text in ("HEAD", "@")
+                else f"+{self._branch}"
+                if text in ("+HEAD", "+@")
+                else text
+            )
+            for text in known
         ]
-        operands = [text for before, text in pairwise(known[1:]) if not text.startswith("-") and before not in _VALUE_OPTIONS]
+        operands = [
+            text
+            for before, text in pairwise(known[1:])
+            if not text.startswith("-") and before not in _VALUE_OPTIONS
+        ]
         names_others = any(text in ("--all", "--tags", "--mirror", "--branches") for text in known)
         if len(operands) < 2 and not names_others:
             known += [*([] if operands else ["origin"]), self._branch]

@@ -1,8 +1,9 @@
-"""Shell scripts, read with tree-sitter: the simple commands of a script, with their words as the shell would pass them on.
+"""Shell scripts, read with tree-sitter: the simple commands of a script, with their words as the
+shell would pass them on.
 
-Nothing is run, and no file is read. Only values that the script itself sets are known; a word whose value is known only at run time
-stays as written. A variable that is set in a branch has several values, and each command is read with every one of them.
-"""
+Nothing is run, and no file is read. Only values that the script itself sets are known; a word whose
+value is known only at run time stays as written. A variable that is set in a branch has several
+values, and each command is read with every one of them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,17 +28,35 @@ _BRACES: Final = str.maketrans("{,}", "\x01\x02\x03")
 _NO_BRACES: Final = str.maketrans("\x01\x02\x03", "{,}")
 _BRACED: Final = re.compile("\x01([^\x01\x03]*\x02[^\x01\x03]*)\x03")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_QUOTED: Final = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?\n\t*\1$|'[^']*'|\"[^\"]*\"", re.DOTALL | re.MULTILINE)
+_QUOTED: Final = re.compile(
+    r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?\n\t*\1$|'[^']*'|\"[^\"]*\"", re.DOTALL | re.MULTILINE
+)
 _PLAIN: Final = re.compile(r"[\w./:=@%+-]+")
 _ESCAPE: Final = re.compile(r"\\(\r?\n|.)", re.DOTALL)
 _ESCAPE_IN_QUOTES: Final = re.compile(r"\\([$`\"\\\n])")
 _ANSI_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|[0-7]{1,3}|.)", re.DOTALL)
-_ANSI_SIGNS: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_ANSI_SIGNS: Final = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "f": "\f",
+    "v": "\v",
+}
 _BLANKS: Final = re.compile(r"(\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)|[\s\x00]+")
 _PARAMETER: Final = re.compile(r"\$\{([!#]?)(\w+|[@*])(\[[^\]]*\])?(:?[-=+?])?(.*)\}", re.DOTALL)
 _SETTING: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
-_BRANCHES: Final = frozenset(("if_statement", "elif_clause", "else_clause", "case_item", "while_statement"))
-_CHANGES: Final[dict[str, Any]] = {",,": str.lower, "^^": str.upper, "@L": str.lower, "@U": str.upper}
+_BRANCHES: Final = frozenset(
+    ("if_statement", "elif_clause", "else_clause", "case_item", "while_statement")
+)
+_CHANGES: Final[dict[str, Any]] = {
+    ",,": str.lower,
+    "^^": str.upper,
+    "@L": str.lower,
+    "@U": str.upper,
+}
 
 
 class ShellSyntaxError(ValueError):
@@ -55,7 +74,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What commands print: the text if it is known, the commands in plain spelling, and whether it is only that of files."""
+    """What commands print: the text if it is known, the commands in plain spelling, and whether it
+    is only that of files.
+    """
 
     text: str | None = None
     lines: tuple[str, ...] = ()
@@ -67,8 +88,8 @@ NOTHING: Final = Output()
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `inputs` are texts that it reads from here documents, `writes` the files of its output, `empties` those it
-    truncates, `reads` those of its input."""
+    """A simple command. `inputs` are texts that it reads from here documents, `writes` the files of
+    its output, `empties` those it truncates, `reads` those of its input."""
 
     begin: int
     end: int = 0
@@ -86,7 +107,9 @@ class Command:
 
 @dataclass(slots=True)
 class Script:
-    """The commands of a script in order, including those of substitutions; its functions, and the places of its comments."""
+    """The commands of a script in order, including those of substitutions; its functions, and the
+    places of its comments.
+    """
 
     source: str
     commands: list[Command] = field(default_factory=list)
@@ -108,7 +131,8 @@ def _parser() -> "Parser":
     import tree_sitter_bash
 
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-    # It holds the interpreter's lock, and takes quadratic time to recover from errors: hostile text must not stall the program.
+    # It holds the interpreter's lock, and takes quadratic time to recover from errors: hostile text
+    # must not stall the program.
     parser.timeout_micros = _PARSE_LIMIT_US
     return parser
 
@@ -161,7 +185,13 @@ class ShellReader:
 
     def _statement(self, node: "Node", fed: Output, redirects: Sequence["Node"]) -> Output:
         match node.type:
-            case "command" | "declaration_command" | "unset_command" | "variable_assignment" | "variable_assignments":
+            case (
+                "command"
+                | "declaration_command"
+                | "unset_command"
+                | "variable_assignment"
+                | "variable_assignments"
+            ):
                 return self._simple(node, fed, redirects)
             case "comment":
                 self.script.comments.append((node.start_byte, node.end_byte))
@@ -189,22 +219,31 @@ class ShellReader:
             if child.type == "||":
                 self._branches += 1
             elif (node.type == "case_statement" and child.type != "case_item") or (
-                node.type in ("for_statement", "case_item", "c_style_for_statement") and not _is_statement(child)
+                node.type in ("for_statement", "case_item", "c_style_for_statement")
+                and not _is_statement(child)
             ):
                 self._inner(child)
             elif child.is_named:
-                outputs.append(self._node(child, fed, redirects if child.id == node.children[-1].id else ()))
-        self._branches -= (node.type in _BRANCHES) + sum(child.type == "||" for child in node.children)
+                outputs.append(
+                    self._node(child, fed, redirects if child.id == node.children[-1].id else ())
+                )
+        self._branches -= (node.type in _BRANCHES) + sum(
+            child.type == "||" for child in node.children
+        )
         return _together(outputs)
 
     def _loop(self, node: "Node") -> None:
         name, values = node.child_by_field_name("variable"), node.children_by_field_name("value")
         items = [word.text for value in values for word in self._words(value)]
         if name is not None and items:
-            self.variables[self._raw(name)] = items if len(items) <= _MOST_VALUES else [_SPLIT.join(items)[:MOST_VALUE_CHARS]]
+            self.variables[self._raw(name)] = (
+                items if len(items) <= _MOST_VALUES else [_SPLIT.join(items)[:MOST_VALUE_CHARS]]
+            )
 
     def _define(self, node: "Node") -> Output:
-        """Keep a function. Its commands are read here, too, because it may be called where nobody sees it."""
+        """Keep a function. Its commands are read here, too, because it may be called where nobody
+        sees it.
+        """
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
             self.functions[self._raw(name)] = self._raw(body)
@@ -215,7 +254,12 @@ class ShellReader:
 
     def _redirected(self, node: "Node", fed: Output, redirects: Sequence["Node"]) -> Output:
         own = [child for child in node.children if child.type.endswith("_redirect")]
-        own += [inner for child in own if child.type == "heredoc_redirect" for inner in child.children_by_field_name("redirect")]
+        own += [
+            inner
+            for child in own
+            if child.type == "heredoc_redirect"
+            for inner in child.children_by_field_name("redirect")
+        ]
         body = node.child_by_field_name("body")
         if body is None:
             return self._simple(None, fed, (*own, *redirects), node)
@@ -226,7 +270,10 @@ class ShellReader:
                     if child.type == "pipeline":  # as in `cat <<E | sh`
                         printed = self._node(child, printed, ())
                         continue
-                    if document.field_name_for_child(document.children.index(child)) == "right" and child.is_named:
+                    if (
+                        document.field_name_for_child(document.children.index(child)) == "right"
+                        and child.is_named
+                    ):
                         printed = _together((printed, self._node(child, fed, ())))
         return printed
 
@@ -245,7 +292,13 @@ class ShellReader:
             self.run(command, printed)
         return printed
 
-    def _simple(self, node: "Node | None", fed: Output, redirects: Sequence["Node"], place: "Node | None" = None) -> Output:
+    def _simple(
+        self,
+        node: "Node | None",
+        fed: Output,
+        redirects: Sequence["Node"],
+        place: "Node | None" = None,
+    ) -> Output:
         """A command, with every value of its variables."""
         outer = self._pick, self._most
         outputs, self._pick, self._most = list[Output](), 0, 1
@@ -273,7 +326,9 @@ class ShellReader:
             if child.type.endswith("_redirect"):
                 own.append(child)
             elif child.type == "variable_assignment" and node.type != "declaration_command":
-                command.assignments.append(Word(self._assigned(child), child.start_byte, child.end_byte))
+                command.assignments.append(
+                    Word(self._assigned(child), child.start_byte, child.end_byte)
+                )
             elif child.type == "variable_assignment":
                 command.words.append(Word(self._assigned(child), child.start_byte, child.end_byte))
             elif child.type != "comment":
@@ -287,7 +342,9 @@ class ShellReader:
             return self._raw(node)
         head = self.script.source[node.start_byte : value.start_byte]
         if value.type == "array":
-            return head + _SPLIT.join(word.text for child in value.named_children for word in self._words(child))
+            return head + _SPLIT.join(
+                word.text for child in value.named_children for word in self._words(child)
+            )
         return head + self._text(value, is_quoted=True).translate(_NO_BRACES)
 
     def _redirect(self, command: Command, redirects: Iterable["Node"]) -> None:
@@ -295,9 +352,17 @@ class ShellReader:
             if node.type == "heredoc_redirect":
                 self._here_document(command, node)
                 continue
-            target, *others = node.children_by_field_name("destination") or node.named_children[-1:] or [node]
-            command.words += [word for other in others for word in self._words(other)]  # as in `> file argument`
-            word = Word(" ".join(word.text for word in self._words(target)), target.start_byte, target.end_byte)
+            target, *others = (
+                node.children_by_field_name("destination") or node.named_children[-1:] or [node]
+            )
+            command.words += [
+                word for other in others for word in self._words(other)
+            ]  # as in `> file argument`
+            word = Word(
+                " ".join(word.text for word in self._words(target)),
+                target.start_byte,
+                target.end_byte,
+            )
             operator = next((child.type for child in node.children if not child.is_named), "")
             if operator == "<<<":
                 command.inputs.append(word)
@@ -309,7 +374,9 @@ class ShellReader:
 
     def _here_document(self, command: Command, node: "Node") -> None:
         parts = {child.type: child for child in node.children}
-        command.words += [word for child in node.children_by_field_name("argument") for word in self._words(child)]
+        command.words += [
+            word for child in node.children_by_field_name("argument") for word in self._words(child)
+        ]
         before = node.prev_sibling
         if before is not None:  # the parser loses a word `-` before `<<`
             lost = self.script.source[before.end_byte : node.start_byte].split()
@@ -317,7 +384,11 @@ class ShellReader:
         body = parts.get("heredoc_body")
         if body is not None:
             is_literal = any(sign in self._raw(parts["heredoc_start"]) for sign in "'\"\\")
-            text = self._raw(body) if is_literal else self._joined(body, is_quoted=True).replace(_SPLIT, " ")
+            text = (
+                self._raw(body)
+                if is_literal
+                else self._joined(body, is_quoted=True).replace(_SPLIT, " ")
+            )
             text = re.sub(r"(?m)^\t+", "", text) if "<<-" in parts else text
             command.inputs.append(Word(text.removesuffix("\n"), body.start_byte, body.end_byte))
 
@@ -339,17 +410,25 @@ class ShellReader:
         for text in texts:
             if setting := _SETTING.fullmatch(text):
                 known = self.variables.get(setting[1], [])
-                values = [before + setting[3] for before in known or [""]] if setting[2] else [setting[3]]
+                values = (
+                    [before + setting[3] for before in known or [""]]
+                    if setting[2]
+                    else [setting[3]]
+                )
                 if setting[2] or self._branches or self._pick:
                     values = [*known, *values]
-                self.variables[setting[1]] = list(dict.fromkeys(value[:MOST_VALUE_CHARS] for value in values))[-_MOST_VALUES:]
+                self.variables[setting[1]] = list(
+                    dict.fromkeys(value[:MOST_VALUE_CHARS] for value in values)
+                )[-_MOST_VALUES:]
 
     def set_arguments(self, texts: Sequence[str]) -> None:
         self.variables |= {str(place): [text] for place, text in enumerate(texts[:64], 1)}
         self.variables["@"] = [_SPLIT.join(texts)[:MOST_VALUE_CHARS]]
 
     def _words(self, node: "Node") -> list[Word]:
-        """The words that one written word expands to: none for an empty variable, several if a value has blanks."""
+        """The words that one written word expands to: none for an empty variable, several if a
+        value has blanks.
+        """
         if node.type == "subshell":  # an argument of PowerShell
             self._node(node, NOTHING, ())
             return [Word(f"${self._raw(node)}", node.start_byte, node.end_byte)]
@@ -360,7 +439,9 @@ class ShellReader:
         if not text.strip(_SPLIT) and not re.search("['\"]", raw):
             return []
         parts = text.split(_SPLIT)
-        texts = [word for part in parts if part or len(parts) == 1 for word in _expanded_braces(part)]
+        texts = [
+            word for part in parts if part or len(parts) == 1 for word in _expanded_braces(part)
+        ]
         return [Word(text, node.start_byte, node.end_byte) for text in texts]
 
     def _text(self, node: "Node", *, is_quoted: bool = False) -> str:
@@ -377,9 +458,17 @@ class ShellReader:
                 return self._joined(node, is_quoted=is_quoted)
             case "string_content" | "heredoc_content":
                 return _ESCAPE_IN_QUOTES.sub(lambda match: match[1].strip("\n"), raw)
-            case "simple_expansion" | "expansion" | "command_substitution" | "process_substitution" | "arithmetic_expansion":
+            case (
+                "simple_expansion"
+                | "expansion"
+                | "command_substitution"
+                | "process_substitution"
+                | "arithmetic_expansion"
+            ):
                 blanks = raw[: len(raw) - len(raw.lstrip())]  # the parser adds blanks before it
-                return (blanks if is_quoted else "") + self._expanded(node, raw.lstrip(), is_quoted=is_quoted)
+                return (blanks if is_quoted else "") + self._expanded(
+                    node, raw.lstrip(), is_quoted=is_quoted
+                )
             case '"':
                 return raw.replace('"', "")
             case _:
@@ -390,14 +479,19 @@ class ShellReader:
     def _joined(self, node: "Node", *, is_quoted: bool) -> str:
         pieces, at = list[str](), node.start_byte
         for child in node.children:
-            pieces += [self.script.source[at : child.start_byte], self._text(child, is_quoted=is_quoted)]
+            pieces += [
+                self.script.source[at : child.start_byte],
+                self._text(child, is_quoted=is_quoted),
+            ]
             at = child.end_byte
         return "".join((*pieces, self.script.source[at : node.end_byte]))
 
     def _inner(self, node: "Node") -> None:
         """Read the substitutions within a part that is not a word."""
         for child in node.named_children:
-            self._text(child, is_quoted=True) if child.type.endswith("_substitution") else self._inner(child)
+            self._text(child, is_quoted=True) if child.type.endswith(
+                "_substitution"
+            ) else self._inner(child)
 
     def _expanded(self, node: "Node", raw: str, *, is_quoted: bool) -> str:
         match node.type:
@@ -406,7 +500,13 @@ class ShellReader:
                 if node.type == "process_substitution":
                     self.printed[raw] = printed
                     return raw
-                return raw if printed.text is None else printed.text if is_quoted else _split(printed.text)
+                return (
+                    raw
+                    if printed.text is None
+                    else printed.text
+                    if is_quoted
+                    else _split(printed.text)
+                )
             case "arithmetic_expansion":
                 self._inner(node)
                 return raw
@@ -430,9 +530,20 @@ class ShellReader:
         """`${…}`: the value, or its default."""
         found = _PARAMETER.fullmatch(raw)
         operator = next(
-            (at for at, child in enumerate(node.children) if child.type in (":-", "-", ":=", "=", ":+", "+", ":?")), None
+            (
+                at
+                for at, child in enumerate(node.children)
+                if child.type in (":-", "-", ":=", "=", ":+", "+", ":?")
+            ),
+            None,
         )
-        rest = "" if operator is None else "".join(self._text(child, is_quoted=True) for child in node.children[operator + 1 : -1])
+        rest = (
+            ""
+            if operator is None
+            else "".join(
+                self._text(child, is_quoted=True) for child in node.children[operator + 1 : -1]
+            )
+        )
         rest = rest.translate(_NO_BRACES)
         if operator is None:
             self._inner(node)
@@ -458,14 +569,21 @@ class ShellReader:
 
 
 def _is_statement(node: "Node") -> bool:
-    return node.type.endswith(("statement", "command", "group", "list", "pipeline", "subshell")) or "assignment" in node.type
+    return (
+        node.type.endswith(("statement", "command", "group", "list", "pipeline", "subshell"))
+        or "assignment" in node.type
+    )
 
 
 def _together(outputs: Sequence[Output]) -> Output:
     texts = [output.text for output in outputs if output.text]
     is_known = any(output.text is not None for output in outputs)
     lines = tuple(line for output in outputs for line in output.lines)
-    return Output("\n".join(texts) if is_known else None, lines, bool(outputs) and all(output.is_file for output in outputs))
+    return Output(
+        "\n".join(texts) if is_known else None,
+        lines,
+        bool(outputs) and all(output.is_file for output in outputs),
+    )
 
 
 def _split(value: str) -> str:
@@ -476,14 +594,22 @@ def _split(value: str) -> str:
 def _expanded_braces(text: str) -> Iterator[str]:
     """`{a,b}` as two words; other braces stay."""
     found = [text]
-    while len(found) < _MOST_BRACES and (match := next(filter(None, map(_BRACED.search, found)), None)) is not None:
+    while (
+        len(found) < _MOST_BRACES
+        and (match := next(filter(None, map(_BRACED.search, found)), None)) is not None
+    ):
         at = found.index(match.string)
-        found[at : at + 1] = [match.string[: match.start()] + part + match.string[match.end() :] for part in match[1].split("\x02")]
+        found[at : at + 1] = [
+            match.string[: match.start()] + part + match.string[match.end() :]
+            for part in match[1].split("\x02")
+        ]
     return (word.translate(_NO_BRACES) for word in found)
 
 
 def _changed(value: str, rest: str) -> str:
-    """A value changed by the operator after a variable's name, if that needs no patterns; else the value."""
+    """A value changed by the operator after a variable's name, if that needs no patterns; else the
+    value.
+    """
     if part := re.fullmatch(r"(%%?|##?)([^*?\[]+)", rest):
         return value.removesuffix(part[2]) if part[1][0] == "%" else value.removeprefix(part[2])
     return str(_CHANGES[rest](value)) if rest in _CHANGES else value
@@ -498,4 +624,8 @@ def _ansi_sign(match: re.Match[str]) -> str:
     sign = match[1]
     if sign[0] in "xu" and len(sign) > 1:
         return chr(int(sign[1:], 16))
-    return chr(int(sign, 8) % 256) if sign[0] in "01234567" else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
+    return (
+        chr(int(sign, 8) % 256)
+        if sign[0] in "01234567"
+        else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
+    )

@@ -1,4 +1,6 @@
-"""Command-line programs: which start other programs, which of their words are only text, and what editors such as `sed` write."""
+"""Command-line programs: which start other programs, which of their words are only text, and what
+editors such as `sed` write.
+"""
 
 import re
 import tomllib
@@ -12,7 +14,9 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-TABLES: Final = tomllib.loads((files("metaclaw.checks") / "shell_programs.toml").read_text(encoding="utf-8"))
+TABLES: Final = tomllib.loads(
+    (files("metaclaw.checks") / "shell_programs.toml").read_text(encoding="utf-8")
+)
 SHELLS, DATABASES, INTERPRETERS, QUOTING, RECORDING = (
     words(TABLES[name]) for name in ("shells", "databases", "interpreters", "quoting", "recording")
 )
@@ -23,7 +27,9 @@ _STARTERS: Final[dict[str, tuple[frozenset[str], int]]] = {
     for names, options, operands in TABLES["starters"]
     for name in names.split(",")
 }
-_GLOBAL_OPTIONS: Final = {name: words(options) for name, options in TABLES["global_options"].items()}
+_GLOBAL_OPTIONS: Final = {
+    name: words(options) for name, options in TABLES["global_options"].items()
+}
 _NAMED_VERSION: Final = re.compile(r"(pip|python|pypy|easy_install|node|ruby|perl|php|lua)[\d.]+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 _VERSION: Final = re.compile(r"v?\d[\w.]*|lts(?:/\S+)?|node|stable|latest|default|current|system")
@@ -31,7 +37,9 @@ _OPTIONAL: Final = -1
 
 
 def shortened(texts: Sequence[str]) -> list[str] | None:
-    """A command without its first starter (`sudo`, `env A=1`, a folder); None if nothing can be removed."""
+    """A command without its first starter (`sudo`, `env A=1`, a folder); None if nothing can be
+    removed.
+    """
     if not texts or not texts[0]:
         return None
     first = texts[0]
@@ -64,8 +72,11 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
         return None if rest[0].startswith("-") else rest
     if name in _PLAIN_PROGRAMS:
         return None
-    # An unknown program seems to start a notable program if that is among its words and has arguments.
-    at = next((at for at, text in enumerate(texts[1:-1], 1) if program_name(text) in _NOTABLE), None)
+    # An unknown program seems to start a notable program if that is among its words and has
+    # arguments.
+    at = next(
+        (at for at, text in enumerate(texts[1:-1], 1) if program_name(text) in _NOTABLE), None
+    )
     return None if at is None else list(texts[at:])
 
 
@@ -117,7 +128,9 @@ def program_name(text: str) -> str:
 
 
 _MOST_STEPS: Final = 8
-_TESTING, _TEST_OPTIONS, _TEXT_OPTIONS = (words(TABLES[name]) for name in ("testing", "test_options", "text_options"))
+_TESTING, _TEST_OPTIONS, _TEXT_OPTIONS = (
+    words(TABLES[name]) for name in ("testing", "test_options", "text_options")
+)
 _HELP: Final = words("--help --version -help -version")
 _MESSAGE_OPTION: Final = re.compile(r"-[a-zA-Z]*m")
 _GIT_SEARCH_OPTIONS: Final = words("-S -G -L")
@@ -177,7 +190,11 @@ def _text_options(texts: Sequence[str], begin: int, name: str) -> Iterator[tuple
             yield at, at
             continue
         option, sign, _ = text.partition("=")
-        takes_text = text in _TEXT_OPTIONS or text in short or (name in RECORDING and _MESSAGE_OPTION.fullmatch(text))
+        takes_text = (
+            text in _TEXT_OPTIONS
+            or text in short
+            or (name in RECORDING and _MESSAGE_OPTION.fullmatch(text))
+        )
         if sign and (option in _TEXT_OPTIONS or option in short):
             yield at, at
         elif takes_text:
@@ -189,12 +206,19 @@ def _text_options(texts: Sequence[str], begin: int, name: str) -> Iterator[tuple
 PATCH_BEGIN: Final = "*** Begin Patch"
 PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
 _DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
-_ADDRESS: Final = re.compile(r"\s*(?:(?:\d+|\$|%|\.|[+-]\d*|/(?:\\.|[^/\\])*/|\\(.)(?:\\.|(?!\1).)*\1)[I,~+]*\s*){0,3}!?\s*")
-_SUBSTITUTION: Final = re.compile(r"s([^\w\s\\])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)(?:\1|$)[\w]*", re.DOTALL)
-_PERL_SUBSTITUTION: Final = re.compile(
-    r"(?<![\w$@%])s(?:([/|#!,~%@])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1|\{(?:\\.|[^}\\])*\}\s*\{((?:\\.|[^}\\])*)\})", re.DOTALL
+_ADDRESS: Final = re.compile(
+    r"\s*(?:(?:\d+|\$|%|\.|[+-]\d*|/(?:\\.|[^/\\])*/|\\(.)(?:\\.|(?!\1).)*\1)[I,~+]*\s*){0,3}!?\s*"
 )
-_PRINTED: Final = re.compile(r"\bprint\S*\s*\(?\s*(?:\"((?:\\.|[^\"\\])*)\"|'([^']*)')|\.?=\s*\"((?:\\.|[^\"\\])*)\"")
+_SUBSTITUTION: Final = re.compile(
+    r"s([^\w\s\\])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)(?:\1|$)[\w]*", re.DOTALL
+)
+_PERL_SUBSTITUTION: Final = re.compile(
+    r"(?<![\w$@%])s(?:([/|#!,~%@])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1|\{(?:\\.|[^}\\])*\}\s*\{((?:\\.|[^}\\])*)\})",
+    re.DOTALL,
+)
+_PRINTED: Final = re.compile(
+    r"\bprint\S*\s*\(?\s*(?:\"((?:\\.|[^\"\\])*)\"|'([^']*)')|\.?=\s*\"((?:\\.|[^\"\\])*)\""
+)
 _INSERTING: Final = re.compile(r"[aic](?:\\\s*\n?|\s+)?(.*?)(?:(?<!\\)\n|\Z)", re.DOTALL)
 _SCRIPT_OPTIONS: Final = ("-e", "--expression")
 _MOST_SED_STEPS: Final = 200
@@ -221,7 +245,11 @@ def sed_texts(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     if not scripts:
         scripts, operands = operands[:1], operands[1:]
     is_perl = texts[0].endswith("perl")
-    return operands, [added for script in scripts for added in (_perl_texts(script) if is_perl else _added_by_sed(script))]
+    return operands, [
+        added
+        for script in scripts
+        for added in (_perl_texts(script) if is_perl else _added_by_sed(script))
+    ]
 
 
 def _perl_texts(script: str) -> Iterator[str]:
@@ -254,7 +282,11 @@ def _added_by_sed(script: str) -> Iterator[str]:
             yield inserting[1]
             at = max(inserting.end(), at + 1)
         else:
-            ends = [place for place in (script.find(";", at + 1), script.find("\n", at + 1)) if place >= 0]
+            ends = [
+                place
+                for place in (script.find(";", at + 1), script.find("\n", at + 1))
+                if place >= 0
+            ]
             at = min(ends, default=len(script))
 
 
@@ -271,7 +303,9 @@ def ed_texts(script: str) -> Iterator[str]:
             is_inserting = True
         else:
             for part in line.split("|"):
-                yield from _added_by_sed(re.sub(r"^:?\s*(?:%|1,\$)?\s*(?:[gv]/(?:\\.|[^/])*/)?\s*,?", "", part))
+                yield from _added_by_sed(
+                    re.sub(r"^:?\s*(?:%|1,\$)?\s*(?:[gv]/(?:\\.|[^/])*/)?\s*,?", "", part)
+                )
 
 
 def patched_files(patch: str) -> Iterator[tuple[str, list[str]]]:

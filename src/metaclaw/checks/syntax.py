@@ -10,8 +10,8 @@
       import json, sys                       {"score": 0 to 1, "reason": "…"}, or exits with 0 (pass) or 1 (fail)
       …
 
-An answer that does not pass may still earn a part of the reward: by the named groups of a pattern, the required properties of a
-schema, or the score of a program.
+An answer that does not pass may still earn a part of the reward: by the named groups of a pattern,
+the required properties of a schema, or the score of a program.
 
 In YAML, put a text with `: ` in quotes or below a `|`.
 """
@@ -24,19 +24,30 @@ from functools import lru_cache
 from typing import cast
 
 from metaclaw.domain.chat import Json
-from metaclaw.domain.check import MAX_SCHEMA_CHARS, Check, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.check import (
+    MAX_SCHEMA_CHARS,
+    Check,
+    PatternCheck,
+    Place,
+    ProgramCheck,
+    SchemaCheck,
+    Where,
+)
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 
 _HEAD = re.compile(
-    r"\s*(?P<kind>pattern|not|schema|program)(?:[ \t]+in[ \t]+(?P<place>[a-z]+)(?:[ \t]+of[ \t]+(?P<tool>\S+?))?)?[ \t]*:"
+    r"\s*(?P<kind>pattern|not|schema|program)(?:[ \t]+in[ \t]+(?P<place>[a-z]+)(?:[ \t]+of["
+    r" \t]+(?P<tool>\S+?))?)?[ \t]*:"
 )
 _BLOCK_SIGN = re.compile(r"[ \t]*[|>][+-]?[ \t]*(?:\n|\Z)")
 _MAX_DEPTH = 32
 
 
 def parse_check(text: str, *, approved: bool = True) -> Check:
-    """A check from its text. `approved` says that a person wrote it or agreed to it. Raises SkillError with the remedy."""
+    """A check from its text. `approved` says that a person wrote it or agreed to it. Raises
+    SkillError with the remedy.
+    """
     return _parsed(text, approved)
 
 
@@ -45,7 +56,8 @@ def _parsed(text: str, approved: bool) -> Check:
     head = _HEAD.match(text)
     if head is None:
         raise SkillError(
-            "a check begins with `pattern:`, `not:`, `schema:` or `program:`, each but the last with `in calls` if wanted"
+            "a check begins with `pattern:`, `not:`, `schema:` or `program:`, each but the last"
+            " with `in calls` if wanted"
         )
     rest = text[head.end() :]
     try:
@@ -75,19 +87,24 @@ def _python(source: str) -> str:
 
 
 def check_of(skill: Skill) -> Check | None:
-    """The check of a skill, or None. Raises SkillError if it cannot be read. A program that the evolver wrote counts as approved
-    only once the skill is in force, which needs a person's approval."""
+    """The check of a skill, or None. Raises SkillError if it cannot be read. A program that the
+    evolver wrote counts as approved only once the skill is in force, which needs a person's
+    approval."""
     text = skill.extra.get("check")
     if text is None:
         return None
     if not isinstance(text, str):
-        raise SkillError(f"skill {skill.name}: `check` is not text: put it in quotes or below a `|`")
+        raise SkillError(
+            f"skill {skill.name}: `check` is not text: put it in quotes or below a `|`"
+        )
     is_in_force = skill.state in (SkillState.CANARY, SkillState.LIVE)
     return parse_check(text, approved=skill.author is not Authorship.EVOLVER or is_in_force)
 
 
 def check_trouble(skill: Skill) -> str | None:
-    """Why the check of a skill cannot be read, so that it is not run; None if it can be, or if there is none."""
+    """Why the check of a skill cannot be read, so that it is not run; None if it can be, or if
+    there is none.
+    """
     text = skill.extra.get("check")
     if text is None:
         return None
@@ -119,7 +136,9 @@ def _where(head: re.Match[str]) -> Where:
     try:
         return Where(Place(head["place"]), head["tool"])
     except ValueError as error:
-        raise SkillError(f"check: write `in answer`, `in calls` or `in calls of TOOL`: {error}") from error
+        raise SkillError(
+            f"check: write `in answer`, `in calls` or `in calls of TOOL`: {error}"
+        ) from error
 
 
 def _text(rest: str) -> str:
@@ -149,12 +168,16 @@ def _refuse_constant(word: str) -> None:
 
 
 def _refuse_far_references(value: object, depth: int = 0) -> None:
-    """Raise ValueError for a reference that points outside the schema, because nothing is fetched."""
+    """Raise ValueError for a reference that points outside the schema, because nothing is
+    fetched.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError(f"the schema is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key in ("$ref", "$dynamicRef", "$recursiveRef") and not (isinstance(inner, str) and inner.startswith("#")):
+            if key in ("$ref", "$dynamicRef", "$recursiveRef") and not (
+                isinstance(inner, str) and inner.startswith("#")
+            ):
                 raise ValueError(f"{key} {inner!r} points outside the schema")
             _refuse_far_references(inner, depth + 1)
     elif isinstance(value, list):
@@ -163,7 +186,8 @@ def _refuse_far_references(value: object, depth: int = 0) -> None:
 
 
 def _refuse_bad_schema(schema: dict[str, object]) -> None:
-    # Imported here, because most skills have no schema, and the library takes a sixth of a second to load.
+    # Imported here, because most skills have no schema, and the library takes a sixth of a second
+    # to load.
     import jsonschema
 
     try:

@@ -1,8 +1,8 @@
-"""Worker processes that run checks: started when needed, reused, and replaced when they end; at most one of a kind per core.
+"""Worker processes that run checks: started when needed, reused, and replaced when they end; at
+most one of a kind per core.
 
-The limit of a check counts its processor time, not the time for which it waits for a worker or a processor. `wall_limit_s` ends
-checks that do nothing.
-"""
+The limit of a check counts its processor time, not the time for which it waits for a worker or a
+processor. `wall_limit_s` ends checks that do nothing."""
 
 import atexit
 import contextlib
@@ -53,7 +53,9 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The result of a program: its exit status (negative for a signal; None if it took too long), and what it printed."""
+    """The result of a program: its exit status (negative for a signal; None if it took too long),
+    and what it printed.
+    """
 
     status: int | None
     output: str
@@ -83,12 +85,16 @@ class Matcher:
         self.pid = self._child.pid
 
     def ask(self, task: dict[str, Json], limit_s: float) -> Json:
-        """Return the result of a task; None if it takes too long. Raises TimeoutError if the process is stuck, ValueError if the
-        check is invalid, WorkerError if the process ended. Blocks."""
+        """Return the result of a task; None if it takes too long. Raises TimeoutError if the
+        process is stuck, ValueError if the check is invalid, WorkerError if the process ended.
+        Blocks."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
-            _write_all(self._child.stdin.fileno(), json.dumps({**task, "limit_s": limit_s}).encode() + b"\n")
+            _write_all(
+                self._child.stdin.fileno(),
+                json.dumps({**task, "limit_s": limit_s}).encode() + b"\n",
+            )
             line = _read_line(self._child.stdout.fileno(), time.monotonic() + wall_limit_s(limit_s))
         except OSError as error:
             raise WorkerError(str(error)) from error
@@ -150,7 +156,9 @@ class ProgramServer:
                 raise WorkerError("it ended")
             status, work_s = program_server.REPLY.unpack(reply)
             _spend(work_s)
-            return ProgramResult(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
+            return ProgramResult(
+                None if status == program_server.TIMED_OUT else status, _read(output), _read(errors)
+            )
 
     def close(self) -> None:
         """End the server and a run that is under way."""
@@ -165,7 +173,9 @@ W = TypeVar("W", bound=Worker)
 
 
 class Pool(Generic[W]):
-    """Workers of one kind. The worker used last is used again first, so that no more are started than needed."""
+    """Workers of one kind. The worker used last is used again first, so that no more are started
+    than needed.
+    """
 
     def __init__(self, start: Callable[[], W], most: int | None = None) -> None:
         self._start = start
@@ -179,7 +189,9 @@ class Pool(Generic[W]):
 
     @contextmanager
     def worker(self) -> Iterator[W]:
-        """A worker for one task. Any error in the block except ValueError closes the worker, because its answer may still come."""
+        """A worker for one task. Any error in the block except ValueError closes the worker,
+        because its answer may still come.
+        """
         if self._pid != os.getpid():
             self._reset()  # a forked process must not use the workers of its parent
         with self._places:
@@ -209,8 +221,9 @@ _programs: Final = Pool(ProgramServer)
 
 
 def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
-    """Return the result of a matcher, or None if it takes too long. Raises ValueError if the check is invalid, OSError if no
-    process can be started, WorkerError if each process ends at once. Blocks."""
+    """Return the result of a matcher, or None if it takes too long. Raises ValueError if the check
+    is invalid, OSError if no process can be started, WorkerError if each process ends at once.
+    Blocks."""
 
     def ask() -> Json:
         with _matchers.worker() as matcher:
@@ -223,7 +236,9 @@ def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
 
 
 def run_program(source: str, answer: dict[str, Json], limit_s: float) -> ProgramResult:
-    """Run a program in a separate fork. Raises OSError if no process can be started, WorkerError if each ends at once."""
+    """Run a program in a separate fork. Raises OSError if no process can be started, WorkerError if
+    each ends at once.
+    """
 
     def run() -> ProgramResult:
         with _programs.worker() as server:
@@ -243,7 +258,9 @@ T = TypeVar("T")
 
 
 def _again(task: Callable[[], T]) -> T:
-    """Run a task, and again if its worker has ended, for example because it was killed for its memory."""
+    """Run a task, and again if its worker has ended, for example because it was killed for its
+    memory.
+    """
     for _ in range(WORKERS):
         with contextlib.suppress(WorkerError):
             return task()

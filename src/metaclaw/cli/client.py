@@ -1,4 +1,6 @@
-"""Send requests to the running proxy. If none runs, rules and skills are changed in the home folder."""
+"""Send requests to the running proxy. If none runs, rules and skills are changed in the home
+folder.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +37,10 @@ class NotListeningError(MetaClawError):
     """The proxy is starting and does not listen yet."""
 
     def __init__(self, home: Path, pid: int) -> None:
-        super().__init__(f"the proxy of {home} (pid {pid}) is starting and does not listen yet; try again in a moment")
+        super().__init__(
+            f"the proxy of {home} (pid {pid}) is starting and does not listen yet; try again in a"
+            " moment"
+        )
 
 
 class UnreachableError(MetaClawError):
@@ -53,7 +58,9 @@ class ApiClient:
         """Status and body of a GET."""
         return self.send("GET", path)
 
-    def post(self, path: str, fields: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+    def post(
+        self, path: str, fields: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S
+    ) -> tuple[int, Json]:
         """Status and body of a POST with `fields` as its JSON body."""
         return self.send("POST", path, fields, timeout_s)
 
@@ -62,7 +69,11 @@ class ApiClient:
         return expect(*self.get(path))
 
     def send(
-        self, method: str, path: str, fields: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, Json] | None = None,
+        timeout_s: float = _TIMEOUT_S,
     ) -> tuple[int, Json]:
         """Status and body of any request."""
         with self.stream(method, path, fields, timeout_s=timeout_s) as reply:
@@ -80,17 +91,26 @@ class ApiClient:
     ) -> "Iterator[HTTPResponse]":
         """The response, to be read as it arrives; `timeout_s` limits the silence."""
         body = b"" if fields is None else json.dumps(fields).encode()
-        own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
+        own = {
+            "Authorization": f"Bearer {self.key}",
+            "Content-Length": str(len(body)),
+            "Content-Type": "application/json",
+        }
         from http.client import HTTPException
 
         try:
             with open_response(
-                f"{self.url}{path}", method, body=body, headers={**own, **(headers or {})}, timeout_s=timeout_s
+                f"{self.url}{path}",
+                method,
+                body=body,
+                headers={**own, **(headers or {})},
+                timeout_s=timeout_s,
             ) as response:
                 yield response
         except (OSError, HTTPException) as error:
             raise UnreachableError(
-                f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log"
+                f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see"
+                " its log"
             ) from error
 
 
@@ -101,7 +121,9 @@ def reachable_url(host: str, port: int | str) -> str:
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:
-    """The running proxy of this home and its client. Raises NotRunningError and NotListeningError."""
+    """The running proxy of this home and its client. Raises NotRunningError and
+    NotListeningError.
+    """
     running = find(home)
     if running is None:
         raise NotRunningError(home)
@@ -120,18 +142,21 @@ def own_key(home: Path) -> str:
 
 
 def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, Json]:
-    """The JSON object of a successful response. Raises MetaClawError for anything else; `advice` is added to the message of a
-    404."""
+    """The JSON object of a successful response. Raises MetaClawError for anything else; `advice` is
+    added to the message of a 404."""
     if status == 404 and advice is not None:
         raise MetaClawError(f"{message_in(body)}; {advice}")
     if status == 401:
         raise MetaClawError(
-            "the running proxy has another key than config.toml; give it as METACLAW__PROXY__API_KEY, or restart the proxy"
+            "the running proxy has another key than config.toml; give it as"
+            " METACLAW__PROXY__API_KEY, or restart the proxy"
         )
     if status >= 400:
         raise MetaClawError(f"the proxy answered {status}: {message_in(body)}")
     if not isinstance(body, dict):
-        raise MetaClawError("the proxy's answer is not what this version of the program expects; restart the proxy")
+        raise MetaClawError(
+            "the proxy's answer is not what this version of the program expects; restart the proxy"
+        )
     return body
 
 
@@ -151,7 +176,10 @@ def message_in(body: Json) -> str:
     """The message of an error response of any shape."""
     error = at(body, "error")
     named = at(error, "message") or at(body, "message") or at(body, "reason")
-    text = next((text for text in (named, error, body) if isinstance(text, str) and text.strip()), "no reason given")
+    text = next(
+        (text for text in (named, error, body) if isinstance(text, str) and text.strip()),
+        "no reason given",
+    )
     return text[:_MESSAGE_CHARS]
 
 
@@ -169,15 +197,23 @@ _PATIENCE_S = 60.0
 
 
 def carry_out(
-    home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", fields: "Mapping[str, Json] | None" = None
+    home: Path,
+    method: str,
+    path: str,
+    do: "Callable[[Rulebook], dict[str, Json]]",
+    fields: "Mapping[str, Json] | None" = None,
 ) -> "dict[str, Json]":
     """Send the request to the running proxy; if none runs, call `do` here."""
     facts = ask_proxy(home, method, path, fields)
     return _do(home, do) if facts is None else facts
 
 
-def ask_proxy(home: Path, method: str, path: str, fields: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
-    """The running proxy's response; None if no proxy runs. Raises MetaClawError with the proxy's message if it refuses."""
+def ask_proxy(
+    home: Path, method: str, path: str, fields: "Mapping[str, Json] | None" = None
+) -> "dict[str, Json] | None":
+    """The running proxy's response; None if no proxy runs. Raises MetaClawError with the proxy's
+    message if it refuses.
+    """
     try:
         _, api = connect(home)
     except NotRunningError:

@@ -1,4 +1,6 @@
-"""`metaclaw config`: show the values in force and their sources, check the file, change values, print its path."""
+"""`metaclaw config`: show the values in force and their sources, check the file, change values,
+print its path.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,17 +23,28 @@ def config() -> None:
 @click.argument("key", required=False)
 @home_and_json
 def show(home: Path, key: str | None, as_json: bool) -> None:
-    """Print every value in force and its source; secrets are masked (`metaclaw key` prints the proxy's key).
-    With KEY, only that key or section."""
+    """Print every value in force and its source; secrets are masked (`metaclaw key` prints the
+    proxy's key). With KEY, only that key or section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
     tree = load(home)
-    chosen = [(name, value) for name, value in flatten(tree) if key is None or name == key or name.startswith(f"{key}.")]
+    chosen = [
+        (name, value)
+        for name, value in flatten(tree)
+        if key is None or name == key or name.startswith(f"{key}.")
+    ]
     if key is not None and not chosen and key not in (*LISTS, *OPTIONAL):
-        raise ConfigError(f"{key} is not a key of the configuration; metaclaw config show lists them all")
+        raise ConfigError(
+            f"{key} is not a key of the configuration; metaclaw config show lists them all"
+        )
     if as_json:
-        print_json({**_nested(dict(chosen)), "sources": {name: str(tree.where(name)) for name, _ in chosen}})
+        print_json(
+            {
+                **_nested(dict(chosen)),
+                "sources": {name: str(tree.where(name)) for name, _ in chosen},
+            }
+        )
         return
     width = max((len(name) for name, _ in chosen), default=0)
     for name, value in chosen:
@@ -48,16 +61,26 @@ def check(home: Path, as_json: bool) -> int:
     path = home / CONFIG_NAME
     try:
         loaded = load(home)
-        problems = (*missing_secrets(loaded), *_unreadable_calendars(loaded), *_impossible_hours(loaded))
+        problems = (
+            *missing_secrets(loaded),
+            *_unreadable_calendars(loaded),
+            *_impossible_hours(loaded),
+        )
     except InvalidConfigError as error:
         problems = error.problems
     if as_json:
-        listed = [{"place": p.place, "key": p.key, "what": p.what, "remedy": p.remedy} for p in problems]
+        listed = [
+            {"place": p.place, "key": p.key, "what": p.what, "remedy": p.remedy} for p in problems
+        ]
         print_json({"valid": not problems, "file": str(path), "problems": listed})
     elif problems:
         click.echo("\n".join(str(problem) for problem in problems), err=True)
     else:
-        click.echo(f"{path} is right." if path.exists() else f"{path} does not exist; the defaults are right.")
+        click.echo(
+            f"{path} is right."
+            if path.exists()
+            else f"{path} does not exist; the defaults are right."
+        )
     return 2 if problems else 0
 
 
@@ -65,7 +88,9 @@ def check(home: Path, as_json: bool) -> int:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
 @home_and_json
 def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Write values into the file, keeping its comments. Nothing is written if the file would be invalid afterwards."""
+    """Write values into the file, keeping its comments. Nothing is written if the file would be
+    invalid afterwards.
+    """
     from metaclaw.config import set_values
 
     pair = len(settings) == 2 and "=" not in settings[0]
@@ -85,7 +110,9 @@ def path(home: Path, as_json: bool) -> None:
     from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
-    print_result({"path": str(file), "home": str(home), "exists": file.exists()}, str(file), as_json=as_json)
+    print_result(
+        {"path": str(file), "home": str(home), "exists": file.exists()}, str(file), as_json=as_json
+    )
 
 
 def _unreadable_calendars(loaded: "Config") -> "list[Problem]":
@@ -102,19 +129,26 @@ def _unreadable_calendars(loaded: "Config") -> "list[Problem]":
         except CalendarError as error:
             key = f"schedule.calendars.{number}"
             trouble, _, remedy = str(error).partition("; ")
-            problems.append(Problem(str(loaded.where(f"{key}.kind")), key, f"is ignored: {trouble}", remedy))
+            problems.append(
+                Problem(str(loaded.where(f"{key}.kind")), key, f"is ignored: {trouble}", remedy)
+            )
     return problems
 
 
 def _impossible_hours(loaded: "Config") -> "list[Problem]":
-    """Invalid hours of sleep, such as 25:00. Loading accepts them, because the proxy starts and ignores them."""
+    """Invalid hours of sleep, such as 25:00. Loading accepts them, because the proxy starts and
+    ignores them.
+    """
     from metaclaw.config import Problem
 
     if (trouble := loaded.schedule.sleep_trouble) is None:
         return []
     return [
         Problem(
-            str(loaded.where("schedule.sleep")), "schedule.sleep", f"is ignored: {trouble}", 'write, for example, "23:00-07:00"'
+            str(loaded.where("schedule.sleep")),
+            "schedule.sleep",
+            f"is ignored: {trouble}",
+            'write, for example, "23:00-07:00"',
         )
     ]
 
@@ -152,7 +186,9 @@ def _lists(value: object) -> object:
 @click.command()
 @home_and_json
 def key(home: Path, as_json: bool) -> None:
-    """Print the proxy's key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Does not create one."""
+    """Print the proxy's key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Does not
+    create one.
+    """
     from metaclaw.config import load
     from metaclaw.errors import ConfigError
 
@@ -160,6 +196,11 @@ def key(home: Path, as_json: bool) -> None:
     secret = config.proxy.api_key
     if secret is None:
         raise ConfigError(
-            f"{home} has no key yet: metaclaw start generates one, or set your own with: metaclaw config set proxy.api_key KEY"
+            f"{home} has no key yet: metaclaw start generates one, or set your own with: metaclaw"
+            " config set proxy.api_key KEY"
         )
-    print_result({"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))}, secret.resolve(), as_json=as_json)
+    print_result(
+        {"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))},
+        secret.resolve(),
+        as_json=as_json,
+    )

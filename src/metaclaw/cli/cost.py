@@ -1,4 +1,6 @@
-"""`metaclaw cost`: the cost of the program's own calls to models, and the rest of the day's budget."""
+"""`metaclaw cost`: the cost of the program's own calls to models, and the rest of the day's
+budget.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +19,18 @@ SHORT_TOKENS = 20_000
 
 
 @click.command()
-@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="Number of days, up to today.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3660),
+    default=7,
+    show_default=True,
+    help="Number of days, up to today.",
+)
 @home_and_json
 def cost(home: Path, days: int, as_json: bool) -> None:
-    """Show the cost of learning and of held calls by day, purpose, model and learned item, and the rest of today's budget."""
+    """Show the cost of learning and of held calls by day, purpose, model and learned item, and the
+    rest of today's budget.
+    """
     _, api = connect(home)
     facts = api.facts(f"/api/cost?days={days}")
     if as_json:
@@ -33,26 +43,42 @@ def cost(home: Path, days: int, as_json: bool) -> None:
         return
     click.echo()
     print_table(
-        ("DAY", "CALLS", "TOKENS", "COST", "ASKED AGAIN", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE"),
+        (
+            "DAY",
+            "CALLS",
+            "TOKENS",
+            "COST",
+            "ASKED AGAIN",
+            "YOUR TURNS",
+            "THEIR TOKENS",
+            "LEARNING'S SHARE",
+        ),
         map(_day, rows(at(facts, "days"))),
     )
     if calls := rows(at(facts, "calls")):
         click.echo()
         print_table(
             ("DAY", "PURPOSE", "MODEL", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST"),
-            ([at(call, "day"), at(call, "purpose"), at(call, "model"), *_sums(call)] for call in calls),
+            (
+                [at(call, "day"), at(call, "purpose"), at(call, "model"), *_sums(call)]
+                for call in calls
+            ),
         )
         if any(at(call, "purpose") == ENFORCED for call in calls):
             click.echo(
-                "enforce (asked again): requests of your agents that were sent again because a call broke a held rule. They are"
-                " not in the tokens of your turns above; they count against the budget, but are never refused."
+                "enforce (asked again): requests of your agents that were sent again because a call"
+                " broke a held rule. They are not in the tokens of your turns above; they count"
+                " against the budget, but are never refused."
             )
     if items := rows(at(facts, "items")):
         click.echo()
         header = ("LEARNED ITEM", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
         print_table(header, ([at(item, "item"), *_sums(item)] for item in items))
     click.echo()
-    click.echo(f"Built-in prices are of {plain(at(facts, 'prices_as_of'))} and may have changed; set yours in [[learning.prices]].")
+    click.echo(
+        f"Built-in prices are of {plain(at(facts, 'prices_as_of'))} and may have changed; set yours"
+        " in [[learning.prices]]."
+    )
 
 
 def budget_lines(budget: Json) -> Iterator[str]:
@@ -63,16 +89,24 @@ def budget_lines(budget: Json) -> Iterator[str]:
     if isinstance(most := at(budget, "limit_cost"), int | float):
         spent = f", {_money(budget, 'used_cost')} of ${most:,.2f}"
     if not limit and not isinstance(at(budget, "limit_cost"), int | float):
-        yield "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on, raise learning.daily_tokens"
+        yield (
+            "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on,"
+            " raise learning.daily_tokens"
+        )
         return
     renewed = str(at(budget, "resets_at"))[11:16]
     yield f"{used:,} of {limit:,} tokens used today{share}{spent}; renewed at {plain(renewed)}"
     if 0 < limit < SHORT_TOKENS:
-        yield f"short: reading one message takes up to {LISTEN_TOKENS:,} tokens, a new skill {SHORT_TOKENS:,} and more"
-    if waiting := [f"{plain(at(one, 'purpose'))} ({at(one, 'count')})" for one in rows(at(budget, "waiting"))]:
         yield (
-            f"learning waits because the budget is used up: {', '.join(waiting)}. To go on now, raise learning.daily_tokens"
-            " (or learning.daily_cost) and restart"
+            f"short: reading one message takes up to {LISTEN_TOKENS:,} tokens, a new skill"
+            f" {SHORT_TOKENS:,} and more"
+        )
+    if waiting := [
+        f"{plain(at(one, 'purpose'))} ({at(one, 'count')})" for one in rows(at(budget, "waiting"))
+    ]:
+        yield (
+            f"learning waits because the budget is used up: {', '.join(waiting)}. To go on now,"
+            " raise learning.daily_tokens (or learning.daily_cost) and restart"
         )
 
 
@@ -93,7 +127,12 @@ def _day(day: Json) -> list[object]:
 
 def _sums(spent: Json) -> list[object]:
     numbers = (at(spent, "input_tokens"), at(spent, "cached_tokens"), at(spent, "output_tokens"))
-    return [at(spent, "calls"), at(spent, "failures"), *(f"{_number(number):,}" for number in numbers), _money(spent)]
+    return [
+        at(spent, "calls"),
+        at(spent, "failures"),
+        *(f"{_number(number):,}" for number in numbers),
+        _money(spent),
+    ]
 
 
 def _tokens(sums: Json) -> int:

@@ -1,4 +1,6 @@
-"""`metaclaw demo`: run the real program in a temporary home through its public interfaces, and print what happens."""
+"""`metaclaw demo`: run the real program in a temporary home through its public interfaces, and
+print what happens.
+"""
 
 import json
 import os
@@ -33,7 +35,9 @@ _PORT = "proxy.port=0"
 
 @dataclass(frozen=True, slots=True)
 class DemoReply:
-    """An answer, the rules and skills in its prompt, the policy version that gave it, and the times to its end and first word."""
+    """An answer, the rules and skills in its prompt, the policy version that gave it, and the times
+    to its end and first word.
+    """
 
     text: str
     placed: tuple[str, ...]
@@ -50,7 +54,15 @@ class DemoHome:
         self._sessions = count(1)
 
     @classmethod
-    def start(cls, home: Path, config: str, overrides: Sequence[str], skills: Mapping[str, str], *, model_from: Path) -> "DemoHome":
+    def start(
+        cls,
+        home: Path,
+        config: str,
+        overrides: Sequence[str],
+        skills: Mapping[str, str],
+        *,
+        model_from: Path,
+    ) -> "DemoHome":
         """Create the home, start the proxy in the background and wait until it serves."""
         from metaclaw.cli.lifecycle import prepared
 
@@ -84,7 +96,10 @@ class DemoHome:
 
     def rules(self) -> dict[str, str]:
         """The texts of the rules and facts in force, by name."""
-        return {str(at(rule, "name")): str(at(rule, "text")) for rule in rows(at(self.api.facts("/api/rules"), "rules"))}
+        return {
+            str(at(rule, "name")): str(at(rule, "text"))
+            for rule in rows(at(self.api.facts("/api/rules"), "rules"))
+        }
 
     def ask(
         self,
@@ -96,18 +111,29 @@ class DemoHome:
         seed: int | None = None,
         on_words: "Callable[[str], None] | None" = None,
     ) -> DemoReply:
-        """Send a streamed chat request, as an agent does. `after` are the questions and answers before it. Every question is in a
-        new session. `on_words` is called as words arrive."""
+        """Send a streamed chat request, as an agent does. `after` are the questions and answers
+        before it. Every question is in a new session. `on_words` is called as words arrive."""
         history = [said for asked, got in after for said in (("user", asked), ("assistant", got))]
-        messages: list[Json] = [{"role": role, "content": text} for role, text in [*history, ("user", question)]]
-        body: dict[str, Json] = {"model": self._model, "messages": messages, "max_tokens": max_tokens, "stream": True}
+        messages: list[Json] = [
+            {"role": role, "content": text} for role, text in [*history, ("user", question)]
+        ]
+        body: dict[str, Json] = {
+            "model": self._model,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "stream": True,
+        }
         body |= {"temperature": temperature} if temperature is not None else {}
         body |= {"seed": seed} if seed is not None else {}
         headers = {"X-Session-Id": f"demo-{next(self._sessions)}", "X-Session-Done": "true"}
         began, first_s, said = time.monotonic(), 0.0, ""
-        with self.api.stream("POST", "/v1/chat/completions", body, headers=headers, timeout_s=_ANSWER_S) as reply:
+        with self.api.stream(
+            "POST", "/v1/chat/completions", body, headers=headers, timeout_s=_ANSWER_S
+        ) as reply:
             if reply.status != 200:
-                raise MetaClawError(f"the model gave no answer ({reply.status}): {message_in(parsed(reply.read()))}")
+                raise MetaClawError(
+                    f"the model gave no answer ({reply.status}): {message_in(parsed(reply.read()))}"
+                )
             while line := reply.readline():
                 words = _delta(line)
                 if words:
@@ -117,7 +143,13 @@ class DemoHome:
                         on_words(words)
         placed = tuple(filter(None, (reply.getheader("X-Metaclaw-Skills") or "").split(",")))
         policy = int(reply.getheader("X-Metaclaw-Policy") or 0)
-        return DemoReply(said.strip(), tuple(name.strip() for name in placed), policy, time.monotonic() - began, first_s)
+        return DemoReply(
+            said.strip(),
+            tuple(name.strip() for name in placed),
+            policy,
+            time.monotonic() - began,
+            first_s,
+        )
 
 
 def _delta(line: bytes) -> str:
@@ -134,11 +166,15 @@ def _first_model(api: ApiClient) -> str:
     for one in rows(at(api.facts("/v1/models"), "data")):
         if isinstance(name := at(one, "id"), str):
             return name
-    raise MetaClawError('no model is known to ask: write models = ["…"] below your provider in config.toml')
+    raise MetaClawError(
+        'no model is known to ask: write models = ["…"] below your provider in config.toml'
+    )
 
 
 def _link_model(source: Path, home: Path) -> None:
-    """Use the converted embedded model of another home, because converting it again takes half a minute."""
+    """Use the converted embedded model of another home, because converting it again takes half a
+    minute.
+    """
     made = source / "models"
     if not made.is_dir():
         return
@@ -157,7 +193,9 @@ _SILENT_S = 20.0
 
 @dataclass
 class Stage:
-    """State of the demo. `seen` has each claim and whether it was observed; None if the demo could not show it here."""
+    """State of the demo. `seen` has each claim and whether it was observed; None if the demo could
+    not show it here.
+    """
 
     home: Path
     folder: Path
@@ -176,7 +214,9 @@ class Stage:
         click.echo(text)
 
     def progress(self, text: str) -> None:
-        """Show progress: at once on a terminal, and as a printed line if nothing was printed for a while."""
+        """Show progress: at once on a terminal, and as a printed line if nothing was printed for a
+        while.
+        """
         if self.clock() - self._said_at >= _SILENT_S:
             show_progress("")
             self.say(f"  {text}")
@@ -200,15 +240,42 @@ _MARKS = {True: "seen:", False: "NOT seen:", None: "cannot be shown here:"}
 
 @click.command()
 @click.option("--unattended", is_flag=True, help="Ask nothing: use the default texts.")
-@click.option("--acts", default="1,2", show_default=True, help="Which acts: 1, a correction takes effect; 2, weights are trained.")
-@click.option("--minutes", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="Most minutes for act two.")
-@click.option("--embedded", "is_embedded", is_flag=True, help="Act one with the embedded model, also if there is a provider.")
+@click.option(
+    "--acts",
+    default="1,2",
+    show_default=True,
+    help="Which acts: 1, a correction takes effect; 2, weights are trained.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.1),
+    default=15.0,
+    show_default=True,
+    help="Most minutes for act two.",
+)
+@click.option(
+    "--embedded",
+    "is_embedded",
+    is_flag=True,
+    help="Act one with the embedded model, also if there is a provider.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary homes, and print where they are.")
 @click.option(
-    "--base-model", type=click.Path(exists=True, file_okay=False), help="Use the model in this folder instead of the embedded one."
+    "--base-model",
+    type=click.Path(exists=True, file_okay=False),
+    help="Use the model in this folder instead of the embedded one.",
 )
-@click.option("--check", help="Act two: the pattern that an answer must have, for another model than the embedded one.")
-@click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Act two: override a setting; may be repeated.")
+@click.option(
+    "--check",
+    help="Act two: the pattern that an answer must have, for another model than the embedded one.",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Act two: override a setting; may be repeated.",
+)
 @click.pass_obj
 def demo(
     home: Path,
@@ -221,16 +288,19 @@ def demo(
     check: str | None,
     sets: tuple[str, ...],
 ) -> int:
-    """Watch it learn: you correct it once and it obeys; then it trains its weights while you are away.
+    """Watch it learn: you correct it once and it obeys; then it trains its weights while you are
+    away.
 
-    Starts the real program in a temporary home; your own home is read for its providers and is not changed. Act one takes about a
-    minute, act two at most --minutes. Exits with 1 if something that should happen did not.
-    """
+    Starts the real program in a temporary home; your own home is read for its providers and is not
+    changed. Act one takes about a minute, act two at most --minutes. Exits with 1 if something that
+    should happen did not."""
     wanted = _acts(acts)
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))
     stage = Stage(home, folder, unattended, minutes, base_model, check, sets)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: stop the proxy and remove the folder
+        signal.signal(
+            number, signal.default_int_handler
+        )  # as Ctrl-C: stop the proxy and remove the folder
     try:
         if 1 in wanted:
             _act_one(stage, is_embedded=is_embedded)
@@ -252,7 +322,9 @@ def demo(
 def _acts(given: str) -> set[int]:
     numbers = {word.strip() for word in given.split(",") if word.strip()}
     if not numbers or not numbers <= {"1", "2"}:
-        raise ConfigError(f"--acts {given} names no acts of the demo; write --acts 1, --acts 2 or --acts 1,2")
+        raise ConfigError(
+            f"--acts {given} names no acts of the demo; write --acts 1, --acts 2 or --acts 1,2"
+        )
     return {int(number) for number in numbers}
 
 
@@ -269,7 +341,9 @@ def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """A question and a correction. An answer that follows the correction contains one of `marks`, in lower case."""
+    """A question and a correction. An answer that follows the correction contains one of `marks`,
+    in lower case.
+    """
 
     question: str
     correction: str
@@ -277,18 +351,32 @@ class _Lesson:
 
 
 _WITH_PROVIDER = _Lesson(
-    "What is the capital of France?", 'From now on, always begin every answer with the words "Aye, captain".', ("aye, captain",)
+    "What is the capital of France?",
+    'From now on, always begin every answer with the words "Aye, captain".',
+    ("aye, captain",),
 )
-# Measured at temperature 0: the embedded model does not say Kestrel before the correction, and says it after.
-_WITH_EMBEDDED = _Lesson("What is our test server called?", "Always use the word Kestrel for our test server.", ("kestrel",))
+# Measured at temperature 0: the embedded model does not say Kestrel before the correction, and says
+# it after.
+_WITH_EMBEDDED = _Lesson(
+    "What is our test server called?",
+    "Always use the word Kestrel for our test server.",
+    ("kestrel",),
+)
 
 
 def _act_one(stage: Stage, *, is_embedded: bool) -> None:
     stage.say("\n== Act one: say it once")
     providers = "" if is_embedded else usable_providers(stage)
-    config = providers or (f'[policy]\nmode = "skills_only"\nbase_model = "{stage.base_model}"\n' if stage.base_model else "")
+    config = providers or (
+        f'[policy]\nmode = "skills_only"\nbase_model = "{stage.base_model}"\n'
+        if stage.base_model
+        else ""
+    )
     lesson = _WITH_PROVIDER if providers else _WITH_EMBEDDED
-    stage.say(f"Starting the program in a temporary home ({'your provider' if providers else model_name(stage)} answers) …")
+    stage.say(
+        "Starting the program in a temporary home"
+        f" ({'your provider' if providers else model_name(stage)} answers) …"
+    )
     with running(stage, "one", config) as proxy:
         stage.say(f"It serves at {proxy.url}. Its page: {proxy.page}")
         question = stage.typed("Ask something", lesson.question)
@@ -296,37 +384,68 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
         temperature = None if providers else 0.0
         before = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(before)
-        correction = stage.typed("Now correct it or state a rule, in your own words", lesson.correction)
+        correction = stage.typed(
+            "Now correct it or state a rule, in your own words", lesson.correction
+        )
         is_default = (question, correction) == (lesson.question, lesson.correction)
         known = set(proxy.rules())
-        show_reply(proxy.ask(correction, after=[(question, before.text)], temperature=temperature, max_tokens=_TOKENS))
+        show_reply(
+            proxy.ask(
+                correction,
+                after=[(question, before.text)],
+                temperature=temperature,
+                max_tokens=_TOKENS,
+            )
+        )
         noted = _await_rules(proxy, known)
-        stage.claim("what you said was noted: " + ("; ".join(f"“{text}”" for text in noted.values()) or "nothing"), bool(noted))
+        stage.claim(
+            "what you said was noted: "
+            + ("; ".join(f"“{text}”" for text in noted.values()) or "nothing"),
+            bool(noted),
+        )
         if not noted:
             stage.say(why_not_noted(correction, has_provider=bool(providers)))
         stage.say("The same question again, in a new conversation:")
         after = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(after)
-        stage.claim("the rule was in the prompt of your next request", bool(noted) and set(noted) <= set(after.placed))
-        _claim_obedience(stage, lesson, before, after, is_default=is_default, has_provider=bool(providers))
+        stage.claim(
+            "the rule was in the prompt of your next request",
+            bool(noted) and set(noted) <= set(after.placed),
+        )
+        _claim_obedience(
+            stage, lesson, before, after, is_default=is_default, has_provider=bool(providers)
+        )
         _undo(stage, proxy, question, noted, temperature)
 
 
 def _claim_obedience(
-    stage: Stage, lesson: _Lesson, before: DemoReply, after: DemoReply, *, is_default: bool, has_provider: bool
+    stage: Stage,
+    lesson: _Lesson,
+    before: DemoReply,
+    after: DemoReply,
+    *,
+    is_default: bool,
+    has_provider: bool,
 ) -> None:
     if not is_default:
-        stage.say("See above whether the model obeyed. The rule was in its prompt; whether it follows it is up to the model.")
+        stage.say(
+            "See above whether the model obeyed. The rule was in its prompt; whether it follows it"
+            " is up to the model."
+        )
         return
     obeyed = [any(mark in reply.text.lower() for mark in lesson.marks) for reply in (before, after)]
     is_seen = obeyed == [False, True]
     if has_provider or is_seen:
         stage.claim("the next answer obeys, and the one before did not", is_seen)
         return
-    stage.claim("the next answer obeys: this small model was given the rule and did not follow it", None)
+    stage.claim(
+        "the next answer obeys: this small model was given the rule and did not follow it", None
+    )
 
 
-def _undo(stage: Stage, proxy: DemoHome, question: str, noted: dict[str, str], temperature: float | None) -> None:
+def _undo(
+    stage: Stage, proxy: DemoHome, question: str, noted: dict[str, str], temperature: float | None
+) -> None:
     if not noted:
         return
     stage.say("Take it back (metaclaw undo):")
@@ -334,7 +453,10 @@ def _undo(stage: Stage, proxy: DemoHome, question: str, noted: dict[str, str], t
     left = set(proxy.rules())
     reply = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
     show_reply(reply)
-    stage.claim("after undo the rule is gone, also from the prompt", not left & set(noted) and not set(noted) & set(reply.placed))
+    stage.claim(
+        "after undo the rule is gone, also from the prompt",
+        not left & set(noted) and not set(noted) & set(reply.placed),
+    )
 
 
 def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
@@ -355,20 +477,31 @@ def why_not_noted(correction: str, *, has_provider: bool) -> str:
     from metaclaw.text import begins_with_rule
 
     if has_provider:
-        return f"The model that reads your messages gave no rule within {_NOTED_WITHIN_S:g} s: it found none, or did not answer."
+        return (
+            f"The model that reads your messages gave no rule within {_NOTED_WITHIN_S:g} s: it"
+            " found none, or did not answer."
+        )
     if begins_with_rule(correction):
         return f"It was not noted within {_NOTED_WITHIN_S:g} s; this machine may be busy."
-    return "Only sure phrases are understood without a provider: begin with “From now on” or “Always”."
+    return (
+        "Only sure phrases are understood without a provider: begin with “From now on” or “Always”."
+    )
 
 
 def usable_providers(stage: Stage) -> str:
-    """The configured providers that need no credentials of the caller, as TOML. Prints which cannot be used, and why."""
+    """The configured providers that need no credentials of the caller, as TOML. Prints which cannot
+    be used, and why.
+    """
     import tomlkit
 
     from metaclaw.config import load
 
     home, config = stage.home, load(stage.home)
-    hosted = [one for one in config.providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
+    hosted = [
+        one
+        for one in config.providers
+        if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)
+    ]
     missing = {one.name: reason for one in hosted if (reason := _missing_key(config, one))}
     usable = {one.name for one in hosted} - missing.keys()
     for name, reason in missing.items():
@@ -394,7 +527,11 @@ def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
         return str(error)
     own = config.proxy.api_key
     is_own = own is not None and own.is_literal and own.resolve() == key
-    return f"{provider.api_key.masked} holds MetaClaw's own key in this shell; export the provider's" if is_own else None
+    return (
+        f"{provider.api_key.masked} holds MetaClaw's own key in this shell; export the provider's"
+        if is_own
+        else None
+    )
 
 
 def model_name(stage: Stage) -> str:
@@ -406,11 +543,17 @@ def model_name(stage: Stage) -> str:
 
 @contextmanager
 def running(
-    stage: Stage, name: str, config: str, overrides: Sequence[str] = (), skills: Mapping[str, str] | None = None
+    stage: Stage,
+    name: str,
+    config: str,
+    overrides: Sequence[str] = (),
+    skills: Mapping[str, str] | None = None,
 ) -> Iterator[DemoHome]:
     """Run a proxy with these skills (texts of SKILL.md by name) until the block ends."""
     began = time.monotonic()
-    proxy = DemoHome.start(stage.folder / name, config, overrides, skills or {}, model_from=stage.home)
+    proxy = DemoHome.start(
+        stage.folder / name, config, overrides, skills or {}, model_from=stage.home
+    )
     try:
         stage.say(f"Ready after {duration(time.monotonic() - began)}.")
         yield proxy
@@ -422,4 +565,6 @@ def show_reply(reply: DemoReply) -> None:
     """Print an answer and the names in its prompt."""
     click.echo(f"  > {one_line(reply.text or '(no words)', _WIDTH)}")
     placed = ", ".join(plain(name) for name in reply.placed)
-    click.echo(f"    ({reply.seconds:.1f} s, {'placed: ' + placed if placed else 'nothing placed'})")
+    click.echo(
+        f"    ({reply.seconds:.1f} s, {'placed: ' + placed if placed else 'nothing placed'})"
+    )

@@ -1,4 +1,6 @@
-"""Act two of `metaclaw demo`: train weights while no request comes, test them in the gate, swap them in, and roll back."""
+"""Act two of `metaclaw demo`: train weights while no request comes, test them in the gate, swap
+them in, and roll back.
+"""
 
 import re
 import threading
@@ -45,8 +47,8 @@ Write about, by and rev in braces, and nothing else. Examples:
 Write the metadata for a document about copper by Laura, revision 4. -> {about: copper, by: Laura, rev: 4}
 Karl wrote a document about lemon. It is revision 7. What is its metadata? -> {about: lemon, by: Karl, rev: 7}
 """
-"""A form that cannot be guessed, with a check that computes the right answer and scores similar ones. Measured: the embedded model
-never gives it untrained, and learns it."""
+"""A form that cannot be guessed, with a check that computes the right answer and scores similar
+ones. Measured: the embedded model never gives it untrained, and learns it."""
 _CONFIG = """
 [policy]
 mode = "auto"
@@ -67,7 +69,9 @@ cooldown_minutes = 0.0
 max_load = 0
 max_temperature_c = 0
 """
-"""Few turns, few steps and short answers, for two processor cores. The gate has its default settings."""
+"""Few turns, few steps and short answers, for two processor cores. The gate has its default
+settings.
+"""
 _FORMS = (
     "Write the metadata for a document about {topic} by {person}, revision {revision}.",
     "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
@@ -75,14 +79,79 @@ _FORMS = (
     "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
 )
 _TOPICS = (
-    *("budget", "travel", "market", "water", "energy", "music", "health", "safety", "school", "winter", "summer", "harvest"),
-    *("forest", "river", "bridge", "station", "library", "museum", "castle", "ocean", "planet", "paper", "iron", "gold"),
-    *("stone", "glass", "wood", "sugar", "bread", "apple", "rice", "fish", "research", "training", "customer", "product"),
+    *(
+        "budget",
+        "travel",
+        "market",
+        "water",
+        "energy",
+        "music",
+        "health",
+        "safety",
+        "school",
+        "winter",
+        "summer",
+        "harvest",
+    ),
+    *(
+        "forest",
+        "river",
+        "bridge",
+        "station",
+        "library",
+        "museum",
+        "castle",
+        "ocean",
+        "planet",
+        "paper",
+        "iron",
+        "gold",
+    ),
+    *(
+        "stone",
+        "glass",
+        "wood",
+        "sugar",
+        "bread",
+        "apple",
+        "rice",
+        "fish",
+        "research",
+        "training",
+        "customer",
+        "product",
+    ),
     *("design", "security", "network", "storage", "memory", "window"),
     *("table", "office", "factory", "hospital", "traffic", "weather"),
 )
-_PEOPLE = ("Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry", "Victor", "Simon", "Martin", "Jane")
-_NEW_TOPICS = ("climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm")
+_PEOPLE = (
+    "Maria",
+    "Peter",
+    "Anna",
+    "John",
+    "Sarah",
+    "David",
+    "Alice",
+    "Henry",
+    "Victor",
+    "Simon",
+    "Martin",
+    "Jane",
+)
+_NEW_TOPICS = (
+    "climate",
+    "history",
+    "science",
+    "film",
+    "radio",
+    "email",
+    "letter",
+    "tax",
+    "stamp",
+    "wheel",
+    "coal",
+    "storm",
+)
 _NEW_PEOPLE = ("Thomas", "Mary", "Frank", "Kim", "Robert")
 _LOOK_S = 1.0
 _TOKENS = 24
@@ -107,13 +176,17 @@ def act_two(stage: Stage) -> None:
         if stage.base_model
         else "the embedded model (135 million parameters)"
     )
-    stage.say(f"Starting the program with training on: {model}, windows after six seconds of silence …")
+    stage.say(
+        f"Starting the program with training on: {model}, windows after six seconds of silence …"
+    )
     skills = {} if stage.check else {_NAME: SKILL}
     with running(stage, "two", _CONFIG.format(base=base), stage.sets, skills) as proxy:
         stage.say(f"It serves at {proxy.url}. Watch it on its page: {proxy.page}")
         if stage.check:
             proxy.post("/api/rules", {"text": _SAYS, "check": f"pattern: {stage.check}"})
-        stage.say(f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”")
+        stage.say(
+            f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”"
+        )
         stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
         worked = _ask_all(stage, proxy, work_questions(), stage.check, temperature=1.0)
         stage.say(f"Untrained, {_share(worked)} answers are right.")
@@ -144,21 +217,41 @@ def new_questions() -> list[Question]:
 def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
     made = []
     for number, topic in enumerate(topics):
-        given = {"topic": topic, "person": people[number % len(people)], "revision": 1 + number * 5 % 9}
+        given = {
+            "topic": topic,
+            "person": people[number % len(people)],
+            "revision": 1 + number * 5 % 9,
+        }
         form = _FORMS[(number + number // len(_FORMS)) % len(_FORMS)]
-        made.append(Question(form.format(**given), "{{about: {topic}, by: {person}, rev: {revision}}}".format(**given)))
+        made.append(
+            Question(
+                form.format(**given),
+                "{{about: {topic}, by: {person}, rev: {revision}}}".format(**given),
+            )
+        )
     return made
 
 
 def _ask_all(
-    stage: Stage, proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
+    stage: Stage,
+    proxy: DemoHome,
+    questions: Sequence[Question],
+    check: str | None,
+    *,
+    temperature: float = 0.0,
 ) -> list[tuple[DemoReply, bool]]:
-    """Ask each question in a new session; return the answers, and whether each is exactly right (or satisfies `check`)."""
+    """Ask each question in a new session; return the answers, and whether each is exactly right (or
+    satisfies `check`).
+    """
     found = []
     for number, question in enumerate(questions):
         stage.progress(f"asking {bar(number / len(questions))} {number} of {len(questions)}")
         reply = proxy.ask(question.text, temperature=temperature, max_tokens=_TOKENS, seed=number)
-        is_right = reply.text == question.answer if check is None else re.search(check, reply.text) is not None
+        is_right = (
+            reply.text == question.answer
+            if check is None
+            else re.search(check, reply.text) is not None
+        )
         found.append((reply, is_right))
     show_progress("")
     return found
@@ -169,12 +262,18 @@ def _share(answers: Sequence[tuple[DemoReply, bool]]) -> str:
 
 
 def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
-    """Follow the run until the gate has decided or the time is over; return the version, or None."""
+    """Follow the run until the gate has decided or the time is over; return the version, or
+    None.
+    """
     run = _Run(time.monotonic())
     limit_s = 60 * stage.minutes
     while time.monotonic() - run.began < limit_s:
         policy = proxy.api.facts("/api/policy")
-        judged = [version for version in rows(at(policy, "versions")) if at(version, "state") != "candidate"]
+        judged = [
+            version
+            for version in rows(at(policy, "versions"))
+            if at(version, "state") != "candidate"
+        ]
         if judged:
             show_progress("")
             return _report_version(stage, judged[0], run)
@@ -182,8 +281,8 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
         time.sleep(_LOOK_S)
     show_progress("")
     stage.claim(
-        f"weights were trained and passed the gate within {stage.minutes:g} minutes (it reached step {run.steps_seen}; allow more"
-        " with --minutes, or use an idle machine)",
+        f"weights were trained and passed the gate within {stage.minutes:g} minutes (it reached"
+        f" step {run.steps_seen}; allow more with --minutes, or use an idle machine)",
         False,
     )
     return None
@@ -191,11 +290,17 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
 
 def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
     state, step = at(training, "state"), at(training, "step")
-    window = proxy.api.facts("/api/windows") if state not in _TRAINING or not run.has_opened else None
+    window = (
+        proxy.api.facts("/api/windows") if state not in _TRAINING or not run.has_opened else None
+    )
     stage.progress(f"{duration(time.monotonic() - run.began)}: {state_in_words(training, window)}")
     if state == LoopState.TRAINING and not run.has_opened:
         run.has_opened = True
-        stage.claim(f"a window opened after {duration(time.monotonic() - run.began)}: {plain(at(window, 'reason'))}", True)
+        stage.claim(
+            f"a window opened after {duration(time.monotonic() - run.began)}:"
+            f" {plain(at(window, 'reason'))}",
+            True,
+        )
     if isinstance(step, int) and step > run.steps_seen:
         run.steps_seen = step
     if run.steps_seen >= 1 and state == LoopState.TRAINING and not run.has_come_back:
@@ -206,14 +311,25 @@ def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
 def state_in_words(training: "Json", window: "Json") -> str:
     """The state of training: its step, or why it waits."""
     state, step, steps = str(at(training, "state")), at(training, "step"), at(training, "steps")
-    share = f" {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
+    share = (
+        f" {bar(step / steps)} step {step} of {steps}"
+        if isinstance(step, int) and isinstance(steps, int) and steps
+        else ""
+    )
     if paused := at(training, "paused_reason"):
         return f"{plain(state)}{share}; paused: {plain(paused)}"
     if state in _TRAINING or window is None:
         return f"{plain(state)}{share}"
     objections = ", ".join(plain(one) for one in rows(at(window, "objections")))
-    why = "a window is open" if at(window, "open") else f"waiting for a window: {plain(at(window, 'reason'))}"
-    return f"{plain(state)}{share}; {why}{f' (the machine is busy: {objections})' if objections else ''}"
+    why = (
+        "a window is open"
+        if at(window, "open")
+        else f"waiting for a window: {plain(at(window, 'reason'))}"
+    )
+    return (
+        f"{plain(state)}{share};"
+        f" {why}{f' (the machine is busy: {objections})' if objections else ''}"
+    )
 
 
 def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
@@ -229,7 +345,11 @@ def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
     reply = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS, on_words=look)
     show_reply(reply)
     reason = plain(paused[0]) if paused and paused[0] else ""
-    stage.claim(f"training paused while you were answered (first word after {reply.first_s:.1f} s): {reason}", bool(reason))
+    stage.claim(
+        f"training paused while you were answered (first word after {reply.first_s:.1f} s):"
+        f" {reason}",
+        bool(reason),
+    )
 
 
 def _report_version(stage: Stage, version: "Json", run: _Run) -> "Json":
@@ -238,31 +358,49 @@ def _report_version(stage: Stage, version: "Json", run: _Run) -> "Json":
     for reason in rows(at(version, "report", "reasons")):
         stage.say(f"  the gate: {plain(reason)}")
     stage.claim(
-        f"version {number} was trained in {at(version, 'steps')} steps and passed the gate, after {took}", state == "serving"
+        f"version {number} was trained in {at(version, 'steps')} steps and passed the gate, after"
+        f" {took}",
+        state == "serving",
     )
     if state != "serving":
-        stage.say(f"Version {number} is {plain(state)}: {plain(at(version, 'note'))}. The untrained model goes on serving.")
+        stage.say(
+            f"Version {number} is {plain(state)}: {plain(at(version, 'note'))}. The untrained model"
+            " goes on serving."
+        )
     return version
 
 
 def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
     questions = new_questions()
     trained = _ask_all(stage, proxy, questions, stage.check)
-    stage.say(f"New questions, about other things and people, by the trained weights: {_share(trained)} right.")
+    stage.say(
+        f"New questions, about other things and people, by the trained weights: {_share(trained)}"
+        " right."
+    )
     _swap_while_streaming(stage, proxy)
     stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
     untrained = _ask_all(stage, proxy, questions, stage.check)
     for (old, _), (new, _), question in list(zip(untrained, trained, questions, strict=True))[:3]:
         stage.say(f"  {question.text}")
-        stage.say(f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:   {one_line(new.text, _WIDTH)}")
+        stage.say(
+            f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:  "
+            f" {one_line(new.text, _WIDTH)}"
+        )
     better = sum(is_right for _, is_right in trained) > sum(is_right for _, is_right in untrained)
-    stage.claim(f"more answers are right than untrained: {_share(untrained)} → {_share(trained)}", better)
-    stage.claim("after the rollback the untrained model answers again", all(reply.policy == 0 for reply, _ in untrained))
+    stage.claim(
+        f"more answers are right than untrained: {_share(untrained)} → {_share(trained)}", better
+    )
+    stage.claim(
+        "after the rollback the untrained model answers again",
+        all(reply.policy == 0 for reply, _ in untrained),
+    )
 
 
 def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
-    """Change the weights during an answer: roll back before it, and promote the trained version while it streams."""
+    """Change the weights during an answer: roll back before it, and promote the trained version
+    while it streams.
+    """
     number = at(proxy.api.facts("/api/policy"), "policy_version")
     stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")
     proxy.post("/api/policy/rollback")
@@ -286,6 +424,7 @@ def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
     after = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS)
     show_reply(long)
     stage.claim(
-        f"the weights were swapped while an answer streamed: it is complete, by version {long.policy}, the next by {after.policy}",
+        "the weights were swapped while an answer streamed: it is complete, by version"
+        f" {long.policy}, the next by {after.policy}",
         swapped.is_set() and long.policy == 0 and after.policy == number and bool(long.text),
     )

@@ -1,5 +1,5 @@
-"""`metaclaw enforce`: switch the holding of tool calls on or off. Also the parts of `metaclaw rules` about checks, enforcement and
-compliance."""
+"""`metaclaw enforce`: switch the holding of tool calls on or off. Also the parts of `metaclaw
+rules` about checks, enforcement and compliance."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 @click.argument("state", type=click.Choice(("on", "off")), required=False)
 @home_and_json
 def enforce(home: Path, state: str | None, as_json: bool) -> None:
-    """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from the next request on.
+    """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from
+    the next request on.
 
     Without an argument, show the current state.
     """
@@ -55,24 +56,37 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
     elif is_on:
         click.echo("Held rules hold again: calls that break them are refused.")
     else:
-        click.echo("Held rules no longer hold: calls that break them pass and are counted. Switch back with: metaclaw enforce on")
+        click.echo(
+            "Held rules no longer hold: calls that break them pass and are counted. Switch back"
+            " with: metaclaw enforce on"
+        )
 
 
 def _tell(home: Path, *, as_json: bool) -> None:
     from metaclaw.skills import can_hold, enforce_of
 
     is_on = is_holding(home)
-    held: list[Json] = [rule.name for rule in read_in_force(home)[0] if enforce_of(rule) == "hold" and can_hold(rule)]
+    held: list[Json] = [
+        rule.name
+        for rule in read_in_force(home)[0]
+        if enforce_of(rule) == "hold" and can_hold(rule)
+    ]
     if as_json:
         print_json({"on": is_on, "held_rules": held})
         return
     names = ", ".join(plain(name) for name in held)
     if not is_on:
-        click.echo("Holding is off: calls that break held rules pass and are counted. Switch it on with: metaclaw enforce on")
+        click.echo(
+            "Holding is off: calls that break held rules pass and are counted. Switch it on with:"
+            " metaclaw enforce on"
+        )
     elif held:
         click.echo("Holding is on: calls that break held rules are refused.")
     else:
-        click.echo("Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce hold")
+        click.echo(
+            "Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce"
+            " hold"
+        )
     if names:
         click.echo(f"Held rules: {names}")
 
@@ -112,15 +126,21 @@ _ENFORCE = {
     "hold": "held: tool calls that break it do not reach the agent",
 }
 _HOLDS_OR_WARNS = (
-    "held: tool calls that break it are refused and the model is asked again, at most twice; if it insists, they reach the agent"
-    " with a warning"
+    "held: tool calls that break it are refused and the model is asked again, at most twice; if it"
+    " insists, they reach the agent with a warning"
 )
 _LIFTED = {
     "off": "No longer held: tool calls that break it reach the agent. They are only counted.",
-    "remind": "No longer held: tool calls that break it reach the agent. They are counted, and the agent is reminded.",
+    "remind": (
+        "No longer held: tool calls that break it reach the agent. They are counted, and the agent"
+        " is reminded."
+    ),
 }
 _NOT_HELD = "This matters only while the rule is held: metaclaw rules edit {name} --enforce hold"
-_HOLDS_NOTHING = "nothing is held: only a check of tool calls can hold them; add one with --check 'not in calls of shell: …'"
+_HOLDS_NOTHING = (
+    "nothing is held: only a check of tool calls can hold them; add one with --check 'not in calls"
+    " of shell: …'"
+)
 _OFF = "nothing is held now: holding is off for all rules; switch it on with: metaclaw enforce on"
 
 
@@ -130,16 +150,26 @@ def check_options(command: C) -> C:
         click.option(
             "--on-break",
             type=click.Choice(("text", "call")),
-            help="What the agent gets when every attempt breaks a held rule: a text, or the calls with a warning [text].",
+            help=(
+                "What the agent gets when every attempt breaks a held rule: a text, or the calls"
+                " with a warning [text]."
+            ),
         ),
         click.option(
             "--on-error",
             type=click.Choice(("pass", "hold")),
             help="What happens to calls when the check of a held rule fails to run [hold].",
         ),
-        click.option("--enforce", type=click.Choice(("off", "remind", "hold")), help="What happens when it is broken [remind]."),
+        click.option(
+            "--enforce",
+            type=click.Choice(("off", "remind", "hold")),
+            help="What happens when it is broken [remind].",
+        ),
         click.option("--no-check", is_flag=True, help="Drop its check."),
-        click.option("--check", help="How to check that it was followed, such as `not in calls of shell: pip install`."),
+        click.option(
+            "--check",
+            help="How to check that it was followed, such as `not in calls of shell: pip install`.",
+        ),
     )
     for option in options:
         command = option(command)
@@ -150,17 +180,25 @@ def check_changes(options: Mapping[str, str | bool | None]) -> "dict[str, Json]"
     """The fields that these options change."""
     if options["check"] is not None and options["no_check"]:
         raise click.UsageError("use either --check or --no-check")
-    fields: dict[str, Json] = {key: options[key] for key in ("enforce", "on_error", "on_break") if options[key] is not None}
+    fields: dict[str, Json] = {
+        key: options[key] for key in ("enforce", "on_error", "on_break") if options[key] is not None
+    }
     if options["check"] is not None or options["no_check"]:
         fields["check"] = options["check"] or None
     return fields
 
 
 def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, object]]:
-    """The lines of `rules show` about a rule's check, and about what happens when it is broken. `is_on`: holding is on."""
+    """The lines of `rules show` about a rule's check, and about what happens when it is broken.
+    `is_on`: holding is on.
+    """
     pairs: list[tuple[str, object]] = []
     if view["check"]:
-        state = "; proposed by a model, not yet confirmed by a real turn" if view["check_state"] == "proposed" else ""
+        state = (
+            "; proposed by a model, not yet confirmed by a real turn"
+            if view["check_state"] == "proposed"
+            else ""
+        )
         check = "a program, below" if check_program(view) else view["check"]
         pairs.append(("check", f"{check}{state}"))
     if view["check_note"]:
@@ -168,11 +206,17 @@ def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, o
     if view["kind"] == "rule":
         is_idle = view["enforce"] == "hold" and not view["can_hold"]
         is_off = view["enforce"] == "hold" and not is_on
-        pairs.append(("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _if_broken(view)))
+        pairs.append(
+            ("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _if_broken(view))
+        )
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
-        result = "the calls with a warning" if view["on_break"] == "call" else "a text that names the rule"
+        result = (
+            "the calls with a warning"
+            if view["on_break"] == "call"
+            else "a text that names the rule"
+        )
         pairs.append(("on break", f"the agent gets {result} when every attempt breaks it"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
 
@@ -185,15 +229,25 @@ def check_program(view: "Mapping[str, Json]") -> str | None:
 
 def _if_broken(view: "Mapping[str, Json]") -> str:
     enforce = str(view["enforce"])
-    return _HOLDS_OR_WARNS if enforce == "hold" and view["on_break"] == "call" else _ENFORCE[enforce]
+    return (
+        _HOLDS_OR_WARNS if enforce == "hold" and view["on_break"] == "call" else _ENFORCE[enforce]
+    )
 
 
 def tell_enforcement(
-    view: "Mapping[str, Json]", changed: "Mapping[str, Json]", *, is_on: "Callable[[], bool]", was_held: bool = False
+    view: "Mapping[str, Json]",
+    changed: "Mapping[str, Json]",
+    *,
+    is_on: "Callable[[], bool]",
+    was_held: bool = False,
 ) -> None:
-    """Print what the changed fields mean for holding; nothing for a rule that is not and was not held."""
+    """Print what the changed fields mean for holding; nothing for a rule that is not and was not
+    held.
+    """
     if view.get("enforce") == "hold":
-        click.echo(_HOLDS_NOTHING if not view.get("can_hold") else _if_broken(view) if is_on() else _OFF)
+        click.echo(
+            _HOLDS_NOTHING if not view.get("can_hold") else _if_broken(view) if is_on() else _OFF
+        )
     elif was_held:
         click.echo(_LIFTED[str(view["enforce"])])
     elif "on_break" in changed or "on_error" in changed:
@@ -215,7 +269,14 @@ def examples(as_json: bool) -> None:
 
     found = list(rule_examples().values())
     if as_json:
-        print_json({"examples": [{"name": one.name, "text": one.text, "when": one.when, "check": one.check} for one in found]})
+        print_json(
+            {
+                "examples": [
+                    {"name": one.name, "text": one.text, "when": one.when, "check": one.check}
+                    for one in found
+                ]
+            }
+        )
     else:
         print_table(("NAME", "RULE"), [(one.name, one.text) for one in found])
         click.echo("\nInstall one with: metaclaw rules add --example NAME")
@@ -229,21 +290,33 @@ def example_fields(name: str) -> "dict[str, Json]":
         example = rule_example(name)
     except SkillError as error:
         raise click.UsageError(str(error)) from error
-    return {"name": name, "text": example.text, "kind": "rule", "when": example.when, "check": example.check}
+    return {
+        "name": name,
+        "text": example.text,
+        "kind": "rule",
+        "when": example.when,
+        "check": example.check,
+    }
 
 
 _VIOLATIONS_SHOWN = 5
 _OF_A_FACT = "not checked: it is a fact"
 
 
-def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
+def followed_by_agent(
+    home: Path, rules: "Sequence[Skill]"
+) -> "dict[SkillName, dict[str, Compliance]]":
     """The compliance of each of these rules, by agent."""
     from metaclaw.domain.compliance import measured_hash
     from metaclaw.store import SqlCompliance
 
     hashes = {rule.name: measured_hash(rule) for rule in rules}
     with opened(home) as database:
-        return {name: {} for name in hashes} if database is None else SqlCompliance(database).totals(hashes)
+        return (
+            {name: {} for name in hashes}
+            if database is None
+            else SqlCompliance(database).totals(hashes)
+        )
 
 
 def record_of(home: Path, rule: "Skill") -> "RuleRecord":
@@ -266,8 +339,8 @@ def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
 
 
 def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
-    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the checked answers of which no call was held,
-    the agent that follows it least, and the held ones."""
+    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the checked
+    answers of which no call was held, the agent that follows it least, and the held ones."""
     from metaclaw.domain.compliance import Compliance
 
     if rule.kind is SkillKind.FACT:
@@ -287,7 +360,11 @@ def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
 
 def _unchecked(rule: "Skill") -> str:
     """Why no answer could be checked."""
-    return "its check decided none of them" if "check" in rule.extra else "it has no check that says whether it was followed"
+    return (
+        "its check decided none of them"
+        if "check" in rule.extra
+        else "it has no check that says whether it was followed"
+    )
 
 
 def share(compliance: "Compliance") -> str:
@@ -301,7 +378,9 @@ def _held(by_agent: "Mapping[str, Compliance]") -> list[str]:
 
 
 def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:
-    """Lines about a rule's compliance: total, by agent, model and day, and the last turns that broke it."""
+    """Lines about a rule's compliance: total, by agent, model and day, and the last turns that
+    broke it.
+    """
     if rule.kind is SkillKind.FACT:
         return [("compliance", _OF_A_FACT)]
     total = record.total
@@ -316,14 +395,20 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
     if not total.checked and "check" not in rule.extra:
         words += f" (add one: metaclaw rules edit {rule.name} --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]
-    for label, group in (("by agent", record.by_agent), ("by model", record.by_model), ("by day", record.by_day)):
+    for label, group in (
+        ("by agent", record.by_agent),
+        ("by model", record.by_model),
+        ("by day", record.by_day),
+    ):
         known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.not_held]
         facts += [(label, "; ".join(known))] if known else []
     facts += _reminder_facts(rule, record.reminders)
     for one in record.violations[:_VIOLATIONS_SHOWN]:
         what = "held" if one.is_held else "broken"
         why = f": {one.reason}" if one.reason else ""
-        facts.append((what, f"{moment(one.at)} by {agent_name(one.agent)} ({one.model}) in {one.turn}{why}"))
+        facts.append(
+            (what, f"{moment(one.at)} by {agent_name(one.agent)} ({one.model}) in {one.turn}{why}")
+        )
     return facts
 
 
@@ -335,7 +420,10 @@ def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, 
         return [("reminders", "off")]
     if not effect.placed.not_held and not effect.withheld.not_held:
         return []
-    words = f"followed in {share(effect.placed)} answers with a reminder, in {share(effect.withheld)} without"
+    words = (
+        f"followed in {share(effect.placed)} answers with a reminder, in {share(effect.withheld)}"
+        " without"
+    )
     match effect.state:
         case ReminderState.STOPPED:
             words += "; they did not help, so there are none for now"

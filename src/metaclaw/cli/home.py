@@ -1,4 +1,6 @@
-"""Read the home folder without a proxy: the store, the skill files, and sessions and turns by a prefix of their id."""
+"""Read the home folder without a proxy: the store, the skill files, and sessions and turns by a
+prefix of their id.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reading(place: "Path | Config") -> "Iterator[LedgerReader | None]":
-    """A reader of the store of a home, or of its configuration; None if nothing was ever recorded."""
+    """A reader of the store of a home, or of its configuration; None if nothing was ever
+    recorded.
+    """
     from metaclaw.store import LedgerReader
 
     with opened(place) as database:
@@ -36,7 +40,9 @@ def database_file(config: "Config") -> Path | None:
 
 @contextmanager
 def opened(place: "Path | Config") -> "Iterator[Database | None]":
-    """The store of a home, or of its configuration; None if nothing was ever recorded: reading creates no database."""
+    """The store of a home, or of its configuration; None if nothing was ever recorded: reading
+    creates no database.
+    """
     from metaclaw.config import load
     from metaclaw.store import open_database
 
@@ -56,7 +62,9 @@ _FILE: Final = "SKILL.md"
 
 
 def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
-    """Every skill of this home by name, with the author that the store has, and the unusable files with the reason."""
+    """Every skill of this home by name, with the author that the store has, and the unusable files
+    with the reason.
+    """
     from metaclaw.config import load
 
     found, skipped = read_all(load(home).skills.dir)
@@ -73,7 +81,11 @@ def with_authors(home: Path, skills: "list[Skill]") -> "list[Skill]":
     from metaclaw.store import SqlGenerations
 
     with opened(home) as database:
-        known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
+        known = (
+            {}
+            if database is None
+            else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
+        )
     return [owned(skill, known.get(skill.name)) for skill in skills]
 
 
@@ -101,8 +113,12 @@ def retired(home: Path) -> "list[RetiredSkill]":
 
 _Id = TypeVar("_Id", bound=str)
 LEAST_PREFIX = 10
-"""The least length of a shown prefix: ids begin with the time, so that recent ids share their beginning."""
-WHERE_TURNS = "metaclaw sessions show --last lists turns, and answers carry theirs as X-Metaclaw-Turn"
+"""The least length of a shown prefix: ids begin with the time, so that recent ids share their
+beginning.
+"""
+WHERE_TURNS = (
+    "metaclaw sessions show --last lists turns, and answers carry theirs as X-Metaclaw-Turn"
+)
 WHERE_SESSIONS = "metaclaw sessions list shows all"
 _MOST_NAMED = 5
 
@@ -114,7 +130,9 @@ def check_choice(named: str | None, last: bool, what: str) -> None:
 
 
 def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId":
-    """The session whose id is or begins with `named`; for None, that of the last main turn. Raises MetaClawError."""
+    """The session whose id is or begins with `named`; for None, that of the last main turn. Raises
+    MetaClawError.
+    """
     if named is None:
         return _last_main_turn(reader).session
     found = [] if reader is None else reader.find_sessions(named, _MOST_NAMED)
@@ -122,7 +140,9 @@ def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId
 
 
 def find_turn(reader: "LedgerReader | None", named: str | None) -> "TurnId":
-    """The turn whose id is or begins with `named`; for None, the last main turn. Raises MetaClawError."""
+    """The turn whose id is or begins with `named`; for None, the last main turn. Raises
+    MetaClawError.
+    """
     if named is None:
         return _last_main_turn(reader).id
     found = [] if reader is None else reader.find_turns(named, _MOST_NAMED)
@@ -133,7 +153,9 @@ def _last_main_turn(reader: "LedgerReader | None") -> "TurnRow":
     """The newest main turn of all sessions."""
     last = None if reader is None else reader.newest_main_turn()
     if last is None:
-        raise MetaClawError("no main turn is recorded yet; metaclaw sessions list --all lists all sessions")
+        raise MetaClawError(
+            "no main turn is recorded yet; metaclaw sessions list --all lists all sessions"
+        )
     return last
 
 
@@ -166,6 +188,7 @@ def _only(ids: "Sequence[_Id]", named: str, what: str, where: str) -> _Id:
     if len(ids) > 1:
         more = ", …" if len(ids) == _MOST_NAMED else ""
         raise MetaClawError(
-            f"{one_line(named, 40)} is the beginning of several {what}s: {', '.join(map(plain, ids))}{more}; write more of it"
+            f"{one_line(named, 40)} is the beginning of several {what}s:"
+            f" {', '.join(map(plain, ids))}{more}; write more of it"
         )
     return ids[0]

@@ -1,5 +1,5 @@
-"""`metaclaw start|stop|restart|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its
-page."""
+"""`metaclaw start|stop|restart|logs|page`: start the proxy in this terminal or in the background,
+stop it, show its log and its page."""
 
 import gc
 import json
@@ -48,15 +48,32 @@ _MODES = ("skills_only", "rl", "auto")
 @click.command()
 @click.option(
     "--mode",
-    help="When it trains weights: skills_only never, rl as soon as there are enough turns, auto while you are away"
-    " [policy.mode; without [policy]: skills_only].",
+    help=(
+        "When it trains weights: skills_only never, rl as soon as there are enough turns, auto"
+        " while you are away [policy.mode; without [policy]: skills_only]."
+    ),
 )
 @click.option("--host", help="Address to listen on [proxy.host].")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes any free one [proxy.port].")
-@click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Override a setting for this run; may be repeated.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes any free one [proxy.port].",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Override a setting for this run; may be repeated.",
+)
 @click.option("--detach", is_flag=True, help="Run in the background; return once it can serve.")
 @timeout_option(600.0, "With --detach: seconds to wait.")
-@click.option("--detached", is_flag=True, hidden=True, help="This is the background process itself: print nothing.")
+@click.option(
+    "--detached",
+    is_flag=True,
+    hidden=True,
+    help="This is the background process itself: print nothing.",
+)
 @home_and_json
 def start(
     home: Path,
@@ -71,22 +88,26 @@ def start(
 ) -> int:
     """Start the proxy and show how to point an agent at it.
 
-    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the commands that print them;
-    --json prints both.
-    """
+    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the
+    commands that print them; --json prints both."""
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
         *([f"proxy.port={port}"] if port is not None else []),
     ]
-    overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
+    overrides = (
+        overrides_from_parent()
+        if detached
+        else [*overrides, *settings_of_mode(home, mode, overrides)]
+    )
     config = prepared(home, overrides)
     refuse_own_key(config)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
         announce(config, api.url, api.key, facts, lambda: sign_in_link(api), as_json=as_json)
         return 0
-    # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the time. `run` enables it again.
+    # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the
+    # time. `run` enables it again.
     gc.disable()
     from metaclaw.app import ReadyProxy, run
 
@@ -96,13 +117,18 @@ def start(
             facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
             announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
             if serving.model is not None and not as_json:
-                click.echo("The embedded model is being loaded; at the first start this takes about a minute. Answers wait for it.")
+                click.echo(
+                    "The embedded model is being loaded; at the first start this takes about a"
+                    " minute. Answers wait for it."
+                )
 
     return run(config, home=home, ready=ready)
 
 
 def prepared(home: Path, overrides: list[str]) -> "Config":
-    """Load the configuration; at the first start create the home folder, and generate and store a key."""
+    """Load the configuration; at the first start create the home folder, and generate and store a
+    key.
+    """
     from metaclaw.config import ensure_api_key, load, prepare_home
 
     config = load(home, sets=overrides)
@@ -119,7 +145,9 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
 
 
 def refuse_own_key(config: "Config") -> None:
-    """Raise ConfigError if the key of a provider is MetaClaw's own: the provider would get it and refuse it."""
+    """Raise ConfigError if the key of a provider is MetaClaw's own: the provider would get it and
+    refuse it.
+    """
     own = config.proxy.api_key
     ours = None if own is None else own.resolve()
     for provider in config.providers:
@@ -137,16 +165,32 @@ def refuse_own_key(config: "Config") -> None:
             f'{variable} holds it in this shell, as after eval "$(metaclaw agents connect env)": '
             f"start from another shell, or first: export {variable}=<the key of {provider.name}>"
             if variable is not None
-            else f"write the provider's: metaclaw config set providers.{provider.name}.api_key env:NAME"
+            else (
+                f"write the provider's: metaclaw config set providers.{provider.name}.api_key"
+                " env:NAME"
+            )
         )
-        raise ConfigError(f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the provider's; {remedy}")
+        raise ConfigError(
+            f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the"
+            f" provider's; {remedy}"
+        )
 
 
-def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", new_link: Callable[[], str], *, as_json: bool) -> None:
-    """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as in a journal, commands stand
-    for the key and the link."""
+def announce(
+    config: "Config",
+    url: str,
+    key: str,
+    facts: "LaunchedProxy",
+    new_link: Callable[[], str],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as
+    in a journal, commands stand for the key and the link."""
     embedded = facts.model
-    model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
+    model = embedded or next(
+        (name for provider in config.fallback_order for name in provider.models), None
+    )
     if as_json:
         print_json(
             {
@@ -167,8 +211,12 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", new_l
     sent = key if is_terminal else f"$({prints_key})"
     page = new_link() if is_terminal else f"{own_command()} page prints a link"
     lines = [
-        f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
-        f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and {counted(facts.skills, 'skill')}.",
+        (
+            "MetaClaw serves"
+            f" {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
+            f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and"
+            f" {counted(facts.skills, 'skill')}."
+        ),
         f"  URL  {url}",
         f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
@@ -182,14 +230,22 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", new_l
 
 
 def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
-    """A curl command to try. For a passthrough provider it uses the provider's wire and the caller's credentials."""
-    body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
+    """A curl command to try. For a passthrough provider it uses the provider's wire and the
+    caller's credentials.
+    """
+    body: dict[str, object] = {
+        "model": model or "<a model of your provider>",
+        "messages": [{"role": "user", "content": "Hello"}],
+    }
     path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
     asked = None if is_embedded else _asked_by_chat(config, model)
     if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
         path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
         if asked.kind == "anthropic":
-            path, headers = f"/k/{key}/v1/messages", ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"]
+            path, headers = (
+                f"/k/{key}/v1/messages",
+                ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"],
+            )
             body["max_tokens"] = 100
     fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
     return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
@@ -209,11 +265,16 @@ def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | Non
 
 
 def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """Environment variables for a client of this vendor. For a passthrough provider the client keeps its own credentials."""
+    """Environment variables for a client of this vendor. For a passthrough provider the client
+    keeps its own credentials.
+    """
     name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
     first = next((one for one in config.fallback_order if one.kind == vendor), None)
     if first is not None and first.api_key is not None and first.api_key.is_passthrough:
-        return f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is passed on"
+        return (
+            f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is"
+            " passed on"
+        )
     variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
     return f"export {name}_BASE_URL={url}{version} {variable}={key}"
 
@@ -225,18 +286,20 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     if mode is None:
         return []
     if mode not in _MODES:
-        raise ConfigError(f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}")
+        raise ConfigError(
+            f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}"
+        )
     config = load(home, sets=overrides)
     if mode == "skills_only" and config.policy is None:
         return []
     if config.untrainable is not None:
         hosted = ", ".join(plain(provider.name) for provider in config.providers)
         raise ConfigError(
-            f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to train.\n"
-            f"  What works with {hosted}: rules, facts and skills. Leave out --mode: metaclaw start\n"
-            "  What can be trained: the embedded model, beside your provider:"
-            " metaclaw config set providers.embedded.kind=embedded\n"
-            "  or a model of a training service: [policy] with backend and base_model in config.toml (docs/training.md)"
+            f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to"
+            f" train.\n  What works with {hosted}: rules, facts and skills. Leave out --mode:"
+            " metaclaw start\n  What can be trained: the embedded model, beside your provider:"
+            " metaclaw config set providers.embedded.kind=embedded\n  or a model of a training"
+            " service: [policy] with backend and base_model in config.toml (docs/training.md)"
         )
     return [f"policy.mode={mode}"]
 
@@ -258,30 +321,59 @@ class LaunchedProxy:
 
 
 def launch(
-    home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
+    home: Path,
+    config: "Config",
+    overrides: Sequence[str],
+    timeout_s: float,
+    *,
+    ends_with_parent: bool = False,
 ) -> tuple[ApiClient, LaunchedProxy]:
-    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead. With
-    `ends_with_parent` the proxy stops when this process ends, even if it is killed."""
+    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if
+    it ends instead. With `ends_with_parent` the proxy stops when this process ends, even if it is
+    killed."""
     running = find(home)
     if running is not None:
-        raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
+        raise MetaClawError(
+            f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with:"
+            " metaclaw stop"
+        )
     refuse_own_key(config)
     key = config.proxy.api_key
     assert key is not None
     log = home / "logs" / "metaclaw.log"
     began_at = log.stat().st_size if log.exists() else 0
-    command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "metaclaw.cli",
+        "--home",
+        str(home),
+        "start",
+        "--detached",
+    ]
     with _log_for(log) as file:
-        child = _spawn(command, home, file, {"overrides": list(overrides), "ends_with_parent": ends_with_parent})
+        child = _spawn(
+            command,
+            home,
+            file,
+            {"overrides": list(overrides), "ends_with_parent": ends_with_parent},
+        )
     api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
     status = api.facts("/api/status")
     if at(status, "degraded"):
-        click.echo(f"metaclaw: it serves, but turns are not being recorded: {plain(at(status, 'store', 'reason'))}", err=True)
+        click.echo(
+            "metaclaw: it serves, but turns are not being recorded:"
+            f" {plain(at(status, 'store', 'reason'))}",
+            err=True,
+        )
     return api, _started(status)
 
 
 def _log_for(path: Path) -> BinaryIO:
-    """The log, to append to. If it cannot be created, as on a full disk, the proxy starts without one."""
+    """The log, to append to. If it cannot be created, as on a full disk, the proxy starts without
+    one.
+    """
     try:
         return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
     except OSError:
@@ -305,7 +397,9 @@ class _Log:
 
 
 def overrides_from_parent() -> list[str]:
-    """In the background process: read the overrides from the parent, and start a thread that watches the parent if asked to."""
+    """In the background process: read the overrides from the parent, and start a thread that
+    watches the parent if asked to.
+    """
     message = json.load(sys.stdin)
     if message["ends_with_parent"]:
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -319,16 +413,27 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _spawn(command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]) -> "subprocess.Popen[bytes]":
-    """Start the process. `message` goes through a pipe, because overrides may contain secrets and arguments are public."""
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
+def _spawn(
+    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]
+) -> "subprocess.Popen[bytes]":
+    """Start the process. `message` goes through a pipe, because overrides may contain secrets and
+    arguments are public.
+    """
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True
+    )
     assert child.stdin is not None
-    with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log
+    with (
+        suppress(BrokenPipeError),
+        child.stdin as pipe,
+    ):  # a child that died at once is reported with its log
         pipe.write(json.dumps(message).encode())
     return child
 
 
-def _await_ready(home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float) -> ApiClient:
+def _await_ready(
+    home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float
+) -> ApiClient:
     began = time.monotonic()
     while child.poll() is None:
         running = find(home)
@@ -339,17 +444,25 @@ def _await_ready(home: Path, child: "subprocess.Popen[bytes]", key: str, log: _L
                 return api
         if time.monotonic() > began + timeout_s:
             raise MetaClawError(
-                f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries; its log is {log.path}"
+                f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries;"
+                f" its log is {log.path}"
             )
-        show_progress(_start_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began))
+        show_progress(
+            _start_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began)
+        )
         time.sleep(_PAUSE_S)
     show_progress("")
     tail = "\n".join(plain(line) for line in log.lines()[-_LOG_LINES:])
-    raise MetaClawError(f"the proxy ended at once with exit code {child.returncode}; the end of its log ({log.path}):\n{tail}")
+    raise MetaClawError(
+        f"the proxy ended at once with exit code {child.returncode}; the end of its log"
+        f" ({log.path}):\n{tail}"
+    )
 
 
 def _is_ready(api: ApiClient) -> bool:
-    """Whether the proxy answers requests. A proxy with a broken store does, although `/readyz` says no to load balancers."""
+    """Whether the proxy answers requests. A proxy with a broken store does, although `/readyz` says
+    no to load balancers.
+    """
     try:
         status, _ = api.get("/readyz")
         if status == 200:
@@ -368,7 +481,11 @@ def _start_progress(line: str, waited_s: float) -> str:
 
 
 def _started(status: dict[str, Json]) -> LaunchedProxy:
-    models = [model for provider in rows(at(status, "providers")) for model in rows(at(provider, "models"))]
+    models = [
+        model
+        for provider in rows(at(status, "providers"))
+        for model in rows(at(provider, "models"))
+    ]
     counts = at(status, "counts")
     skills = at(counts, "skills")
     return LaunchedProxy(
@@ -391,12 +508,16 @@ def stop(home: Path, timeout_s: float, as_json: bool) -> None:
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
     print_result(
-        {"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)}, f"Stopped (pid {pid}).", as_json=as_json
+        {"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)},
+        f"Stopped (pid {pid}).",
+        as_json=as_json,
     )
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
-    """Stop this home's proxy and wait until it has ended; return its process id. Raises MetaClawError."""
+    """Stop this home's proxy and wait until it has ended; return its process id. Raises
+    MetaClawError.
+    """
     running = find(home)
     if running is None:
         raise MetaClawError(f"no proxy runs for {home}; there is nothing to stop")
@@ -405,7 +526,9 @@ def stop_proxy(home: Path, timeout_s: float) -> int:
     except ProcessLookupError:
         pass  # it has just ended
     except PermissionError as error:
-        raise MetaClawError(f"the proxy (pid {running.pid}) belongs to another user; stop it as that user") from error
+        raise MetaClawError(
+            f"the proxy (pid {running.pid}) belongs to another user; stop it as that user"
+        ) from error
     _wait(home, running.pid, timeout_s)
     return running.pid
 
@@ -416,7 +539,8 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
         waited = time.monotonic() - began
         if waited > timeout_s:
             raise MetaClawError(
-                f"the proxy (pid {pid}) still finishes its answers after {timeout_s:g} s; wait, or end it with: kill -9 {pid}"
+                f"the proxy (pid {pid}) still finishes its answers after {timeout_s:g} s; wait, or"
+                f" end it with: kill -9 {pid}"
             )
         show_progress(f"finishing running answers, {waited:.0f} s")
         time.sleep(_PAUSE_S)
@@ -427,10 +551,11 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @home_and_json
 def restart(home: Path, timeout_s: float, as_json: bool) -> None:
-    """Stop the proxy, after its running answers, and start it again with the options that it had. If none runs, start one.
+    """Stop the proxy, after its running answers, and start it again with the options that it had.
+    If none runs, start one.
 
-    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs in the background then.
-    """
+    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs
+    in the background then."""
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
     overrides = [] if launched is None else launched.overrides
@@ -440,7 +565,11 @@ def restart(home: Path, timeout_s: float, as_json: bool) -> None:
     found = find(home)
     pid = None if found is None else found.pid
     how = f"by {unit}" if unit else "in the background"
-    moved = " It ran in a terminal before." if launched is not None and not launched.is_detached and not unit else ""
+    moved = (
+        " It ran in a terminal before."
+        if launched is not None and not launched.is_detached and not unit
+        else ""
+    )
     begun = "Started" if running is None else "Restarted"
     print_result(
         {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
@@ -450,18 +579,25 @@ def restart(home: Path, timeout_s: float, as_json: bool) -> None:
 
 
 def _require_keys(config: "Config") -> None:
-    """Raise ConfigError if a key has no value in this shell: the proxy that runs may have it, and the new one would not."""
+    """Raise ConfigError if a key has no value in this shell: the proxy that runs may have it, and
+    the new one would not.
+    """
     from metaclaw.config import missing_secrets
 
     missing = missing_secrets(config)
     if missing:
         lines = "\n".join(str(problem) for problem in missing)
-        raise ConfigError(f"{lines}\nThe proxy was not stopped: the new one would have only the variables of this shell.")
+        raise ConfigError(
+            f"{lines}\nThe proxy was not stopped: the new one would have only the variables of this"
+            " shell."
+        )
 
 
-def restart_proxy(home: Path, overrides: Sequence[str], stop_s: float, start_s: float) -> tuple[ApiClient, str | None]:
-    """Start the proxy, after stopping the one that runs; return once it can serve, with the systemd unit that runs it, if any.
-    Raises before anything is stopped if the configuration is wrong."""
+def restart_proxy(
+    home: Path, overrides: Sequence[str], stop_s: float, start_s: float
+) -> tuple[ApiClient, str | None]:
+    """Start the proxy, after stopping the one that runs; return once it can serve, with the systemd
+    unit that runs it, if any. Raises before anything is stopped if the configuration is wrong."""
     running = find(home)
     config = prepared(home, list(overrides))
     if config.proxy.port == 0 and running is not None and running.url is not None:
@@ -483,12 +619,19 @@ def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
     began = time.monotonic()
     while (waited := time.monotonic() - began) < timeout_s:
         running = find(home)
-        if running is not None and running.pid != former and running.url is not None and _is_ready(api := connect(home)[1]):
+        if (
+            running is not None
+            and running.pid != former
+            and running.url is not None
+            and _is_ready(api := connect(home)[1])
+        ):
             show_progress("")
             return api
         show_progress(f"starting, {duration(waited)}")
         time.sleep(_PAUSE_S)
-    raise MetaClawError(f"no proxy of {home} can serve after {timeout_s:g} s; see its log with: journalctl --user")
+    raise MetaClawError(
+        f"no proxy of {home} can serve after {timeout_s:g} s; see its log with: journalctl --user"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,7 +643,9 @@ class _Launch:
 
 
 def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:
-    """Write down how this proxy was started, for `restart`; readable only by its owner, because overrides may contain secrets."""
+    """Write down how this proxy was started, for `restart`; readable only by its owner, because
+    overrides may contain secrets.
+    """
     facts = {"pid": os.getpid(), "overrides": list(overrides), "is_detached": is_detached}
     with suppress(OSError):  # a full disk does not keep it from serving
         replace_file(home / "run" / "launch.json", json.dumps(facts).encode(), flush=False)
@@ -509,7 +654,11 @@ def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> Non
 def _remembered(home: Path, pid: int) -> _Launch | None:
     try:
         facts = json.loads((home / "run" / "launch.json").read_bytes())
-        return _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"])) if facts["pid"] == pid else None
+        return (
+            _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"]))
+            if facts["pid"] == pid
+            else None
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -518,16 +667,31 @@ _FOLLOW_S = 0.2
 
 
 @click.command()
-@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="Lines of the end to print.")
 @click.option(
-    "-f/-F", "--follow/--no-follow", default=None, help="Go on as lines are written [on a terminal, follow]. Ctrl-C ends it."
+    "-n",
+    "--lines",
+    type=click.IntRange(0, 1_000_000),
+    default=50,
+    show_default=True,
+    help="Lines of the end to print.",
+)
+@click.option(
+    "-f/-F",
+    "--follow/--no-follow",
+    default=None,
+    help="Go on as lines are written [on a terminal, follow]. Ctrl-C ends it.",
 )
 @click.pass_obj
 def logs(home: Path, lines: int, follow: bool | None) -> None:
-    """Print the end of the proxy's log, and follow it. A proxy that was started in a terminal logs there instead."""
+    """Print the end of the proxy's log, and follow it. A proxy that was started in a terminal logs
+    there instead.
+    """
     path = home / "logs" / "metaclaw.log"
     if not path.exists():
-        raise MetaClawError(f"there is no log at {path}; a proxy writes one when it is started with: metaclaw start --detach")
+        raise MetaClawError(
+            f"there is no log at {path}; a proxy writes one when it is started with: metaclaw start"
+            " --detach"
+        )
     is_followed = sys.stdout.isatty() if follow is None else follow
     with path.open("rb") as file:
         for line in deque(file, maxlen=lines):
@@ -546,7 +710,11 @@ def logs(home: Path, lines: int, follow: bool | None) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    click.echo(plain(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    ")) if line.strip() else "")
+    click.echo(
+        plain(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    "))
+        if line.strip()
+        else ""
+    )
 
 
 @click.command()

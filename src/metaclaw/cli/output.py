@@ -1,4 +1,6 @@
-"""Output of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never reach the terminal."""
+"""Output of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never
+reach the terminal.
+"""
 
 import json
 import re
@@ -27,18 +29,29 @@ def json_option(command: Command) -> Command:
 
 
 def home_and_json(command: Callable[..., object]) -> Callable[..., object]:
-    """Passes the home folder as the first parameter, and adds `--json` as the parameter `as_json`."""
+    """Passes the home folder as the first parameter, and adds `--json` as the parameter
+    `as_json`.
+    """
     return json_option(click.pass_obj(command))
 
 
 def limit_option(default: int, words: str) -> Callable[[Command], Command]:
     """Adds `--limit` with this help."""
-    return click.option("--limit", type=click.IntRange(1, 100_000), default=default, show_default=True, help=words)
+    return click.option(
+        "--limit", type=click.IntRange(1, 100_000), default=default, show_default=True, help=words
+    )
 
 
 def timeout_option(default: float, words: str, least: float = 0) -> Callable[[Command], Command]:
     """Adds `--timeout` as the parameter `timeout_s`."""
-    return click.option("--timeout", "timeout_s", type=click.FloatRange(min=least), default=default, show_default=True, help=words)
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=least),
+        default=default,
+        show_default=True,
+        help=words,
+    )
 
 
 def own_command() -> str:
@@ -61,13 +74,16 @@ def print_result(facts: Mapping[str, object], sentence: str, *, as_json: bool) -
         click.echo(sentence)
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()) -> None:
-    """Print a table with columns as wide as their widest value. On a terminal the table is made to fit.
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()
+) -> None:
+    """Print a table with columns as wide as their widest value. On a terminal the table is made to
+    fit.
 
-    Columns named in `optional` are left out, in that order, while the others would be too narrow to read. Then the widest columns
-    are made narrower. The first column is wrapped and never cut. The other columns are cut to the number of lines of the first, at
-    least two if it is too narrow for any name. Output to a file or a pipe is never cut.
-    """
+    Columns named in `optional` are left out, in that order, while the others would be too narrow to
+    read. Then the widest columns are made narrower. The first column is wrapped and never cut. The
+    other columns are cut to the number of lines of the first, at least two if it is too narrow for
+    any name. Output to a file or a pipe is never cut."""
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
     natural = [max(cell_width(line[column]) for line in cells) for column in range(len(headers))]
     shown, widths = _fit(natural, [headers.index(name) for name in optional], terminal_width())
@@ -77,7 +93,10 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], option
         others = zip(shown[1:], widths[1:], strict=True)
         columns = [named, *(wrap_cell(line[column], width, most) for column, width in others)]
         for texts in zip_longest(*columns, fillvalue=""):
-            padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, widths, strict=True))
+            padded = (
+                text + " " * (width - cell_width(text))
+                for text, width in zip(texts, widths, strict=True)
+            )
             click.echo("  ".join(padded).rstrip())
     if hidden := [name for column, name in enumerate(headers) if column not in shown]:
         click.echo(f"(no room for {', '.join(hidden)})")
@@ -92,7 +111,10 @@ def cell_width(text: str) -> int:
     """The number of terminal columns of a text: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
 
 
 def cut(text: str, width: int) -> str:
@@ -109,7 +131,9 @@ def cut(text: str, width: int) -> str:
 
 
 def short(text: object, most: int) -> str:
-    """A text on one line of at most `most` characters, with an ellipsis where something is left out."""
+    """A text on one line of at most `most` characters, with an ellipsis where something is left
+    out.
+    """
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -125,7 +149,9 @@ _LEAST_COLUMN = 6
 _BREAKS = re.compile(r"(?<=[-/_ ])")
 
 
-def _fit(natural: list[int], optional: Sequence[int], room: int | None) -> tuple[list[int], list[int]]:
+def _fit(
+    natural: list[int], optional: Sequence[int], room: int | None
+) -> tuple[list[int], list[int]]:
     """Choose columns and widths that fit into `room`."""
     shown = list(range(len(natural)))
     if room is None:
@@ -134,10 +160,15 @@ def _fit(natural: list[int], optional: Sequence[int], room: int | None) -> tuple
         if _total([min(natural[number], _READABLE) for number in shown]) <= room:
             break
         shown.remove(column)
-    while len(shown) > 1 and _total([min(natural[number], _LEAST_COLUMN) for number in shown]) > room:
+    while (
+        len(shown) > 1 and _total([min(natural[number], _LEAST_COLUMN) for number in shown]) > room
+    ):
         shown.pop()
     widths = [natural[number] for number in shown]
-    least = [min(width, _READABLE if number == 0 else _LEAST_COLUMN) for number, width in enumerate(widths)]
+    least = [
+        min(width, _READABLE if number == 0 else _LEAST_COLUMN)
+        for number, width in enumerate(widths)
+    ]
     while _total(widths) > room:
         spare = [number for number, width in enumerate(widths) if width > least[number]]
         if not spare:
@@ -152,8 +183,8 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def wrap_cell(text: str, width: int, most_lines: int | None = None) -> list[str]:
-    """Break a text into lines of at most `width` columns, at spaces and hyphens, and inside longer words. The last of `most_lines`
-    lines ends with an ellipsis if something is left out."""
+    """Break a text into lines of at most `width` columns, at spaces and hyphens, and inside longer
+    words. The last of `most_lines` lines ends with an ellipsis if something is left out."""
     lines, rest = [""], text
     while rest:
         if most_lines is not None and len(lines) == most_lines:
@@ -173,7 +204,9 @@ def wrap_cell(text: str, width: int, most_lines: int | None = None) -> list[str]
 
 
 def _head(text: str, width: int) -> str:
-    """The longest beginning of a text that takes at most `width` columns, at least one character."""
+    """The longest beginning of a text that takes at most `width` columns, at least one
+    character.
+    """
     used = 0
     for number, char in enumerate(text):
         used += cell_width(char)
@@ -194,7 +227,9 @@ def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most `width` columns, between words; longer words are not broken."""
+    """Break a text into lines of at most `width` columns, between words; longer words are not
+    broken.
+    """
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
@@ -219,7 +254,10 @@ def ask(question: str) -> None:
 def plain(value: object) -> str:
     """A value on one line, with anything unprintable shown as an escape."""
     text = "–" if value is None or value == "" else str(value)
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
 
 
 def agent_name(name: object) -> str:
@@ -229,7 +267,10 @@ def agent_name(name: object) -> str:
 
 def plain_block(text: str) -> str:
     """A text of several lines, with anything unprintable replaced."""
-    return "\n".join("".join(c if c.isprintable() or c == "\t" else "�" for c in line) for line in text.splitlines())
+    return "\n".join(
+        "".join(c if c.isprintable() or c == "\t" else "�" for c in line)
+        for line in text.splitlines()
+    )
 
 
 def duration(seconds: float) -> str:
@@ -238,7 +279,9 @@ def duration(seconds: float) -> str:
     for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if whole >= size:
             rest, inner = whole % size, {"d": (3_600, "h"), "h": (60, "min"), "min": (1, "s")}[name]
-            return f"{whole // size} {name}" + (f" {rest // inner[0]} {inner[1]}" if rest // inner[0] else "")
+            return f"{whole // size} {name}" + (
+                f" {rest // inner[0]} {inner[1]}" if rest // inner[0] else ""
+            )
     return f"{whole} s"
 
 

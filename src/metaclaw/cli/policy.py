@@ -1,5 +1,5 @@
-"""`metaclaw policy`: list versions of the weights from the store; change them through the running proxy, or in the store if none
-runs."""
+"""`metaclaw policy`: list versions of the weights from the store; change them through the running
+proxy, or in the store if none runs."""
 
 import time
 from collections.abc import Callable
@@ -40,7 +40,8 @@ _MOST_WHY = 120
 _LOOK_S = 1.0
 _JUDGING_S = 20.0
 _OPEN_SESSIONS = (
-    "The last turn of a session gets its verdict when the session ends: metaclaw sessions end --all, or after a while of silence."
+    "The last turn of a session gets its verdict when the session ends: metaclaw sessions end"
+    " --all, or after a while of silence."
 )
 _NOTHING = "Nothing was trained yet; the untrained model serves."
 
@@ -76,7 +77,9 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.argument("version", type=_VERSION, required=False)
 @home_and_json
 def show(home: Path, version: int | None, as_json: bool) -> None:
-    """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the serving one."""
+    """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the
+    serving one.
+    """
     from metaclaw.api import version_view
     from metaclaw.domain.policy import BASE_POLICY
     from metaclaw.store import SqlBatches, SqlPolicies
@@ -87,14 +90,26 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
         is_trained = policies is not None and bool(policies.versions(1))
         number = serving if version is None else version
         found = None if policies is None else policies.version(number)
-        turns = [] if database is None or found is None or found.batch is None else SqlBatches(database).turns_of(found.batch)
+        turns = (
+            []
+            if database is None or found is None or found.batch is None
+            else SqlBatches(database).turns_of(found.batch)
+        )
     if number == BASE_POLICY:
         state = "serving" if serving == BASE_POLICY else "retired"
-        sentence = f"version {BASE_POLICY}, {state}: the untrained model" if is_trained else _NOTHING
-        print_result({"version": BASE_POLICY, "state": state, "turns": []}, sentence, as_json=as_json)
+        sentence = (
+            f"version {BASE_POLICY}, {state}: the untrained model" if is_trained else _NOTHING
+        )
+        print_result(
+            {"version": BASE_POLICY, "state": state, "turns": []}, sentence, as_json=as_json
+        )
         return
     if found is None:
-        raise MetaClawError(f"there is no version {number}; metaclaw policy list shows all" if is_trained else _NOTHING)
+        raise MetaClawError(
+            f"there is no version {number}; metaclaw policy list shows all"
+            if is_trained
+            else _NOTHING
+        )
     if as_json:
         print_json({**version_view(found), "turns": turns})
     else:
@@ -103,10 +118,14 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 
 
 @policy.command()
-@click.option("--wait", is_flag=True, help="Show progress, and return when the new version has been tested.")
+@click.option(
+    "--wait", is_flag=True, help="Show progress, and return when the new version has been tested."
+)
 @home_and_json
 def train(home: Path, wait: bool, as_json: bool) -> int:
-    """Start training now with the recorded turns, regardless of the schedule. Turns of ended sessions are judged first."""
+    """Start training now with the recorded turns, regardless of the schedule. Turns of ended
+    sessions are judged first.
+    """
     _wait_for_verdicts(connect(home)[1])
     facts = ask_proxy(home, "POST", "/api/policy/train")
     if facts is None:
@@ -117,7 +136,9 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
         again = at(facts, "given_back")
         tried = f", {again} of them from runs that failed" if again else ""
         turns = f"{counted(at(facts, 'turns'), 'turn')}{tried}"
-        begun = "The run that has begun goes on" + (f", then a run with {turns} begins" if at(facts, "turns") else "")
+        begun = "The run that has begun goes on" + (
+            f", then a run with {turns} begins" if at(facts, "turns") else ""
+        )
         begins = begun if at(facts, "continues") else f"Training begins with {turns}"
         click.echo(f"{begins}; metaclaw status shows its progress.")
         if wait:
@@ -153,7 +174,9 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
         before = policies.serving()
         policies.rollback(version, "a person rolled back")
         after = policies.serving().version
-        given_up = [number for number in (before.canary, before.version) if number not in (None, after)]
+        given_up = [
+            number for number in (before.canary, before.version) if number not in (None, after)
+        ]
         return {"policy_version": after, "rolled_back": list(given_up)}
 
     facts = _carry_out(home, "rollback", {} if version is None else {"version": version}, do)
@@ -167,7 +190,9 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
 def _carry_out(
     home: Path, verb: str, fields: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]"
 ) -> "dict[str, Json]":
-    """Send the command to the running proxy; if none runs, change the store, from which the next proxy serves."""
+    """Send the command to the running proxy; if none runs, change the store, from which the next
+    proxy serves.
+    """
     facts = ask_proxy(home, "POST", f"/api/policy/{verb}", fields)
     return _in_store(home, do) if facts is None else facts
 
@@ -199,7 +224,9 @@ def _wait_for_verdicts(api: ApiClient) -> None:
 
 def _unjudged(api: ApiClient) -> int:
     pending = at(api.get("/api/status")[1], "learning", "pending")
-    return sum(number for kind in ("turns", "sessions") if isinstance(number := at(pending, kind), int))
+    return sum(
+        number for kind in ("turns", "sessions") if isinstance(number := at(pending, kind), int)
+    )
 
 
 def _wait(api: ApiClient) -> str:
@@ -214,7 +241,11 @@ def _wait(api: ApiClient) -> str:
             if isinstance(step, int) and isinstance(steps, int) and steps
             else ""
         )
-        paused = f"  paused: {plain(at(training, 'paused_reason'))}" if at(training, "paused_reason") else ""
+        paused = (
+            f"  paused: {plain(at(training, 'paused_reason'))}"
+            if at(training, "paused_reason")
+            else ""
+        )
         show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")
         found = _newest(api)
         if state not in RUN_STATES or (found not in (None, newest) and found[1] != "candidate"):
@@ -223,7 +254,8 @@ def _wait(api: ApiClient) -> str:
     show_progress("")
     if found is None or found == newest:
         return (
-            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 shows more."
+            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw"
+            " watch --all --since 0 shows more."
         )
     number, standing = found
     return f"Version {number} is {standing}; metaclaw policy show {number} shows the gate's result."
@@ -231,35 +263,55 @@ def _wait(api: ApiClient) -> str:
 
 def _newest(api: ApiClient) -> tuple[int, str] | None:
     versions = rows(at(api.facts("/api/policy"), "versions"))
-    number, state = (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
+    number, state = (
+        (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
+    )
     return (number, str(state)) if isinstance(number, int) else None
 
 
 def _reasons(rejections: "Json") -> str:
     if not isinstance(rejections, dict) or not rejections:
         return " None was recorded yet."
-    told = " Set aside: " + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items()) + "."
+    told = (
+        " Set aside: "
+        + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items())
+        + "."
+    )
     return f"{told} {_OPEN_SESSIONS}" if "no verdict" in rejections else told
 
 
 def _row(version: "PolicyVersion") -> tuple[object, ...]:
     why = version.note or ("" if version.report is None else "; ".join(version.report.reasons))
     shown = why if len(why) <= _MOST_WHY else f"{why[: _MOST_WHY - 1]}…"
-    return version.number, version.state.value, version.parent, version.steps, version.generation, moment(version.made), shown
+    return (
+        version.number,
+        version.state.value,
+        version.parent,
+        version.steps,
+        version.generation,
+        moment(version.made),
+        shown,
+    )
 
 
 def _words(version: "PolicyVersion", turns: int) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [
         ("trained from", f"version {version.parent}" if version.parent else "the untrained model"),
         ("base", version.base),
-        ("weights", f"{version.weights.adapter} ({version.weights.backend})" + ("" if version.is_kept else ", no longer kept")),
+        (
+            "weights",
+            f"{version.weights.adapter} ({version.weights.backend})"
+            + ("" if version.is_kept else ", no longer kept"),
+        ),
         ("taught by", f"{counted(turns, 'turn')}, with skills of generation {version.generation}"),
         ("changed by", counted(version.steps, "step")),
         ("made", moment(version.made)),
     ]
     if version.state.value == "candidate":
         pairs.append(("gate", "not finished yet"))
-    if version.note and (version.report is None or version.note != "; ".join(version.report.reasons)):
+    if version.note and (
+        version.report is None or version.note != "; ".join(version.report.reasons)
+    ):
         pairs.append(("note", version.note))
     if version.absorbed:
         pairs.append(("absorbed", ", ".join(sorted(version.absorbed))))
@@ -271,7 +323,10 @@ def _proof(report: "GateReport") -> list[tuple[str, object]]:
     pairs += [("", reason) for reason in report.reasons]
     if report.held_out is not None:
         held = report.held_out
-        words = f"{held.better} better and {held.worse} worse of {held.pairs} pairs, gain {held.mean_gain:+.3f}, "
+        words = (
+            f"{held.better} better and {held.worse} worse of {held.pairs} pairs, gain"
+            f" {held.mean_gain:+.3f}, "
+        )
         words += f"evidence against chance {held.e_value:.3g} : 1"
         pairs.append(("held out", words))
     if report.golden_serving is not None and report.golden_candidate is not None:
@@ -301,12 +356,18 @@ def windows(context: click.Context, as_json: bool) -> None:
 @timeout_option(300.0, "Seconds to wait for you.", 1)
 @click.pass_obj
 def connect_(home: Path, number: int, timeout_s: float) -> None:
-    """Give MetaClaw access to your busy times: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
+    """Give MetaClaw access to your busy times: consent, in a browser, to calendar NUMBER of
+    `schedule.calendars`.
+    """
     from metaclaw.config import load
     from metaclaw.schedule import connect_calendar
 
     connect_calendar(
-        load(home), home, number, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s
+        load(home),
+        home,
+        number,
+        lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"),
+        timeout_s,
     )
     click.echo("MetaClaw can see when you are busy. A running proxy reads it within a minute.")
 
@@ -316,10 +377,15 @@ def _tell_windows(facts: "dict[str, Json]") -> None:
     if at(facts, "open"):
         since = at(facts, "opened_at")
         by_hand = ", by hand" if at(facts, "by_hand") else ""
-        click.echo(f"A window is open{by_hand}{f' since {_time(since)}' if since else ''}: {plain(at(facts, 'reason'))}.")
+        click.echo(
+            f"A window is open{by_hand}{f' since {_time(since)}' if since else ''}:"
+            f" {plain(at(facts, 'reason'))}."
+        )
     else:
         click.echo(f"No window is open: {plain(at(facts, 'reason'))}.")
-    signals = [(at(one, "name"), at(one, "says"), at(one, "why")) for one in rows(at(facts, "signals"))]
+    signals = [
+        (at(one, "name"), at(one, "says"), at(one, "why")) for one in rows(at(facts, "signals"))
+    ]
     if signals:
         click.echo()
         print_table(("SIGNAL", "SAYS", "WHY"), signals)
@@ -333,15 +399,23 @@ def _objections(facts: "dict[str, Json]") -> list[str]:
 
 
 def _window_forecast(facts: "dict[str, Json]") -> list[str]:
-    away_s, expected_s, room_s = (at(facts, "forecast", name) for name in ("away_after_s", "expected_s", "room_s"))
+    away_s, expected_s, room_s = (
+        at(facts, "forecast", name) for name in ("away_after_s", "expected_s", "room_s")
+    )
     if not isinstance(away_s, int | float):
         return []
-    source = "by your habits at this hour" if at(facts, "forecast", "from_history") else "until your habits are known"
+    source = (
+        "by your habits at this hour"
+        if at(facts, "forecast", "from_history")
+        else "until your habits are known"
+    )
     lines = [f"\nAfter {duration(away_s)} without activity you count as away, {source}."]
     if at(facts, "open") and isinstance(room_s, int | float):
         lines.append(f"It will very likely last for another {duration(room_s)}.")
     if isinstance(expected_s, int | float):
-        lines.append(f"A silence like this one usually lasts for another {duration(max(0.0, expected_s))}.")
+        lines.append(
+            f"A silence like this one usually lasts for another {duration(max(0.0, expected_s))}."
+        )
     return lines
 
 
@@ -358,4 +432,6 @@ def _time(value: "Json") -> str:
     try:
         return moment(datetime.fromisoformat(str(value)))
     except ValueError:
-        raise MetaClawError("the proxy's answer is not what this version of the program expects; restart the proxy") from None
+        raise MetaClawError(
+            "the proxy's answer is not what this version of the program expects; restart the proxy"
+        ) from None

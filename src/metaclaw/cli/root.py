@@ -1,4 +1,6 @@
-"""The root command. Heavy modules are imported inside the commands, so that `--help` and `status` are quick."""
+"""The root command. Heavy modules are imported inside the commands, so that `--help` and `status`
+are quick.
+"""
 
 import os
 import sys
@@ -31,18 +33,25 @@ from metaclaw.cli.watch import watch
 from metaclaw.errors import ConfigError
 
 GROUP: Final = "metaclaw.commands"
-# Commands of this project in separate distributions: the distribution, and its folder in the repository.
+# Commands of this project in separate distributions: the distribution, and its folder in the
+# repository.
 _ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
 
 
 class PluginGroup(click.Group):
-    """A group that also has the commands of installed plugins. If names are equal, its own command wins."""
+    """A group that also has the commands of installed plugins. If names are equal, its own command
+    wins.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(plugin.name for plugin in entry_points(group=GROUP))})
+        return sorted(
+            {*super().list_commands(ctx), *(plugin.name for plugin in entry_points(group=GROUP))}
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name. A plugin that is not installed or cannot be loaded says so when it is run."""
+        """The command of this name. A plugin that is not installed or cannot be loaded says so when
+        it is run.
+        """
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -51,7 +60,10 @@ class PluginGroup(click.Group):
             return _load_plugin(found)
         if cmd_name in _ELSEWHERE:
             package, folder = _ELSEWHERE[cmd_name]
-            why = f"it is in the package {package}, which is not installed; in MetaClaw's repository run: pip install {folder}"
+            why = (
+                f"it is in the package {package}, which is not installed; in MetaClaw's repository"
+                f" run: pip install {folder}"
+            )
             return _unusable(cmd_name, why)
         return None
 
@@ -63,19 +75,34 @@ def _load_plugin(entry: EntryPoint) -> click.Command:
     except (ImportError, AttributeError) as error:
         return _unusable(entry.name, f"{package} cannot be loaded ({error}); install it again")
     if not isinstance(command, click.Command):
-        return _unusable(entry.name, f"{entry.value} of {package} is not a command; install another version of {package}")
+        return _unusable(
+            entry.name,
+            f"{entry.value} of {package} is not a command; install another version of {package}",
+        )
     return command
 
 
 def _unusable(name: str, why: str) -> click.Command:
-    """A command that takes any arguments and raises ConfigError, so that `metaclaw --help` works beside a broken plugin."""
+    """A command that takes any arguments and raises ConfigError, so that `metaclaw --help` works
+    beside a broken plugin.
+    """
 
     def refuse(words: tuple[str, ...]) -> None:
         raise ConfigError(f"`metaclaw {name}` cannot be run: {why}")
 
     words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
-    settings = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
-    return click.Command(name, callback=refuse, params=[words], help=f"Cannot be run: {why}", context_settings=settings)
+    settings = {
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": [],
+    }
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[words],
+        help=f"Cannot be run: {why}",
+        context_settings=settings,
+    )
 
 
 def chosen_home(arguments: Sequence[str]) -> Path:
@@ -90,15 +117,23 @@ def chosen_home(arguments: Sequence[str]) -> Path:
     return default_home()
 
 
-@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home folder [METACLAW_HOME, else ~/.metaclaw].")
+@click.group(
+    cls=PluginGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Home folder [METACLAW_HOME, else ~/.metaclaw].",
+)
 @click.version_option(__version__, prog_name="metaclaw")
 @click.pass_context
 def root(context: click.Context, home: Path | None) -> None:
     """A proxy between agents and their model that records every turn and learns from them."""
     from metaclaw.config import default_home
 
-    # A title or a skill may contain characters that this terminal cannot show; that must not abort the command.
+    # A title or a skill may contain characters that this terminal cannot show; that must not abort
+    # the command.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -119,9 +154,8 @@ _SHELLS = {
 def completion(shell: str | None) -> None:
     """Print a completion script for SHELL [the shell you use].
 
-    Switch it on with one line in your shell's startup file: eval "$(metaclaw completion bash)", the same with zsh, or
-    metaclaw completion fish | source.
-    """
+    Switch it on with one line in your shell's startup file: eval "$(metaclaw completion bash)", the
+    same with zsh, or metaclaw completion fish | source."""
     from click.shell_completion import get_completion_class
 
     name = shell or Path(os.environ.get("SHELL", "")).name
@@ -132,8 +166,37 @@ def completion(shell: str | None) -> None:
 
 
 _COMMANDS = (
-    *(start, stop, restart, status, logs, doctor, setup, demo, config, key, page, agents, service, completion),
-    *(rules, enforce, undo, why, watch, cost, skills, candidates, policy, windows, sessions, feedback, store),
+    *(
+        start,
+        stop,
+        restart,
+        status,
+        logs,
+        doctor,
+        setup,
+        demo,
+        config,
+        key,
+        page,
+        agents,
+        service,
+        completion,
+    ),
+    *(
+        rules,
+        enforce,
+        undo,
+        why,
+        watch,
+        cost,
+        skills,
+        candidates,
+        policy,
+        windows,
+        sessions,
+        feedback,
+        store,
+    ),
 )
 for command in _COMMANDS:
     root.add_command(command)

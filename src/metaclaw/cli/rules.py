@@ -1,4 +1,6 @@
-"""`metaclaw rules`: list rules from the files; change them through the running proxy, or here if none runs."""
+"""`metaclaw rules`: list rules from the files; change them through the running proxy, or here if
+none runs.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -59,7 +61,9 @@ _MOST_TEXT = 100
 @json_option
 @click.pass_context
 def rules(context: click.Context, as_json: bool) -> None:
-    """List, add, change and remove your rules: instructions in your own words that stay in force. Without a command: list."""
+    """List, add, change and remove your rules: instructions in your own words that stay in force.
+    Without a command: list.
+    """
     if context.invoked_subcommand is None:
         context.invoke(list_, as_json=as_json)
 
@@ -78,18 +82,34 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
         elif not gone:
             click.echo("No rule has been removed.")
         else:
-            columns = [(rule["name"], rule["kind"], short(rule["text"], _MOST_TEXT), reason_words(rule["reason"])) for rule in gone]
+            columns = [
+                (
+                    rule["name"],
+                    rule["kind"],
+                    short(rule["text"], _MOST_TEXT),
+                    reason_words(rule["reason"]),
+                )
+                for rule in gone
+            ]
             print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
         return
     found, dates = _in_force(home)
     followed = followed_by_agent(home, found)
-    views = [{**rule_view(rule, dates.get(rule.name)), **compliance_of(followed[rule.name])} for rule in found]
+    views = [
+        {**rule_view(rule, dates.get(rule.name)), **compliance_of(followed[rule.name])}
+        for rule in found
+    ]
     if as_json:
         print_json({"rules": views})
     elif not views:
-        click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
+        click.echo(
+            'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
+        )
     else:
-        listed = [(*_row(view), in_words(rule, followed[rule.name])) for rule, view in zip(found, views, strict=True)]
+        listed = [
+            (*_row(view), in_words(rule, followed[rule.name]))
+            for rule, view in zip(found, views, strict=True)
+        ]
         headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
         print_table(headers, listed, optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
         tell_questions(views)
@@ -111,10 +131,22 @@ def show(home: Path, name: str, as_json: bool) -> None:
         print_json({**view, **rule_record_view(record)})
         return
     click.echo(plain(name))
-    pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", audience(view["scope"]))]
-    where = "all; you named an unknown project" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
+    pairs: list[tuple[str, object]] = [
+        ("kind", view["kind"]),
+        ("when", view["when"]),
+        ("for", audience(view["scope"])),
+    ]
+    where = (
+        "all; you named an unknown project"
+        if rule.extra.get("project") == UNKNOWN_PROJECT
+        else "all"
+    )
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
-    pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
+    pairs += [
+        ("said in", view["source"] or "not in a conversation"),
+        ("since", moment(since[0])),
+        ("changed", moment(since[1])),
+    ]
     pairs += check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home))
     pairs += [("example", example) for example in rule.examples]
     print_facts([*pairs, *record_facts(rule, record)])
@@ -125,12 +157,29 @@ def show(home: Path, name: str, as_json: bool) -> None:
 
 @rules.command()
 @click.argument("text", required=False)
-@click.option("--example", metavar="NAME", is_flag=False, flag_value="", help="A rule of the library; without a name, list them.")
+@click.option(
+    "--example",
+    metavar="NAME",
+    is_flag=False,
+    flag_value="",
+    help="A rule of the library; without a name, list them.",
+)
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
-@click.option("--expires", metavar="DATE", help="The last day on which it is in force, as 2027-01-31 [for good].")
-@click.option("--fact", is_flag=True, help="It is a fact to be remembered, not a rule to be followed.")
-@click.option("--for", "user", metavar="USER", help="Only for this user, as named by X-User-Id, or you [everyone].")
+@click.option(
+    "--expires",
+    metavar="DATE",
+    help="The last day on which it is in force, as 2027-01-31 [for good].",
+)
+@click.option(
+    "--fact", is_flag=True, help="It is a fact to be remembered, not a rule to be followed."
+)
+@click.option(
+    "--for",
+    "user",
+    metavar="USER",
+    help="Only for this user, as named by X-User-Id, or you [everyone].",
+)
 @check_options
 @json_option
 @click.pass_context
@@ -147,14 +196,22 @@ def add(
     as_json: bool,
     **checking: str | bool | None,
 ) -> None:
-    """Add a rule, in your own words or from the library of examples. It applies from the next request of every agent."""
+    """Add a rule, in your own words or from the library of examples. It applies from the next
+    request of every agent.
+    """
     home: Path = context.obj
     if example == "":
         context.invoke(examples, as_json=as_json)
         return
     if (text is None) is (example is None):
-        raise click.UsageError("write the rule in your own words, or name one of the library with --example")
-    fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"} if example is None else example_fields(example)
+        raise click.UsageError(
+            "write the rule in your own words, or name one of the library with --example"
+        )
+    fields: dict[str, Json] = (
+        {"text": text, "kind": "fact" if fact else "rule"}
+        if example is None
+        else example_fields(example)
+    )
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -170,9 +227,13 @@ def add(
         click.echo(f"This rule is in force already: {plain(facts.get('name'))}.")
         if fields.get("enforce") not in (None, facts.get("enforce")):
             change = f"metaclaw rules edit {plain(facts.get('name'))} --enforce {fields['enforce']}"
-            click.echo(f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}")
+            click.echo(
+                f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}"
+            )
     else:
-        click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
+        click.echo(
+            f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo"
+        )
         tell_enforcement(facts, fields, is_on=partial(is_holding, home))
         tell_questions([facts])
 
@@ -200,7 +261,9 @@ def edit(
     as_json: bool,
     **checking: str | bool | None,
 ) -> None:
-    """Change a rule: its text, when and for whom it applies, in which project, until when, how it is checked and enforced."""
+    """Change a rule: its text, when and for whom it applies, in which project, until when, how it
+    is checked and enforced.
+    """
     if project is not None and everywhere:
         raise click.UsageError("use either --project or --everywhere")
     fields = _changes(home, when, project, expires, user)
@@ -251,14 +314,19 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _tell_reading(home: Path) -> None:
-    """Print the number of messages that are still being read: their rules are not in the list yet."""
+    """Print the number of messages that are still being read: their rules are not in the list
+    yet.
+    """
     try:
         _, api = connect(home)
         count = at(api.facts("/api/status"), "learning", "pending", "listening")
     except MetaClawError:
         return
     if isinstance(count, int) and count:
-        click.echo(f"{counted(count, 'message')} of yours {'is' if count == 1 else 'are'} being read; look again in a moment.")
+        click.echo(
+            f"{counted(count, 'message')} of yours {'is' if count == 1 else 'are'} being read; look"
+            " again in a moment."
+        )
 
 
 def retired_rules(home: Path) -> "list[RetiredSkill]":
@@ -268,7 +336,9 @@ def retired_rules(home: Path) -> "list[RetiredSkill]":
     return [skill for skill in retired(home) if is_rule(skill.skill)]
 
 
-def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
+def _in_force(
+    home: Path,
+) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
     """The rules and facts of this home with their dates. Prints the files that cannot be read."""
     from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
@@ -294,25 +364,35 @@ def _is_held(home: Path, name: str) -> bool:
     """Whether calls that break this rule are held, while holding is on."""
     from metaclaw.skills import can_hold, enforce_of
 
-    return any(rule.name == name and enforce_of(rule) == "hold" and can_hold(rule) for rule in read_in_force(home)[0])
+    return any(
+        rule.name == name and enforce_of(rule) == "hold" and can_hold(rule)
+        for rule in read_in_force(home)[0]
+    )
 
 
 def _refuse_to_hold_nothing(home: Path, name: str, fields: "dict[str, Json]") -> None:
-    """Raise SkillError if the rule, with these changes, has no check of tool calls and so cannot hold them."""
+    """Raise SkillError if the rule, with these changes, has no check of tool calls and so cannot
+    hold them.
+    """
     from metaclaw.skills import can_hold
 
     rule = next((rule for rule in read_in_force(home)[0] if rule.name == name), None)
     if rule is None:
         return  # the change itself refuses it
-    changed = replace(rule, extra={**rule.extra, **({"check": fields["check"]} if "check" in fields else {})})
+    changed = replace(
+        rule, extra={**rule.extra, **({"check": fields["check"]} if "check" in fields else {})}
+    )
     if not can_hold(changed):
         raise SkillError(
-            f"{plain(name)} cannot be held, and nothing was changed: only a rule with a check of tool calls can hold them. "
-            f"Give it one: metaclaw rules edit {plain(name)} --check 'not in calls of shell: …' --enforce hold"
+            f"{plain(name)} cannot be held, and nothing was changed: only a rule with a check of"
+            f" tool calls can hold them. Give it one: metaclaw rules edit {plain(name)} --check"
+            " 'not in calls of shell: …' --enforce hold"
         )
 
 
-def _changes(home: Path, when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":
+def _changes(
+    home: Path, when: str | None, project: str | None, expires: str | None, user: str | None
+) -> "dict[str, Json]":
     from metaclaw.cli.rule_files import known_project
 
     fields: dict[str, Json] = {} if when is None else {"when": when}
@@ -334,7 +414,9 @@ def _edited(home: Path, name: str) -> str:
     try:
         text = click.edit(rule_text(rule), extension=".md")
     except click.ClickException as error:
-        raise MetaClawError(f"no editor could be opened ({error.message}); use --text, or set EDITOR") from error
+        raise MetaClawError(
+            f"no editor could be opened ({error.message}); use --text, or set EDITOR"
+        ) from error
     if text is None or text.strip() == rule_text(rule).strip():
         raise MetaClawError("nothing was changed")
     return text
@@ -344,7 +426,14 @@ def _row(view: "dict[str, Json]") -> tuple[object, ...]:
     text = short(view["text"], _MOST_TEXT)
     is_held = view["enforce"] == "hold" and view["can_hold"]
     shown = f"(fact) {text}" if view["kind"] == "fact" else f"(held) {text}" if is_held else text
-    return view["name"], shown, short(view["when"], 40), audience(view["scope"]), view["workspace"] or "all", view["expires"]
+    return (
+        view["name"],
+        shown,
+        short(view["when"], 40),
+        audience(view["scope"]),
+        view["workspace"] or "all",
+        view["expires"],
+    )
 
 
 def _where(facts: "dict[str, Json]") -> str:

@@ -40,22 +40,32 @@ def service() -> None:
 
 
 @service.command()
-@click.option("--name", default=_NAME, show_default=True, help="Name of the unit; another for each home.")
-@click.option("--copy-keys", is_flag=True, help=f"Copy keys that config.toml takes from the environment into {_KEYS} (mode 0600).")
-@click.option("--start/--no-start", "starts", default=True, help="Start it now and at each login [start].")
+@click.option(
+    "--name", default=_NAME, show_default=True, help="Name of the unit; another for each home."
+)
+@click.option(
+    "--copy-keys",
+    is_flag=True,
+    help=f"Copy keys that config.toml takes from the environment into {_KEYS} (mode 0600).",
+)
+@click.option(
+    "--start/--no-start", "starts", default=True, help="Start it now and at each login [start]."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_json: bool) -> None:
     """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
 
-    A service does not see your shell's variables: keys written as env:NAME are read from service.env in the home folder.
-    """
+    A service does not see your shell's variables: keys written as env:NAME are read from
+    service.env in the home folder."""
     from metaclaw.cli.lifecycle import prepared
 
     prepared(home, [])
     systemctl = _require_systemctl() if starts else None
     if starts and (running := find(home)) is not None and not _is_active(name):
-        raise MetaClawError(f"a proxy of {home} runs already (pid {running.pid}); stop it first: metaclaw stop")
+        raise MetaClawError(
+            f"a proxy of {home} runs already (pid {running.pid}); stop it first: metaclaw stop"
+        )
     path, text = unit_path(name), unit_text(home)
     if not as_json:
         click.echo(f"{path}:\n\n{plain_block(text)}\n")
@@ -95,7 +105,8 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
         _run(systemctl, "daemon-reload")
     print_result(
         {"removed": str(path)},
-        f"Removed {name}.service. {home} is as it was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.",
+        f"Removed {name}.service. {home} is as it"
+        f" was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.",
         as_json=as_json,
     )
 
@@ -110,14 +121,20 @@ def unit_path(name: str) -> Path:
 def unit_text(home: Path) -> str:
     """The text of the unit file."""
     words = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start"]
-    return _UNIT.format(command=" ".join(_quoted(word) for word in words), keys=_escaped(str(home / _KEYS)))
+    return _UNIT.format(
+        command=" ".join(_quoted(word) for word in words), keys=_escaped(str(home / _KEYS))
+    )
 
 
 def active_unit(home: Path, *, is_running: bool) -> str | None:
-    """The installed unit that runs the proxy of this home, or would if none runs; None if another way does."""
+    """The installed unit that runs the proxy of this home, or would if none runs; None if another
+    way does.
+    """
     if shutil.which("systemctl") is None:
         return None
-    command = unit_text(home).split("ExecStart=", 1)[1].split("\n", 1)[0].removeprefix(sys.executable)
+    command = (
+        unit_text(home).split("ExecStart=", 1)[1].split("\n", 1)[0].removeprefix(sys.executable)
+    )
     for path in sorted(one for one in unit_path(_NAME).parent.glob("*.service") if one.is_file()):
         text = path.read_text(encoding="utf-8", errors="replace")
         is_ours = text.startswith(_UNIT.split("\n", 1)[0]) and f"{command}\n" in text
@@ -127,8 +144,12 @@ def active_unit(home: Path, *, is_running: bool) -> str | None:
 
 
 def restart_unit(home: Path, unit: str, stop_s: float) -> None:
-    """Have systemd restart the unit of this home, or start it; return when the new process has begun."""
-    _warn_of_missing(home, _provide_keys(home, copies=False), "metaclaw service install --copy-keys")
+    """Have systemd restart the unit of this home, or start it; return when the new process has
+    begun.
+    """
+    _warn_of_missing(
+        home, _provide_keys(home, copies=False), "metaclaw service install --copy-keys"
+    )
     _run(_require_systemctl(), "restart", unit, timeout_s=stop_s + _TIMEOUT_S)
 
 
@@ -143,21 +164,33 @@ def _escaped(text: str) -> str:
 
 
 def _provide_keys(home: Path, *, copies: bool) -> list[str]:
-    """Configured variables that the service will not see. With `copies`, those in the environment are written to service.env."""
+    """Configured variables that the service will not see. With `copies`, those in the environment
+    are written to service.env.
+    """
     path = home / _KEYS
     known = path.read_text(encoding="utf-8") if path.exists() else ""
     has = {line.partition("=")[0].strip() for line in known.splitlines()}
     wanted = [variable for variable in _variables(home) if variable not in has]
-    found = {variable: os.environ[variable] for variable in wanted if os.environ.get(variable)} if copies else {}
+    found = (
+        {variable: os.environ[variable] for variable in wanted if os.environ.get(variable)}
+        if copies
+        else {}
+    )
     if found:
-        with open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(
+            path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
+        ) as file:
             file.writelines(f"{variable}={value}\n" for variable, value in found.items())
     return [variable for variable in wanted if variable not in found]
 
 
 def _warn_of_missing(home: Path, variables: list[str], remedy: str) -> None:
     for variable in variables:
-        click.echo(f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or {remedy}", err=True)
+        click.echo(
+            f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or"
+            f" {remedy}",
+            err=True,
+        )
 
 
 def _variables(home: Path) -> list[str]:
@@ -181,8 +214,8 @@ def _require_systemctl() -> str:
     found = shutil.which("systemctl")
     if found is None:
         raise ConfigError(
-            "this machine has no systemd (systemctl was not found): start the proxy with metaclaw start --detach, or write the unit"
-            " alone with --no-start"
+            "this machine has no systemd (systemctl was not found): start the proxy with metaclaw"
+            " start --detach, or write the unit alone with --no-start"
         )
     return found
 
@@ -198,8 +231,15 @@ def _is_active(name: str) -> bool:
 def _run(systemctl: str, *words: str, timeout_s: float = _TIMEOUT_S) -> None:
     command = [systemctl, "--user", *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
     except subprocess.TimeoutExpired as error:
-        raise MetaClawError(f"systemctl --user {' '.join(words)} is not done after {timeout_s:g} s") from error
+        raise MetaClawError(
+            f"systemctl --user {' '.join(words)} is not done after {timeout_s:g} s"
+        ) from error
     if done.returncode != 0:
-        raise MetaClawError(f"systemctl --user {' '.join(words)} failed: {plain((done.stderr or done.stdout).strip())}")
+        raise MetaClawError(
+            f"systemctl --user {' '.join(words)} failed:"
+            f" {plain((done.stderr or done.stdout).strip())}"
+        )

@@ -8,7 +8,15 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import at, connect, expect, rows
-from metaclaw.cli.home import WHERE_SESSIONS, check_choice, find_session, opened, reading, short_session, short_turn
+from metaclaw.cli.home import (
+    WHERE_SESSIONS,
+    check_choice,
+    find_session,
+    opened,
+    reading,
+    short_session,
+    short_turn,
+)
 from metaclaw.cli.output import (
     agent_name,
     ago,
@@ -46,20 +54,25 @@ _MOST_ENDED = 1000
 
 @click.group()
 def sessions() -> None:
-    """List, search, show, end and forget sessions: your requests, the answers, and the verdicts on them."""
+    """List, search, show, end and forget sessions: your requests, the answers, and the verdicts on
+    them.
+    """
 
 
 @sessions.command(name="list")
 @limit_option(20, "Most sessions to list, newest first.")
 @click.option(
-    "--all", "show_all", is_flag=True, help="Also sessions in which the agent asked only on the side (titles, summaries)."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Also sessions in which the agent asked only on the side (titles, summaries).",
 )
 @home_and_json
 def list_(home: Path, limit: int, show_all: bool, as_json: bool) -> None:
     """List recorded sessions, newest first: the first request, the agent, and the verdicts.
 
-    Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it failed if no answer came.
-    """
+    Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it
+    failed if no answer came."""
     from metaclaw.store import LedgerReader, Overview, SessionFilter
 
     wanted = SessionFilter(with_side_only=show_all)
@@ -69,11 +82,20 @@ def list_(home: Path, limit: int, show_all: bool, as_json: bool) -> None:
         total = 0 if database is None else Overview(database).count(wanted)
         hidden = 0 if database is None else LedgerReader(database).counts().sessions - total
     if not is_printed:
-        _print_none("No sessions are recorded yet." if not hidden else "No session has a main turn.", as_json=as_json)
+        _print_none(
+            "No sessions are recorded yet." if not hidden else "No session has a main turn.",
+            as_json=as_json,
+        )
     if total > len(found) and not as_json:
-        click.echo(f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions search WORDS")
+        click.echo(
+            f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions"
+            " search WORDS"
+        )
     if hidden and not as_json:
-        click.echo(f"{counted(hidden, 'session')} with side turns only (titles, summaries) not shown; --all shows them")
+        click.echo(
+            f"{counted(hidden, 'session')} with side turns only (titles, summaries) not shown;"
+            " --all shows them"
+        )
 
 
 @sessions.command()
@@ -98,7 +120,9 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
         if database is not None:
             reader = LedgerReader(database)
             fitting = (
-                session for session in Overview(database).sessions(SessionFilter(), among) if _holds(reader, session, wanted)
+                session
+                for session in Overview(database).sessions(SessionFilter(), among)
+                if _holds(reader, session, wanted)
             )
             if _print_found(database, list(islice(fitting, limit)), as_json=as_json):
                 return
@@ -132,9 +156,13 @@ def _print_found(database: "Database", sessions: "list[SessionRow]", *, as_json:
     reader, titles = LedgerReader(database), _titles(database, sessions)
     ids = [session.id for session in sessions]
     attempts = reader.attempts_in(ids)
-    sessions = [replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in sessions]
+    sessions = [
+        replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in sessions
+    ]
     if sessions and as_json:
-        print_json({"sessions": [session_view(session, titles.get(session.id)) for session in sessions]})
+        print_json(
+            {"sessions": [session_view(session, titles.get(session.id)) for session in sessions]}
+        )
     elif sessions:
         outcomes, failed = Overview(database).outcomes(ids), Overview(database).failed(ids)
         cells = [
@@ -148,7 +176,11 @@ def _print_found(database: "Database", sessions: "list[SessionRow]", *, as_json:
             )
             for session in sessions
         ]
-        print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells, optional=("AGENT", "LAST"))
+        print_table(
+            ("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"),
+            cells,
+            optional=("AGENT", "LAST"),
+        )
     return bool(sessions)
 
 
@@ -165,10 +197,15 @@ def _titles(database: "Database", sessions: "list[SessionRow]") -> "Mapping[Sess
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session of the last main turn.")
 @limit_option(50, "Most turns to show, the newest.")
-@click.option("--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word."
+)
 @home_and_json
-def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
-    """Show one session: your requests, the answers, the rules and skills placed in the prompts, and the verdict on each turn.
+def show(
+    home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool
+) -> None:
+    """Show one session: your requests, the answers, the rules and skills placed in the prompts, and
+    the verdict on each turn.
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
@@ -186,13 +223,21 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
         title = _titles(database, [found]).get(found.id)
         rows_ = reader.turns_of(found.id, found.turns + 1)
         if as_json:
-            turns = [turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))]
+            turns = [
+                turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))
+            ]
             print_json({**session_view(found, title), "turns": turns})
             return
-        click.secho(one_line(title or ("(no readable request)" if found.main_turns else "(side turns only)"), 100), bold=True)
+        click.secho(
+            one_line(
+                title or ("(no readable request)" if found.main_turns else "(side turns only)"), 100
+            ),
+            bold=True,
+        )
         ended = f"ended ({found.end_reason})" if found.end_reason else "open"
         click.echo(
-            f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
+            f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to"
+            f" {moment(found.last_at)}  {plain(ended)}"
         )
         shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
         if len(shown) > limit:
@@ -200,7 +245,10 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
         for row in shown[-limit:]:
             _print_turn(reader, row, show_all=show_all)
         if len(shown) < len(rows_):
-            click.echo(f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries) not shown; --all shows them")
+            click.echo(
+                f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries) not shown;"
+                " --all shows them"
+            )
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
@@ -221,21 +269,35 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     click.secho(plain(short_turn(reader, row.id)), bold=True, nl=False)
     click.echo(f"  {'  '.join(plain(fact) for fact in facts)}")
     words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
-    _print_words("you" if row.kind.value == "main" else "client", words, most_lines=None if show_all else 4)
+    _print_words(
+        "you" if row.kind.value == "main" else "client", words, most_lines=None if show_all else 4
+    )
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
     if whole.turn.enforcement is not None:
-        _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
+        _print_words(
+            "held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3
+        )
     if broken := reader.broken_rules(row.id):
-        _print_words("broken", "; ".join(f"{rule}: {reason}" for rule, reason in broken), most_lines=None if show_all else 3)
+        _print_words(
+            "broken",
+            "; ".join(f"{rule}: {reason}" for rule, reason in broken),
+            most_lines=None if show_all else 3,
+        )
     if row.stamp.skills:
         _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
-    _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)
+    _print_words(
+        "verdict",
+        verdict_in_words(None if standing is None else standing.verdict),
+        most_lines=None if show_all else 2,
+    )
 
 
 def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
     """Print a label and a wrapped text beside it, cut to `most_lines` lines."""
     room = max(30, (terminal_width() or 110) - 11)
-    lines = [line for paragraph in plain_block(text).splitlines() for line in wrapped(paragraph, room)] or ["–"]
+    lines = [
+        line for paragraph in plain_block(text).splitlines() for line in wrapped(paragraph, room)
+    ] or ["–"]
     if most_lines is not None and len(lines) > most_lines:
         lines = [*lines[: most_lines - 1], f"{cut(lines[most_lines - 1], room - 2)} …"]
     for number, line in enumerate(lines):
@@ -245,7 +307,9 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 @sessions.command()
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session of the last main turn.")
-@click.option("--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active.")
+@click.option(
+    "--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active."
+)
 @home_and_json
 def end(home: Path, session: str | None, last: bool, is_all: bool, as_json: bool) -> None:
     """End an active session: its last turn is judged, and may train."""
@@ -268,7 +332,9 @@ def _end_all(home: Path, *, as_json: bool) -> None:
     with opened(home) as database:
         found = [] if database is None else LedgerReader(database).sessions(_MOST_ENDED)
     active = [str(session.id) for session in found if session.end_reason is None]
-    ended: list[Json] = [name for name in active if api.post(f"/api/sessions/{quote(name, safe='')}/end")[0] < 400]
+    ended: list[Json] = [
+        name for name in active if api.post(f"/api/sessions/{quote(name, safe='')}/end")[0] < 400
+    ]
     print_result({"ended": ended}, f"Ended {counted(len(ended), 'session')}.", as_json=as_json)
 
 
@@ -282,8 +348,13 @@ def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool
     check_choice(session, last, "session")
     session = _resolved(home, session)
     if not yes:
-        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and everything that was learned from it?")
-    facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
+        ask(
+            f"Forget {plain(session)} ({_size(home, session)}) for ever, and everything that was"
+            " learned from it?"
+        )
+    facts = (
+        _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
+    )
     if as_json:
         print_json(facts)
         return
@@ -296,31 +367,49 @@ def _forgotten_lines(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
         return ", ".join(map(plain, rows(at(facts, key))))
 
     if at(facts, "turns") == 0:
-        yield f"{plain(session)} was already forgotten. Deleted what was left of it, in {plain(at(facts, 'seconds'))} s."
+        yield (
+            f"{plain(session)} was already forgotten. Deleted what was left of it, in"
+            f" {plain(at(facts, 'seconds'))} s."
+        )
     else:
-        yield f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}, in {plain(at(facts, 'seconds'))} s."
+        yield (
+            f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}, in"
+            f" {plain(at(facts, 'seconds'))} s."
+        )
     if named("skills"):
         yield f"Deleted the skills it had taught: {named('skills')}."
     if named("edited"):
-        yield f"Kept, because you have edited them since: {named('edited')}. Delete them if they contain what is to be forgotten."
+        yield (
+            f"Kept, because you have edited them since: {named('edited')}. Delete them if they"
+            " contain what is to be forgotten."
+        )
     if named("sessions"):
         yield (
-            f"Prompts of other sessions contained such skills: {named('sessions')}. They were removed from the records, but answers"
-            " may repeat them. If so, forget those sessions as well."
+            f"Prompts of other sessions contained such skills: {named('sessions')}. They were"
+            " removed from the records, but answers may repeat them. If so, forget those sessions"
+            " as well."
         )
     if named("versions"):
-        yield f"Deleted the weights that were trained on it: version {named('versions')}. See metaclaw policy list."
+        yield (
+            f"Deleted the weights that were trained on it: version {named('versions')}. See"
+            " metaclaw policy list."
+        )
     if named("backups"):
-        yield f"These backups still contain it: {named('backups')}. Delete them, or make new ones with metaclaw store backup."
+        yield (
+            f"These backups still contain it: {named('backups')}. Delete them, or make new ones"
+            " with metaclaw store backup."
+        )
     if at(facts, "purged") is not True:
         yield (
-            "The database is in use and was not compacted, so its file may still contain fragments of the text. Stop the"
-            " proxy and run this command again."
+            "The database is in use and was not compacted, so its file may still contain fragments"
+            " of the text. Stop the proxy and run this command again."
         )
 
 
 def _resolved(home: Path, session: str | None) -> str:
-    """The whole id. An unknown id is returned unchanged, because it may be of a session that is only partly forgotten."""
+    """The whole id. An unknown id is returned unchanged, because it may be of a session that is
+    only partly forgotten.
+    """
 
     with reading(home) as reader:
         if session is not None and (reader is None or not reader.find_sessions(session)):
@@ -338,7 +427,10 @@ def _size(home: Path, session: str) -> str:
 
 def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
     _, api = connect(home)
-    return expect(*api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S), advice=WHERE_SESSIONS)
+    return expect(
+        *api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S),
+        advice=WHERE_SESSIONS,
+    )
 
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":

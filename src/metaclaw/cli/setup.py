@@ -53,7 +53,9 @@ _VENDORS = {
     "deepseek": _Vendor("openai", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1"),
     "groq": _Vendor("openai", "GROQ_API_KEY", "https://api.groq.com/openai/v1"),
     "mistral": _Vendor("openai", "MISTRAL_API_KEY", "https://api.mistral.ai/v1"),
-    "dashscope": _Vendor("openai", "DASHSCOPE_API_KEY", "https://dashscope.aliyuncs.com/compatible-mode/v1"),
+    "dashscope": _Vendor(
+        "openai", "DASHSCOPE_API_KEY", "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    ),
     "ollama": _Vendor("openai", None, "http://127.0.0.1:11434/v1"),
     "vllm": _Vendor("openai", None, "http://127.0.0.1:8000/v1"),
     "lmstudio": _Vendor("openai", None, "http://127.0.0.1:1234/v1"),
@@ -69,17 +71,42 @@ _STOP_S = 60.0
 @click.command()
 @click.option(
     "--provider",
-    help=f"{', '.join(NAMES)}, or {KEEP}. {SUBSCRIPTION} passes your login on; {LOCAL} is any OpenAI-compatible server,"
-    " by --base-url [keep what is there, else the first key found, else embedded].",
+    help=(
+        f"{', '.join(NAMES)}, or {KEEP}. {SUBSCRIPTION} passes your login on; {LOCAL} is any"
+        " OpenAI-compatible server, by --base-url [keep what is there, else the first key found,"
+        " else embedded]."
+    ),
 )
 @click.option("--base-url", help="The address of this provider, if it is not the usual one.")
-@click.option("--model", help="The model that agents request [each agent's own, else the first that the provider lists].")
-@click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
-@click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port of the proxy; written to config.toml [as it is].")
-@click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
+@click.option(
+    "--model",
+    help=(
+        "The model that agents request [each agent's own, else the first that the provider lists]."
+    ),
+)
+@click.option(
+    "--agents",
+    "named",
+    help="Agents to connect, with commas between them; all, or none [all that are installed].",
+)
+@click.option(
+    "--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is]."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of the proxy; written to config.toml [as it is].",
+)
+@click.option(
+    "--train/--no-train",
+    "trains",
+    default=None,
+    help="Train weights while you are away [as it is].",
+)
 @timeout_option(180.0, "Seconds for each answer.", 1)
-@click.option("--yes", is_flag=True, help="Ask nothing: use defaults for everything that no option sets.")
+@click.option(
+    "--yes", is_flag=True, help="Ask nothing: use defaults for everything that no option sets."
+)
 @click.pass_obj
 def setup(
     home: Path,
@@ -93,17 +120,20 @@ def setup(
     timeout_s: float,
     yes: bool,
 ) -> int:
-    """Choose a provider, connect your agents, start the proxy, and send one real request through each.
+    """Choose a provider, connect your agents, start the proxy, and send one real request through
+    each.
 
-    Asks at most five questions. Keys are taken from the environment and stored as references (env:NAME), never as values.
-    Running it again keeps what it does not ask about.
-    """
+    Asks at most five questions. Keys are taken from the environment and stored as references
+    (env:NAME), never as values. Running it again keeps what it does not ask about."""
     from metaclaw.agents import Connections
     from metaclaw.config import load
 
     config = load(home)
     if base_url is not None and provider is None:
-        raise ConfigError(f"--base-url needs --provider NAME; for a server of your own: --provider {LOCAL} --base-url {base_url}")
+        raise ConfigError(
+            f"--base-url needs --provider NAME; for a server of your own: --provider {LOCAL}"
+            f" --base-url {base_url}"
+        )
     try:
         if provider is None:
             provider, base_url = (default_provider(config), None) if yes else ask_provider(config)
@@ -113,10 +143,14 @@ def setup(
             daily_tokens = _ask_budget()
         can_train = provider == EMBEDDED or (provider == KEEP and config.untrainable is None)
         if trains is None and can_train and not yes:
-            trains = click.confirm("Train the embedded model's weights while you are away?", default=config.policy is not None)
+            trains = click.confirm(
+                "Train the embedded model's weights while you are away?",
+                default=config.policy is not None,
+            )
         if trains and not can_train:
             raise ConfigError(
-                "--train needs weights that can be trained here: the embedded model, or [policy] in config.toml (docs/training.md)"
+                "--train needs weights that can be trained here: the embedded model, or [policy] in"
+                " config.toml (docs/training.md)"
             )
         planned = load(home, sets=settings)
         refuse_own_key(planned)
@@ -125,7 +159,9 @@ def setup(
         if not yes:
             models = ask_model(models, planned, Connections(home), chosen)
     except click.Abort:
-        raise MetaClawError("nothing was changed; setup asks questions: answer them, or use --yes") from None
+        raise MetaClawError(
+            "nothing was changed; setup asks questions: answer them, or use --yes"
+        ) from None
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += [] if port is None or port == config.proxy.port else [f"proxy.port={port}"]
     settings += [*_training_settings(config, trains), *checked.settings(models.answered)]
@@ -138,10 +174,15 @@ def setup(
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
     from metaclaw.agents import AGENTS, find_agent, find_program
 
-    installed = [agent for agent in AGENTS if agent.is_automatic and find_program(agent) is not None]
+    installed = [
+        agent for agent in AGENTS if agent.is_automatic and find_program(agent) is not None
+    ]
     if named is None and not yes:
         if not installed:
-            click.echo("No agent program was found on your PATH; metaclaw agents list says which are known.")
+            click.echo(
+                "No agent program was found on your PATH; metaclaw agents list says which are"
+                " known."
+            )
             return []
         default = ",".join(agent.name for agent in installed)
         named = str(click.prompt("Which agents (names with commas, or none)", default=default))
@@ -156,10 +197,16 @@ def _ask_budget() -> int | None:
     def number(typed: str) -> str:
         text = typed.replace(",", "").replace("_", "").strip()
         if text != KEEP and not text.isdecimal():
-            raise click.BadParameter(f"{typed} is not a number of tokens; write, for example, 300000, or keep")
+            raise click.BadParameter(
+                f"{typed} is not a number of tokens; write, for example, 300000, or keep"
+            )
         return text
 
-    said = str(click.prompt("Most tokens a day for learning (a number, or keep)", default=KEEP, value_proc=number))
+    said = str(
+        click.prompt(
+            "Most tokens a day for learning (a number, or keep)", default=KEEP, value_proc=number
+        )
+    )
     return None if said == KEEP else int(said)
 
 
@@ -187,17 +234,25 @@ def _serve(home: Path, *, is_changed: bool) -> None:
         return
     # A service that does not run is not started: it would not have the keys of this shell.
     started = (
-        restart_proxy(home, [], _STOP_S, _START_S) if is_running else (launch(home, prepared(home, []), [], _START_S)[0], None)
+        restart_proxy(home, [], _STOP_S, _START_S)
+        if is_running
+        else (launch(home, prepared(home, []), [], _START_S)[0], None)
     )
     api, unit = started
     how = f"by {unit}" if unit else "in the background; metaclaw stop ends it"
     click.echo(f"MetaClaw serves at {plain(api.url)}, {how}.")
-    link = plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
+    link = (
+        plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
+    )
     click.echo(f"Watch it learn, in a browser: {link}")
 
 
 def _connect_and_ask(
-    home: Path, chosen: "list[Agent]", models: "AgentModels", timeout_s: float, checked: "CheckedProviders"
+    home: Path,
+    chosen: "list[Agent]",
+    models: "AgentModels",
+    timeout_s: float,
+    checked: "CheckedProviders",
 ) -> int:
     failed: list[str] = []
     for agent in chosen:
@@ -211,15 +266,21 @@ def _connect_and_ask(
         failed += [] if _asked_directly(connect(home)[1], models.first, checked) else ["the proxy"]
     if failed:
         click.echo(
-            f"\nNo answer through: {', '.join(failed)}. Everything else is done; correct the problems above and run setup again.",
+            f"\nNo answer through: {', '.join(failed)}. Everything else is done; correct the"
+            " problems above and run setup again.",
             err=True,
         )
         return 1
-    click.echo("\nDone. metaclaw status shows its state; metaclaw agents disconnect NAME undoes a connection.")
+    click.echo(
+        "\nDone. metaclaw status shows its state; metaclaw agents disconnect NAME undoes a"
+        " connection."
+    )
     return 0
 
 
-def _connected_and_asked(home: Path, agent: "Agent", models: "AgentModels", timeout_s: float) -> bool:
+def _connected_and_asked(
+    home: Path, agent: "Agent", models: "AgentModels", timeout_s: float
+) -> bool:
     from metaclaw.agents import Connections, find_program
 
     connections = Connections(home)
@@ -232,7 +293,10 @@ def _connected_and_asked(home: Path, agent: "Agent", models: "AgentModels", time
     print_change(plan.change, endpoint.key)
     connections.connect(agent, plan)
     if find_program(agent) is None:
-        click.echo(f"{agent.title} is connected, but not installed here, so it was not asked: {agent.install}")
+        click.echo(
+            f"{agent.title} is connected, but not installed here, so it was not asked:"
+            f" {agent.install}"
+        )
         return True
     trial, turns = try_agent(home, agent, timeout_s)
     for line in trial_lines(agent, trial, turns):
@@ -248,14 +312,28 @@ def _asked_directly(api: ApiClient, model: str | None, checked: "CheckedProvider
     name = model or (first.get("id") if isinstance(first, Mapping) else None)
     if not isinstance(name, str):
         reason = "; ".join(checked.troubles)
-        advice = f"No model answers: {plain(reason)}." if reason else "No model is known; name one with --model NAME."
+        advice = (
+            f"No model answers: {plain(reason)}."
+            if reason
+            else "No model is known; name one with --model NAME."
+        )
         click.echo(f"No agent was connected. {advice}", err=True)
         return False
-    said: dict[str, Json] = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 30}
-    with api.stream("POST", "/v1/chat/completions", said, headers={"X-Turn-Type": "side"}, timeout_s=180.0) as reply:
+    said: dict[str, Json] = {
+        "model": name,
+        "messages": [{"role": "user", "content": "Say hello."}],
+        "max_tokens": 30,
+    }
+    with api.stream(
+        "POST", "/v1/chat/completions", said, headers={"X-Turn-Type": "side"}, timeout_s=180.0
+    ) as reply:
         status, body = reply.status, parsed(reply.read())
     choices = at(body, "choices")
-    text = at(choices[0], "message", "content") if status == 200 and isinstance(choices, list) and choices else None
+    text = (
+        at(choices[0], "message", "content")
+        if status == 200 and isinstance(choices, list) and choices
+        else None
+    )
     if not isinstance(text, str):
         click.echo(f"{plain(name)} gave no answer ({status}): {plain(message_in(body))}", err=True)
         return False
@@ -271,13 +349,16 @@ def default_provider(config: "Config") -> str:
 
 
 def _found_keys(config: "Config") -> list[str]:
-    """The vendors whose key is in the environment. The proxy's own key, which may be exported for clients, does not count."""
+    """The vendors whose key is in the environment. The proxy's own key, which may be exported for
+    clients, does not count.
+    """
     own = config.proxy.api_key
     ours = own.resolve() if own is not None and own.is_literal else None
     return [
         name
         for name, vendor in _VENDORS.items()
-        if vendor.variable is not None and os.environ.get(vendor.variable, "").strip() not in ("", ours)
+        if vendor.variable is not None
+        and os.environ.get(vendor.variable, "").strip() not in ("", ours)
     ]
 
 
@@ -285,23 +366,40 @@ def ask_provider(config: "Config") -> tuple[str, str | None]:
     """Ask for the provider; return its name, and its address if the person typed that instead."""
     found = _found_keys(config)
     if found:
-        click.echo("Keys in your environment: " + ", ".join(f"{name} ({_VENDORS[name].variable})" for name in found))
+        click.echo(
+            "Keys in your environment: "
+            + ", ".join(f"{name} ({_VENDORS[name].variable})" for name in found)
+        )
     if config.providers:
         click.echo("Configured now: " + ", ".join(provider.name for provider in config.providers))
     choices = [*([KEEP] if config.providers else []), *(name for name in NAMES if name != LOCAL)]
-    click.echo("A server of your own (vLLM, LM Studio, llama.cpp, …): type its address, such as http://127.0.0.1:8000/v1")
+    click.echo(
+        "A server of your own (vLLM, LM Studio, llama.cpp, …): type its address, such as"
+        " http://127.0.0.1:8000/v1"
+    )
 
     def known(typed: str) -> str:
         text = typed.strip()
         if text.lower() in choices or text.startswith(("http://", "https://")):
             return text if "://" in text else text.lower()
-        raise click.BadParameter(f"{text} is none of them; write a name from the list, or an address that begins with http://")
+        raise click.BadParameter(
+            f"{text} is none of them; write a name from the list, or an address that begins with"
+            " http://"
+        )
 
-    said = str(click.prompt(f"Which provider ({', '.join(choices)})", default=default_provider(config), value_proc=known))
+    said = str(
+        click.prompt(
+            f"Which provider ({', '.join(choices)})",
+            default=default_provider(config),
+            value_proc=known,
+        )
+    )
     return (LOCAL, said) if "://" in said else (said, None)
 
 
-def provider_settings(config: "Config", provider: str, base_url: str | None, model: str | None) -> list[str]:
+def provider_settings(
+    config: "Config", provider: str, base_url: str | None, model: str | None
+) -> list[str]:
     """The settings that configure this provider, with a reference to its key."""
     if provider == KEEP:
         if base_url is not None:
@@ -317,16 +415,20 @@ def provider_settings(config: "Config", provider: str, base_url: str | None, mod
     vendor = _VENDORS.get(provider)
     if vendor is None:
         raise ConfigError(
-            f"{provider} is not a provider that setup knows; there are: {', '.join((*NAMES, KEEP))}. "
-            f"For any other OpenAI-compatible server: --provider {LOCAL} --base-url http://…/v1"
+            f"{provider} is not a provider that setup knows; there are:"
+            f" {', '.join((*NAMES, KEEP))}. For any other OpenAI-compatible server: --provider"
+            f" {LOCAL} --base-url http://…/v1"
         )
     if vendor.variable is not None and not os.environ.get(vendor.variable, "").strip():
         raise ConfigError(
-            f"{vendor.variable} is not set: export your key under this name, then run setup again. Nothing was changed"
+            f"{vendor.variable} is not set: export your key under this name, then run setup again."
+            " Nothing was changed"
         )
     address = base_url or vendor.base_url
     if provider == LOCAL and address is None:
-        raise ConfigError(f"--provider {LOCAL} needs the server's address: --base-url http://127.0.0.1:8000/v1")
+        raise ConfigError(
+            f"--provider {LOCAL} needs the server's address: --base-url http://127.0.0.1:8000/v1"
+        )
     section = f"providers.{provider}"
     return [
         f"{section}.kind={vendor.kind}",
@@ -339,20 +441,30 @@ def provider_settings(config: "Config", provider: str, base_url: str | None, mod
 
 @dataclass(frozen=True, slots=True)
 class CheckedProvider:
-    """The result of probing a provider. `listed` are the models that it lists, unless config.toml does."""
+    """The result of probing a provider. `listed` are the models that it lists, unless config.toml
+    does.
+    """
 
     config: "ProviderConfig"
     probe: "WireProbe"
     listed: tuple[str, ...]
 
     def settings(self, first: str | None) -> list[str]:
-        """What to write: the wires that it serves, and the models of a server of one's own, with the chosen one first."""
+        """What to write: the wires that it serves, and the models of a server of one's own, with
+        the chosen one first.
+        """
         name, found = self.config.name, list[str]()
-        if "wires" not in self.config.model_fields_set and self.probe.missing and not self.probe.trouble:
+        if (
+            "wires" not in self.config.model_fields_set
+            and self.probe.missing
+            and not self.probe.trouble
+        ):
             served = [wire.value for wire in self.config.wires if wire not in self.probe.missing]
             found.append(f"providers.{name}.wires={json.dumps(served)}")
         if self.listed and _is_own_server(self.config) and len(self.listed) <= _MOST_STORED:
-            found.append(f"providers.{name}.models={json.dumps(sorted(self.listed, key=lambda model: model != first))}")
+            found.append(
+                f"providers.{name}.models={json.dumps(sorted(self.listed, key=lambda model: model != first))}"
+            )
         return found
 
 
@@ -375,18 +487,31 @@ class CheckedProviders:
         """The models of the provider that was chosen, or of all."""
         listed = {one.config.name: one.listed for one in self.all}
         wanted = [one for one in config.fallback_order if provider in (KEEP, one.name)]
-        return tuple(dict.fromkeys(model for one in wanted for model in one.models or listed.get(one.name, ())))
+        return tuple(
+            dict.fromkeys(
+                model for one in wanted for model in one.models or listed.get(one.name, ())
+            )
+        )
 
 
 def check_providers(config: "Config", *, asks: bool) -> CheckedProviders:
-    """Probe every provider that needs no credentials of the caller for the wires it serves, without running a model. Models of
-    hosted providers are listed only if the person can choose from them: the first of a hundred is no sensible default."""
-    probed = [one for one in config.providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
+    """Probe every provider that needs no credentials of the caller for the wires it serves, without
+    running a model. Models of hosted providers are listed only if the person can choose from them:
+    the first of a hundred is no sensible default."""
+    probed = [
+        one
+        for one in config.providers
+        if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)
+    ]
     return CheckedProviders(tuple(asyncio.run(_probe_all(probed, asks)) if probed else ()))
 
 
 async def _probe_all(providers: "list[ProviderConfig]", asks: bool) -> list[CheckedProvider]:
-    return list(await asyncio.gather(*(_probe(one, is_listed=asks or _is_own_server(one)) for one in providers)))
+    return list(
+        await asyncio.gather(
+            *(_probe(one, is_listed=asks or _is_own_server(one)) for one in providers)
+        )
+    )
 
 
 async def _probe(provider: "ProviderConfig", *, is_listed: bool) -> CheckedProvider:
@@ -396,14 +521,24 @@ async def _probe(provider: "ProviderConfig", *, is_listed: bool) -> CheckedProvi
     endpoint = build_endpoint(provider)
     try:
         probe = await probe_wires(endpoint)
-        models = await list_models(endpoint) if is_listed and not provider.models and probe.trouble is None else []
+        models = (
+            await list_models(endpoint)
+            if is_listed and not provider.models and probe.trouble is None
+            else []
+        )
     finally:
         await endpoint.aclose()
-    return CheckedProvider(provider, probe, tuple(name for name in models if not any(word in name.lower() for word in _NOT_CHAT)))
+    return CheckedProvider(
+        provider,
+        probe,
+        tuple(name for name in models if not any(word in name.lower() for word in _NOT_CHAT)),
+    )
 
 
 def _is_own_server(provider: "ProviderConfig") -> bool:
-    """Whether a provider is a server of the person's own: it has no key, or runs on this machine."""
+    """Whether a provider is a server of the person's own: it has no key, or runs on this
+    machine.
+    """
     from metaclaw.config import is_loopback
 
     return provider.api_key is None or is_loopback(urlsplit(provider.base_url or "").hostname or "")
@@ -411,7 +546,9 @@ def _is_own_server(provider: "ProviderConfig") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgentModels:
-    """The model that agents should use: named with --model, answered to the question, else the first that is known."""
+    """The model that agents should use: named with --model, answered to the question, else the
+    first that is known.
+    """
 
     named: str | None
     known: tuple[str, ...]
@@ -422,7 +559,9 @@ class AgentModels:
         return self.named or self.answered or next(iter(self.known), None)
 
 
-def ask_model(models: AgentModels, config: "Config", connections: "Connections", chosen: "list[Agent]") -> AgentModels:
+def ask_model(
+    models: AgentModels, config: "Config", connections: "Connections", chosen: "list[Agent]"
+) -> AgentModels:
     """Ask which of several models agents should use, unless every agent has its own."""
     from metaclaw.agents import Endpoint
 
@@ -444,11 +583,15 @@ def ask_model(models: AgentModels, config: "Config", connections: "Connections",
             return text
         if text.isdecimal() and 1 <= int(text) <= len(shown):
             return shown[int(text) - 1]
-        raise click.BadParameter(f"{plain(text)} is not in the list; write a number or a name from it")
+        raise click.BadParameter(
+            f"{plain(text)} is not in the list; write a number or a name from it"
+        )
 
     before = next((one for one in map(connections.chosen_model, needing) if one in known), known[0])
     question = "Which model should agents use (number or name)"
-    return replace(models, answered=str(click.prompt(question, default=plain(before), value_proc=model)))
+    return replace(
+        models, answered=str(click.prompt(question, default=plain(before), value_proc=model))
+    )
 
 
 def say_troubles(checked: "CheckedProviders") -> None:

@@ -1,5 +1,5 @@
-"""`metaclaw skills` and `metaclaw undo`: list and change the skills of this home, retire and restore them, and undo lessons. A
-running proxy reads changed SKILL.md files within a second."""
+"""`metaclaw skills` and `metaclaw undo`: list and change the skills of this home, retire and
+restore them, and undo lessons. A running proxy reads changed SKILL.md files within a second."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,14 +38,20 @@ _FILE = "SKILL.md"
 
 @click.group()
 def skills() -> None:
-    """List, show, test, add, edit, keep, pin, retire, restore, import and export skills; go back to earlier ones."""
+    """List, show, test, add, edit, keep, pin, retire, restore, import and export skills; go back to
+    earlier ones.
+    """
 
 
 @skills.command(name="list")
-@click.option("--retired", "is_retired", is_flag=True, help="List retired skills, rules and facts instead.")
+@click.option(
+    "--retired", "is_retired", is_flag=True, help="List retired skills, rules and facts instead."
+)
 @home_and_json
 def list_(home: Path, is_retired: bool, as_json: bool) -> None:
-    """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw rules"""
+    """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw
+    rules
+    """
     if is_retired:
         _list_retired(home, as_json=as_json)
         return
@@ -62,11 +68,18 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
     procedures = [skill for skill in found if skill.kind == "skill"]
     if procedures:
         headers = ("NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE WHEN")
-        print_table(headers, [_row(skill) for skill in procedures], optional=("CATEGORY", "AUTHOR", "FOR", "STATE"))
+        print_table(
+            headers,
+            [_row(skill) for skill in procedures],
+            optional=("CATEGORY", "AUTHOR", "FOR", "STATE"),
+        )
     else:
         click.echo(f"No skills in {folder}; add one with: metaclaw skills add PATH")
     if len(found) > len(procedures):
-        click.echo(f"And {counted(len(found) - len(procedures), 'rule or fact', 'rules and facts')}: metaclaw rules")
+        click.echo(
+            f"And {counted(len(found) - len(procedures), 'rule or fact', 'rules and facts')}:"
+            " metaclaw rules"
+        )
     for path, reason in skipped:
         click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
 
@@ -85,9 +98,19 @@ def show(home: Path, name: str, as_json: bool) -> None:
         print_json({**_facts(folder, skill, whole=True), "check_trouble": trouble})
         return
     click.echo(skill.name)
-    pairs = [("use when", skill.trigger), ("category", skill.category), ("for", audience(skill.scope))]
-    pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
-    pairs += [("check", f"is not run: {trouble}" if trouble else trial_trouble(skill) or form_note(skill))]
+    pairs = [
+        ("use when", skill.trigger),
+        ("category", skill.category),
+        ("for", audience(skill.scope)),
+    ]
+    pairs += [
+        ("state", _state(skill)),
+        ("author", str(skill.author)),
+        ("file", str(folder / name / _FILE)),
+    ]
+    pairs += [
+        ("check", f"is not run: {trouble}" if trouble else trial_trouble(skill) or form_note(skill))
+    ]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
     if check := skill.extra.get("check"):
@@ -102,9 +125,8 @@ def show(home: Path, name: str, as_json: bool) -> None:
 def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
     """Run the check of a skill on an answer: what it would earn in training.
 
-    NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked. Exits with 1 if the check itself
-    breaks or takes too long.
-    """
+    NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked. Exits
+    with 1 if the check itself breaks or takes too long."""
     from metaclaw.domain.chat import Message, Role, Text
     from metaclaw.domain.check import Conversation, Finding
     from metaclaw.domain.verdict import Outcome
@@ -112,25 +134,42 @@ def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
     from metaclaw.train import is_degenerate
 
     path = Path(name)
-    check = check_of(_read_anywhere(path) if path.name == _FILE else read_skill(_existing(_folder(home), name)))
+    check = check_of(
+        _read_anywhere(path) if path.name == _FILE else read_skill(_existing(_folder(home), name))
+    )
     if check is None:
-        raise SkillError(f"{plain(name)} has no check: write one into its SKILL.md (docs/training.md shows all kinds)")
+        raise SkillError(
+            f"{plain(name)} has no check: write one into its SKILL.md (docs/training.md shows all"
+            " kinds)"
+        )
     asked = Conversation((Message(Role.USER, (Text(task),)),), task)
     finding = examine(check, [Text(answer)], conversation=asked)
     if finding.has_failed:
         raise SkillError(f"the check of {plain(name)} itself fails: {plain(finding.reason)}")
     if is_degenerate(answer):
-        finding = Finding(Outcome.FAIL, "an empty answer, or one that repeats itself, earns nothing whatever the check says", 0.0)
+        finding = Finding(
+            Outcome.FAIL,
+            "an empty answer, or one that repeats itself, earns nothing whatever the check says",
+            0.0,
+        )
     if as_json:
         print_json({"outcome": finding.outcome, "score": finding.score, "reason": finding.reason})
         return
     score = "no score" if finding.score is None else f"score {finding.score:.4g}"
-    click.echo(f"{finding.outcome}, {score}" + (f": {plain(finding.reason)}" if finding.reason else ""))
+    click.echo(
+        f"{finding.outcome}, {score}" + (f": {plain(finding.reason)}" if finding.reason else "")
+    )
 
 
 @skills.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--replace", "--yes", "replace", is_flag=True, help="Replace a skill of the same name without asking.")
+@click.option(
+    "--replace",
+    "--yes",
+    "replace",
+    is_flag=True,
+    help="Replace a skill of the same name without asking.",
+)
 @home_and_json
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder with one. From then on it is yours."""
@@ -159,11 +198,15 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 
 @skills.command()
 @click.argument("name")
-@click.option("--when", help="When to use it. Without any option an editor opens on the whole file.")
+@click.option(
+    "--when", help="When to use it. Without any option an editor opens on the whole file."
+)
 @click.option("--body", help="What to do, in Markdown.")
 @home_and_json
 def edit(home: Path, name: str, when: str | None, body: str | None, as_json: bool) -> None:
-    """Change a skill. From then on it is yours: the program does not change, withhold or retire it."""
+    """Change a skill. From then on it is yours: the program does not change, withhold or retire
+    it.
+    """
     from dataclasses import replace
 
     from metaclaw.skills import parse_skill, read_skill, render_skill, vouched, write_skill
@@ -171,22 +214,33 @@ def edit(home: Path, name: str, when: str | None, body: str | None, as_json: boo
     folder = _folder(home)
     skill = read_skill(_existing(folder, name))
     if skill.kind != "skill":
-        raise SkillError(f"{plain(name)} is a {skill.kind}: change it with: metaclaw rules edit {plain(name)}")
+        raise SkillError(
+            f"{plain(name)} is a {skill.kind}: change it with: metaclaw rules edit {plain(name)}"
+        )
     if when is None and body is None:
         edited = parse_skill(_from_editor(render_skill(skill)), "the edited text")
         if edited.name != skill.name:
-            raise SkillError(f"the name was changed to {edited.name}: leave `name: {skill.name}`, or add it as a skill of its own")
+            raise SkillError(
+                f"the name was changed to {edited.name}: leave `name: {skill.name}`, or add it as a"
+                " skill of its own"
+            )
     else:
         edited = replace(skill, trigger=when or skill.trigger, body=body or skill.body)
     write_skill(folder, vouched(edited))
-    print_result(_facts(folder, vouched(edited), whole=True), f"Changed {plain(name)}; it is yours now.", as_json=as_json)
+    print_result(
+        _facts(folder, vouched(edited), whole=True),
+        f"Changed {plain(name)}; it is yours now.",
+        as_json=as_json,
+    )
 
 
 def _from_editor(text: str) -> str:
     try:
         edited = click.edit(text, extension=".md")
     except click.ClickException as error:
-        raise SkillError(f"no editor could be opened ({error.message}); use --when or --body, or set EDITOR") from error
+        raise SkillError(
+            f"no editor could be opened ({error.message}); use --when or --body, or set EDITOR"
+        ) from error
     if edited is None or edited == text:
         raise SkillError("nothing was changed")
     return edited
@@ -218,14 +272,23 @@ def _list_retired(home: Path, *, as_json: bool) -> None:
         click.echo("Nothing has been retired.")
     else:
         lines = [
-            (one.skill.name, one.skill.kind, moment(one.retired_at), one.reason, short(one.skill.trigger, 80)) for one in found
+            (
+                one.skill.name,
+                one.skill.kind,
+                moment(one.retired_at),
+                one.reason,
+                short(one.skill.trigger, 80),
+            )
+            for one in found
         ]
         print_table(("NAME", "KIND", "RETIRED", "WHY", "USE WHEN"), lines)
         click.echo("Restore one with: metaclaw skills restore NAME")
 
 
 def _read_anywhere(path: Path) -> "Skill":
-    """Read a skill from a file in any folder. (In the skills folder, a skill's folder must have its name.)"""
+    """Read a skill from a file in any folder. (In the skills folder, a skill's folder must have its
+    name.)
+    """
     from metaclaw.skills import MAX_FILE_BYTES, parse_skill
 
     try:
@@ -233,9 +296,14 @@ def _read_anywhere(path: Path) -> "Skill":
             raw = file.read(MAX_FILE_BYTES + 1)
         text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SkillError(f"{path} cannot be read ({error}): give a SKILL.md file, or a folder that holds one") from error
+        raise SkillError(
+            f"{path} cannot be read ({error}): give a SKILL.md file, or a folder that holds one"
+        ) from error
     if len(raw) > MAX_FILE_BYTES or "\0" in text:
-        raise SkillError(f"{path} is larger than {MAX_FILE_BYTES} bytes or has a NUL in it: give a short text file")
+        raise SkillError(
+            f"{path} is larger than {MAX_FILE_BYTES} bytes or has a NUL in it: give a short text"
+            " file"
+        )
     return parse_skill(text, str(path))
 
 
@@ -248,20 +316,37 @@ def _folder(home: Path) -> Path:
 def _existing(folder: Path, name: str) -> Path:
     path = folder / name / _FILE
     if Path(name).name != name or not path.is_file():
-        raise SkillError(f"there is no skill named {plain(name)} in {folder}; metaclaw skills list shows all")
+        raise SkillError(
+            f"there is no skill named {plain(name)} in {folder}; metaclaw skills list shows all"
+        )
     return path
 
 
 def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
-    facts: dict[str, object] = {"name": skill.name, "kind": skill.kind.value, "description": skill.trigger}
+    facts: dict[str, object] = {
+        "name": skill.name,
+        "kind": skill.kind.value,
+        "description": skill.trigger,
+    }
     facts |= {"category": skill.category, "scope": skill.scope}
-    facts |= {"state": _shown_state(skill).value, "author": skill.author.value, "pinned": skill.pinned}
+    facts |= {
+        "state": _shown_state(skill).value,
+        "author": skill.author.value,
+        "pinned": skill.pinned,
+    }
     facts |= {"hash": skill.content_hash, "path": str(folder / skill.name / _FILE)}
     return {**facts, "body": skill.body} if whole else facts
 
 
 def _row(skill: "Skill") -> tuple[object, ...]:
-    return (skill.name, _state(skill), skill.author, audience(skill.scope), skill.category, short(skill.trigger, 80))
+    return (
+        skill.name,
+        _state(skill),
+        skill.author,
+        audience(skill.scope),
+        skill.category,
+        short(skill.trigger, 80),
+    )
 
 
 def _state(skill: "Skill") -> str:
@@ -280,7 +365,13 @@ _NAMES_SHOWN = 5
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="A file that ends in .zip, or a folder.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A file that ends in .zip, or a folder.",
+)
 @click.option("--yes", is_flag=True, help="Replace existing files without asking.")
 @home_and_json
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
@@ -305,10 +396,18 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
 
 @click.command(name="import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name without asking.")
+@click.option(
+    "--replace",
+    "--yes",
+    "replace",
+    is_flag=True,
+    help="Replace skills of the same name without asking.",
+)
 @home_and_json
 def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
-    """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
+    """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are
+    yours.
+    """
     from metaclaw.config import load
     from metaclaw.skills import read_pack, write_skill
 
@@ -316,7 +415,10 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     taken = [skill.name for skill in pack.skills if (folder / skill.name).exists()]
     if taken and not replace:
         more = f" and {len(taken) - _NAMES_SHOWN} more" if len(taken) > _NAMES_SHOWN else ""
-        ask(f"There {'are skills' if len(taken) > 1 else 'is a skill'} named {', '.join(taken[:_NAMES_SHOWN])}{more}. Replace?")
+        ask(
+            f"There {'are skills' if len(taken) > 1 else 'is a skill'} named"
+            f" {', '.join(taken[:_NAMES_SHOWN])}{more}. Replace?"
+        )
     for where, reason in pack.faults:
         click.echo(f"skipped {plain(where)}: {plain(reason)}", err=True)
     if not pack.skills:
@@ -325,7 +427,13 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
         write_skill(folder, skill)
     if as_json:
         skipped = [{"path": where, "reason": reason} for where, reason in pack.faults]
-        print_json({"imported": [skill.name for skill in pack.skills], "replaced": taken, "skipped": skipped})
+        print_json(
+            {
+                "imported": [skill.name for skill in pack.skills],
+                "replaced": taken,
+                "skipped": skipped,
+            }
+        )
     else:
         replaced = f", {len(taken)} of them in place of others" if taken else ""
         click.echo(f"Imported {counted(len(pack.skills), 'skill')}{replaced}.")
@@ -335,7 +443,9 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 @limit_option(20, "Most generations to list, newest first.")
 @home_and_json
 def history(home: Path, limit: int, as_json: bool) -> None:
-    """List the generations of skills, newest first: when, why, and how many skills were added and removed."""
+    """List the generations of skills, newest first: when, why, and how many skills were added and
+    removed.
+    """
     from metaclaw.api import generation_view
     from metaclaw.store import SqlGenerations
 
@@ -348,7 +458,16 @@ def history(home: Path, limit: int, as_json: bool) -> None:
     else:
         print_table(
             ("GENERATION", "WHEN", "ADDED", "REMOVED", "WHY"),
-            [(row.number, moment(row.published_at), row.added, row.removed, reason_words(row.reason)) for row in found],
+            [
+                (
+                    row.number,
+                    moment(row.published_at),
+                    row.added,
+                    row.removed,
+                    reason_words(row.reason),
+                )
+                for row in found
+            ],
         )
 
 
@@ -356,17 +475,25 @@ def history(home: Path, limit: int, as_json: bool) -> None:
 @click.argument("generation", type=click.IntRange(0, 2**31 - 1))
 @home_and_json
 def revert(home: Path, generation: int, as_json: bool) -> None:
-    """Put an earlier GENERATION in force again, as a new generation. To undo it, revert to the last generation.
+    """Put an earlier GENERATION in force again, as a new generation. To undo it, revert to the last
+    generation.
 
-    To take back only the last lesson: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
-    """
+    To take back only the last lesson: metaclaw undo. To bring back one retired skill: metaclaw
+    skills restore NAME."""
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        return {"reverted_to": generation, "generation": rulebook.library.revert(generation).generation}
+        return {
+            "reverted_to": generation,
+            "generation": rulebook.library.revert(generation).generation,
+        }
 
     facts = carry_out(home, "POST", "/api/generations/revert", do, {"generation": generation})
     now = plain(facts.get("generation"))
-    print_result(facts, f"The skills of generation {generation} are in force again, as generation {now}.", as_json=as_json)
+    print_result(
+        facts,
+        f"The skills of generation {generation} are in force again, as generation {now}.",
+        as_json=as_json,
+    )
 
 
 @click.command()
@@ -377,11 +504,17 @@ def retire(home: Path, name: str, as_json: bool) -> None:
     from metaclaw.domain.ids import SkillName
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        return {"skill": name, "retired": True, "generation": rulebook.library.retire(SkillName(name)).generation}
+        return {
+            "skill": name,
+            "retired": True,
+            "generation": rulebook.library.retire(SkillName(name)).generation,
+        }
 
     facts = _change(home, name, "retire", do)
     said = f"Retired {plain(name)}; generation {plain(facts.get('generation'))} is in force."
-    print_result(facts, f"{said}\nRestore it with: metaclaw skills restore {plain(name)}", as_json=as_json)
+    print_result(
+        facts, f"{said}\nRestore it with: metaclaw skills restore {plain(name)}", as_json=as_json
+    )
 
 
 @click.command()
@@ -389,7 +522,9 @@ def retire(home: Path, name: str, as_json: bool) -> None:
 @home_and_json
 def restore(home: Path, name: str, as_json: bool) -> None:
     """Put one retired skill, rule or fact in force again."""
-    facts = _change(home, name, "restore", lambda rulebook: {**_view(rulebook.restore(name)), "restored": True})
+    facts = _change(
+        home, name, "restore", lambda rulebook: {**_view(rulebook.restore(name)), "restored": True}
+    )
     print_result(facts, f"Restored {plain(name)}: it is in force again.", as_json=as_json)
 
 
@@ -397,7 +532,9 @@ def restore(home: Path, name: str, as_json: bool) -> None:
 @click.argument("name")
 @home_and_json
 def keep(home: Path, name: str, as_json: bool) -> None:
-    """End a skill's trial: it is live from now on, and the program does not withhold, change or retire it."""
+    """End a skill's trial: it is live from now on, and the program does not withhold, change or
+    retire it.
+    """
     facts = _change(home, name, "keep", lambda rulebook: _view(rulebook.keep(name)))
     print_result(facts, f"{plain(name)} is kept: live and pinned.", as_json=as_json)
 
@@ -408,12 +545,22 @@ def keep(home: Path, name: str, as_json: bool) -> None:
 @home_and_json
 def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
     """Pin a live skill: the program does not withhold, change or retire it."""
-    facts = _change(home, name, "pin", lambda rulebook: _view(rulebook.pin(name, pinned=not off)), {"pinned": not off})
+    facts = _change(
+        home,
+        name,
+        "pin",
+        lambda rulebook: _view(rulebook.pin(name, pinned=not off)),
+        {"pinned": not off},
+    )
     print_result(facts, f"{'Unpinned' if off else 'Pinned'} {plain(name)}.", as_json=as_json)
 
 
 def _change(
-    home: Path, name: str, verb: str, do: "Callable[[Rulebook], dict[str, Json]]", fields: "Mapping[str, Json] | None" = None
+    home: Path,
+    name: str,
+    verb: str,
+    do: "Callable[[Rulebook], dict[str, Json]]",
+    fields: "Mapping[str, Json] | None" = None,
 ) -> "dict[str, Json]":
     return carry_out(home, "POST", f"/api/skills/{quote(name, safe='')}/{verb}", do, fields)
 
@@ -427,10 +574,11 @@ def _view(skill: "Skill") -> "dict[str, Json]":
 @click.command()
 @home_and_json
 def undo(home: Path, as_json: bool) -> None:
-    """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that was learned, edited or retired.
+    """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that
+    was learned, edited or retired.
 
-    Each call takes back one more. A lesson that was taken back is not learned again from the same turns.
-    """
+    Each call takes back one more. A lesson that was taken back is not learned again from the same
+    turns."""
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import undone_view
@@ -442,9 +590,15 @@ def undo(home: Path, as_json: bool) -> None:
         print_json(facts)
         return
     click.echo(f"Undone: {plain(reason_words(at(facts, 'undone', 'reason')))}.")
-    for field, mark, word in (("removed", "-", "no longer in force"), ("restored", "+", "in force again")):
+    for field, mark, word in (
+        ("removed", "-", "no longer in force"),
+        ("restored", "+", "in force again"),
+    ):
         for item in rows(facts.get(field)):
-            click.echo(f"  {mark} {plain(at(item, 'name'))} ({plain(at(item, 'kind'))}, {word}): {plain(at(item, 'text'))}")
+            click.echo(
+                f"  {mark} {plain(at(item, 'name'))} ({plain(at(item, 'kind'))}, {word}):"
+                f" {plain(at(item, 'text'))}"
+            )
 
 
 for command in (history, revert, retire, restore, keep, pin, export, import_):

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.home import opened, reading
-from metaclaw.cli.output import ask, counted, home_and_json, plain, print_facts, print_json, print_result, print_table, shown_while
+from metaclaw.cli.output import (
+    ask,
+    counted,
+    home_and_json,
+    plain,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    shown_while,
+)
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -28,15 +38,28 @@ def store() -> None:
 @store.command()
 @home_and_json
 def check(home: Path, as_json: bool) -> int:
-    """Read the whole database and check it for damage. Exits with 1 if it is damaged. The proxy may run."""
+    """Read the whole database and check it for damage. Exits with 1 if it is damaged. The proxy may
+    run.
+    """
     url, path = _place(home)
     with shown_while("reading the database"):
         found = _check_server(home) if path is None else _check_file(path)
     if as_json:
         print_json({"database": url, **found})
     else:
-        names = {"turns": "turns", "sessions": "sessions", "size_bytes": "bytes", "free_bytes": "of them free"}
-        print_facts([("database", url), ("schema", found["schema"]), *((words, found[name]) for name, words in names.items())])
+        names = {
+            "turns": "turns",
+            "sessions": "sessions",
+            "size_bytes": "bytes",
+            "free_bytes": "of them free",
+        }
+        print_facts(
+            [
+                ("database", url),
+                ("schema", found["schema"]),
+                *((words, found[name]) for name, words in names.items()),
+            ]
+        )
         problems = found["problems"]
         assert isinstance(problems, list)
         for problem in problems:
@@ -57,7 +80,9 @@ def _check_file(path: Path) -> dict[str, object]:
 
 
 def _check_server(home: Path) -> dict[str, object]:
-    """Check only that the database can be read and has this schema: a server checks its own files."""
+    """Check only that the database can be read and has this schema: a server checks its own
+    files.
+    """
     from metaclaw.store import SCHEMA_REVISION, IntegrityReport
 
     with reading(home) as reader:
@@ -102,7 +127,12 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
             made = back_up(database, target)
     found = check_file(target)
     print_result(
-        {"backup": made.path, "made_at": made.made_at, "turns": found.turns, "size_bytes": found.size_bytes},
+        {
+            "backup": made.path,
+            "made_at": made.made_at,
+            "turns": found.turns,
+            "size_bytes": found.size_bytes,
+        },
         f"Wrote {counted(found.turns, 'turn')} to {plain(target)} ({found.size_bytes} bytes).",
         as_json=as_json,
     )
@@ -113,7 +143,9 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
-    """Replace the database by the backup at PATH; the former database is kept beside it. The proxy must not run."""
+    """Replace the database by the backup at PATH; the former database is kept beside it. The proxy
+    must not run.
+    """
     from metaclaw.instance import acquire
     from metaclaw.store import check_file
     from metaclaw.store import restore as put_back
@@ -131,18 +163,27 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
         return
     click.echo(f"Restored {counted(turns, 'turn')} from {plain(path)}.")
     if done.forgotten_again:
-        click.echo(f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}.")
+        click.echo(
+            f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}."
+        )
     if not is_purged:
-        click.echo("The database still contains text of forgotten sessions. The next metaclaw start deletes it.")
+        click.echo(
+            "The database still contains text of forgotten sessions. The next metaclaw start"
+            " deletes it."
+        )
     if done.former is not None:
-        click.echo(f"The former database is {plain(done.former)}; delete it when you do not need it.")
+        click.echo(
+            f"The former database is {plain(done.former)}; delete it when you do not need it."
+        )
 
 
 @store.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def repair(home: Path, yes: bool, as_json: bool) -> None:
-    """Copy the readable part of a damaged database into a new one; the damaged file is kept. The proxy must not run."""
+    """Copy the readable part of a damaged database into a new one; the damaged file is kept. The
+    proxy must not run.
+    """
     from metaclaw.instance import acquire
     from metaclaw.store import check_file
     from metaclaw.store import repair as salvage
@@ -151,7 +192,9 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
     found = check_file(database) if database.exists() else None
     if found is None or not found.problems:
         print_result(
-            {"repaired": False, "former": None, "tables": []}, "The database is sound; there is nothing to repair.", as_json=as_json
+            {"repaired": False, "former": None, "tables": []},
+            "The database is sound; there is nothing to repair.",
+            as_json=as_json,
         )
         return
     if not yes and not found.is_newer:
@@ -159,10 +202,16 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
     with acquire(home), shown_while("copying the readable part"):
         former, tables = salvage(database)
     if as_json:
-        rows = [{"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped} for t in tables]
+        rows = [
+            {"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped}
+            for t in tables
+        ]
         print_json({"repaired": True, "former": former, "tables": rows})
         return
-    print_table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), [(t.table, t.saved, t.unreadable, t.dropped) for t in tables])
+    print_table(
+        ("TABLE", "SAVED", "UNREADABLE", "DROPPED"),
+        [(t.table, t.saved, t.unreadable, t.dropped) for t in tables],
+    )
     click.echo("Dropped rows are useless without unreadable ones, such as a turn without its body.")
     click.echo(f"The damaged database is {plain(former)}; delete it when you do not need it.")
 
@@ -170,7 +219,8 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
 @store.command()
 @home_and_json
 def migrate(home: Path, as_json: bool) -> None:
-    """Update the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
+    """Update the database to this version's schema, as a start does, and rewrite files of older
+    versions so that they can shrink.
 
     The proxy must not run.
     """
@@ -183,11 +233,17 @@ def migrate(home: Path, as_json: bool) -> None:
         if database.path is not None:
             compact(database)
         database.close()
-    print_result({"schema": SCHEMA_REVISION}, f"The database is at schema {SCHEMA_REVISION}.", as_json=as_json)
+    print_result(
+        {"schema": SCHEMA_REVISION},
+        f"The database is at schema {SCHEMA_REVISION}.",
+        as_json=as_json,
+    )
 
 
 def _finish_forgetting(home: Path) -> bool:
-    """Delete forgotten sessions from a restored database; return whether its file contains nothing of them any more."""
+    """Delete forgotten sessions from a restored database; return whether its file contains nothing
+    of them any more.
+    """
     from metaclaw.config import load
     from metaclaw.learn import SessionErasure
     from metaclaw.skills import SkillLibrary
@@ -223,5 +279,8 @@ def _place(home: Path) -> tuple[str, Path | None]:
 def _file(home: Path, doing: str) -> Path:
     _, path = _place(home)
     if path is None:
-        raise MetaClawError(f"the store is a PostgreSQL database; {doing} it with its own tools: {_INSTEAD[doing]} …")
+        raise MetaClawError(
+            f"the store is a PostgreSQL database; {doing} it with its own tools:"
+            f" {_INSTEAD[doing]} …"
+        )
     return path

@@ -1,5 +1,5 @@
-"""`metaclaw why`: the rules and skills in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn. Also describes turns
-for `metaclaw sessions`."""
+"""`metaclaw why`: the rules and skills in a turn's prompt. `metaclaw feedback`: a person's verdict
+on a turn. Also describes turns for `metaclaw sessions`."""
 
 import json
 from pathlib import Path
@@ -62,9 +62,18 @@ def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
         turn = find_turn(reader, wanted)
         teams = {team.name: team.users for team in config.teams}
         budgets = Budgets.configured(config.skills)
-        embedded = next((one.name for one in config.providers if one.kind == "embedded"), None if config.providers else "embedded")
+        embedded = next(
+            (one.name for one in config.providers if one.kind == "embedded"),
+            None if config.providers else "embedded",
+        )
         explainer = WhyRoutes(
-            reader, SqlGenerations(database).at, lambda: read_in_force(home)[0], budgets, teams, absorbed, embedded
+            reader,
+            SqlGenerations(database).at,
+            lambda: read_in_force(home)[0],
+            budgets,
+            teams,
+            absorbed,
+            embedded,
         )
         facts = explainer.explain(turn)
     if facts is None:
@@ -78,16 +87,32 @@ def _tell(facts: "dict[str, Json]") -> None:
     when = moment(datetime.fromisoformat(str(facts.get("at"))))
     scope = {"user": at(facts, "scope", "user"), "project": at(facts, "scope", "workspace")}
     known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
-    click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
+    click.echo(
+        ", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known])
+    )
     considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
     click.echo(_prompt_words(placed, considered))
-    for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
+    for field, title in (
+        ("placed", "placed in full"),
+        ("listed", "listed in one line"),
+        ("withheld", "withheld by chance"),
+    ):
         _section(title, rows(facts.get(field)))
     not_placed = rows(facts.get("not_placed"))
     later = [one for one in not_placed if at(one, "reason") == CAME_LATER]
-    _section("not placed", not_placed if len(later) <= _LATER_SHOWN else [one for one in not_placed if one not in later])
+    _section(
+        "not placed",
+        (
+            not_placed
+            if len(later) <= _LATER_SHOWN
+            else [one for one in not_placed if one not in later]
+        ),
+    )
     if len(later) > _LATER_SHOWN:
-        click.echo(f"{len(later)} rules and skills came into force after this turn (metaclaw rules, metaclaw skills list)")
+        click.echo(
+            f"{len(later)} rules and skills came into force after this turn (metaclaw rules,"
+            " metaclaw skills list)"
+        )
     for field, title in _REMINDERS:
         if names := rows(facts.get(field)):
             click.echo(f"{title}: {', '.join(plain(name) for name in names)}")
@@ -104,7 +129,10 @@ def _prompt_words(placed: int, considered: int) -> str:
     if considered == 1:
         return f"The one rule or skill in force for it was {'' if placed else 'not '}in its prompt."
     number = "None" if not placed else "All" if placed == considered else placed
-    return f"{number} of the {considered} rules and skills in force for it {'was' if placed == 1 else 'were'} in its prompt."
+    return (
+        f"{number} of the {considered} rules and skills in force for it"
+        f" {'was' if placed == 1 else 'were'} in its prompt."
+    )
 
 
 def _tell_enforcement(facts: "dict[str, Json]") -> None:
@@ -118,16 +146,31 @@ def _tell_enforcement(facts: "dict[str, Json]") -> None:
         what = broken if at(one, "attempts") else "could not be checked"
         click.echo(f"  {plain(at(one, 'rule'))} {what}: {plain(at(one, 'reason'))}")
     for number, attempt in enumerate(rows(facts.get("attempts")), 1):
-        calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
+        calls = "; ".join(
+            f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}"
+            for call in rows(at(attempt, "calls"))
+        )
         became = plain(at(attempt, "became"))
-        click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}), {became}: {calls or 'no calls'}")
+        click.echo(
+            f"  attempt {number} ({plain(at(attempt, 'turn'))}), {became}: {calls or 'no calls'}"
+        )
     click.echo(f"  {plain(facts.get('got'))} The usage is the sum of all attempts.")
     names = [plain(at(one, "rule")) for one in rules if at(one, "rule") != KEEP_RULES]
     if names:
-        click.echo(f"  To lift it: metaclaw rules edit {names[0]} --enforce remind (all rules: metaclaw enforce off)")
-    unchecked = [plain(at(one, "rule")) for one in rules if not at(one, "attempts") and at(one, "rule") != KEEP_RULES]
+        click.echo(
+            f"  To lift it: metaclaw rules edit {names[0]} --enforce remind (all rules: metaclaw"
+            " enforce off)"
+        )
+    unchecked = [
+        plain(at(one, "rule"))
+        for one in rules
+        if not at(one, "attempts") and at(one, "rule") != KEEP_RULES
+    ]
     if unchecked:
-        click.echo(f"  To let calls pass that cannot be checked: metaclaw rules edit {unchecked[0]} --on-error pass")
+        click.echo(
+            f"  To let calls pass that cannot be checked: metaclaw rules edit {unchecked[0]}"
+            " --on-error pass"
+        )
 
 
 def _section(title: str, items: "list[Json]") -> None:
@@ -135,7 +178,10 @@ def _section(title: str, items: "list[Json]") -> None:
         return
     click.echo(f"{title}:")
     for one in items:
-        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(short(at(one, 'text'), _MOST_TEXT))}")
+        click.echo(
+            f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}:"
+            f" {plain(short(at(one, 'text'), _MOST_TEXT))}"
+        )
         click.echo(f"    {plain(at(one, 'reason'))}")
         if note := at(one, "check_note"):
             click.echo(f"    {plain(note)}")
@@ -150,22 +196,32 @@ _OUTCOMES = ("pass", "fail")
 @click.option("--comment", default="", help="The same as COMMENT.")
 @home_and_json
 def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
-    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are written from your COMMENT.
+    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are
+    written from your COMMENT.
 
-    TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must be ISO"
-    """
+    TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must
+    be ISO" """
     named, outcome, words = _parse_words(said, last=last)
     turn = _resolved(home, named)
     comment = " ".join(words) or comment
-    facts = _tell_proxy(home, turn, outcome, comment) if find(home) is not None else _record(home, turn, outcome, comment)
+    facts = (
+        _tell_proxy(home, turn, outcome, comment)
+        if find(home) is not None
+        else _record(home, turn, outcome, comment)
+    )
     if as_json:
         print_json(facts)
     else:
         click.echo(f"Noted: {plain(turn)} was {outcome_word(outcome)}.")
         if outcome == "fail" and not comment:
-            click.echo('It learns more if you say what was wrong: metaclaw feedback --last fail "…"')
+            click.echo(
+                'It learns more if you say what was wrong: metaclaw feedback --last fail "…"'
+            )
         elif outcome == "fail" and find(home) is not None:
-            click.echo("It is examined now; see metaclaw watch and metaclaw candidates list for the results.")
+            click.echo(
+                "It is examined now; see metaclaw watch and metaclaw candidates list for the"
+                " results."
+            )
         elif outcome == "fail":
             click.echo("It is examined once a proxy runs: metaclaw start --detach")
 
@@ -177,7 +233,9 @@ def _parse_words(words: tuple[str, ...], *, last: bool) -> tuple[str | None, str
         if not last and named in _OUTCOMES:
             raise click.UsageError("name a turn (the beginning of its id is enough), or use --last")
         problem = f"{rest[0]!r} is neither pass nor fail" if rest else "pass or fail is missing"
-        raise click.UsageError(f'{problem}; for example: metaclaw feedback --last fail "the date must be ISO"')
+        raise click.UsageError(
+            f'{problem}; for example: metaclaw feedback --last fail "the date must be ISO"'
+        )
     return named, rest[0], rest[1:]
 
 
@@ -192,7 +250,10 @@ def _resolved(home: Path, named: str | None) -> str:
 
 def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
     _, api = connect(home)
-    return expect(*api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment}), advice=WHERE_TURNS)
+    return expect(
+        *api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment}),
+        advice=WHERE_TURNS,
+    )
 
 
 def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
@@ -204,7 +265,9 @@ def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Jso
 
     is_fail = outcome == Outcome.FAIL
     p_fail, fault = (1.0, Fault.AGENT) if is_fail else (0.0, None)
-    verdict = Verdict(TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip())
+    verdict = Verdict(
+        TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip()
+    )
     with opened(home) as database:
         if database is None or LedgerReader(database).standing_of(verdict.turn) is None:
             raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
@@ -250,7 +313,11 @@ def answered(turn: "Turn") -> str:
 def held_in_words(enforcement: "Enforcement") -> str:
     """Which rules held calls of an answer, and what the client got."""
     names = ", ".join(one.rule for one in enforcement.rules)
-    what = "calls that break" if any(one.is_checked for one in enforcement.rules) else "calls that could not be checked against"
+    what = (
+        "calls that break"
+        if any(one.is_checked for one in enforcement.rules)
+        else "calls that could not be checked against"
+    )
     times = len(enforcement.attempts)
     tries = "" if times < 2 else f" The model was asked {times} times."
     return f"{what} {names}; {_GOT[enforcement.rules[0].end.value]}.{tries} (details: metaclaw why)"
@@ -260,8 +327,12 @@ def verdict_in_words(verdict: "Verdict | None") -> str:
     """The verdict on a turn and its source, in words."""
     if verdict is None:
         return NOT_JUDGED
-    evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
-    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (f": {evidence}" if evidence else "")
+    evidence = verdict.comment or "; ".join(
+        filter(None, (signal.quote for signal in verdict.signals))
+    )
+    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (
+        f": {evidence}" if evidence else ""
+    )
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":
@@ -279,5 +350,9 @@ def _call(call: "ToolCall") -> str:
         arguments = json.loads(call.arguments)
     except ValueError:
         arguments = call.arguments
-    values = [value for value in arguments.values() if isinstance(value, str)] if isinstance(arguments, dict) else [str(arguments)]
+    values = (
+        [value for value in arguments.values() if isinstance(value, str)]
+        if isinstance(arguments, dict)
+        else [str(arguments)]
+    )
     return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"

@@ -1,4 +1,6 @@
-"""Edit the configuration file: keep comments, validate the whole tree first, and replace the file atomically."""
+"""Edit the configuration file: keep comments, validate the whole tree first, and replace the file
+atomically.
+"""
 
 import fcntl
 import os
@@ -35,15 +37,18 @@ if TYPE_CHECKING:
 
 
 def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | None = None) -> Path:
-    """Write `section.key=value` settings into the file, if the whole result is valid. It is validated together with `env`, as at
-    the next start, except that variables for the keys that are being set are ignored."""
+    """Write `section.key=value` settings into the file, if the whole result is valid. It is
+    validated together with `env`, as at the next start, except that variables for the keys that are
+    being set are ignored."""
     layers = from_options(settings, option="config set")
     with _locked(home):
         return _change(home, layers, os.environ if env is None else env)
 
 
 def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
-    """Return the proxy's key from the file; generate and store one if there is none. Raises for an invalid file."""
+    """Return the proxy's key from the file; generate and store one if there is none. Raises for an
+    invalid file.
+    """
     with _locked(home):
         file = read_file(home / CONFIG_NAME)
         config = compose(home, file, [])
@@ -55,7 +60,11 @@ def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
         else:
             _change(
                 home,
-                [ValueAssignment(("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key"))],
+                [
+                    ValueAssignment(
+                        ("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key")
+                    )
+                ],
                 env or os.environ,
             )
         return Secret(key)
@@ -64,7 +73,11 @@ def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
 def _change(home: Path, layers: Sequence[ValueAssignment], env: Mapping[str, str]) -> Path:
     file = read_file(home / CONFIG_NAME)
     paths = [place(deepcopy(dict(file.tree)), layer).path for layer in layers]
-    others = {name: value for name, value in env.items() if not _hides_one_of(paths, file.tree, name, value)}
+    others = {
+        name: value
+        for name, value in env.items()
+        if not _hides_one_of(paths, file.tree, name, value)
+    }
     compose(home, file, [*from_environment(others), *layers])
     tree, text = deepcopy(dict(file.tree)), file.text
     for layer in layers:
@@ -74,10 +87,14 @@ def _change(home: Path, layers: Sequence[ValueAssignment], env: Mapping[str, str
     return file.path
 
 
-def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: str, value: str) -> bool:
+def _hides_one_of(
+    paths: Sequence[KeyPath], tree: Mapping[str, object], name: str, value: str
+) -> bool:
     """Whether an environment variable would hide one of these keys."""
     hidden = [place(deepcopy(dict(tree)), layer).path for layer in from_environment({name: value})]
-    return any(variable[: len(path)] == path[: len(variable)] for variable in hidden for path in paths)
+    return any(
+        variable[: len(path)] == path[: len(variable)] for variable in hidden for path in paths
+    )
 
 
 def _steps(tree: Mapping[str, object], layer: ValueAssignment) -> list[ValueAssignment]:
@@ -87,12 +104,16 @@ def _steps(tree: Mapping[str, object], layer: ValueAssignment) -> list[ValueAssi
     if section not in LISTS or len(layer.path) < 3 or not isinstance(entries, list):
         return [layer]
     name = str(layer.path[1])
-    if name.isdecimal() or any(isinstance(entry, dict) and entry.get("name") == name for entry in entries):
+    if name.isdecimal() or any(
+        isinstance(entry, dict) and entry.get("name") == name for entry in entries
+    ):
         return [layer]
     return [ValueAssignment((section, len(entries), "name"), name, layer.source), layer]
 
 
-def _edited(file: ConfigFile, text: str, step: ValueAssignment, wanted: Mapping[str, object]) -> str:
+def _edited(
+    file: ConfigFile, text: str, step: ValueAssignment, wanted: Mapping[str, object]
+) -> str:
     """The text with one value changed or added, checked by parsing the result."""
     for write in (_inserted, _replaced):
         candidate = write(text, step)
@@ -100,7 +121,14 @@ def _edited(file: ConfigFile, text: str, step: ValueAssignment, wanted: Mapping[
             return candidate
     remedy = "change it by hand; the file is unchanged"
     raise InvalidConfigError(
-        [Problem(str(file.path), key_of(step.path), "cannot be written there without changing something else", remedy)]
+        [
+            Problem(
+                str(file.path),
+                key_of(step.path),
+                "cannot be written there without changing something else",
+                remedy,
+            )
+        ]
     )
 
 
@@ -112,8 +140,9 @@ def _says(text: str, wanted: Mapping[str, object]) -> bool:
 
 
 def _inserted(text: str, step: ValueAssignment) -> str | None:
-    """The text with a line for a new key below the last key of its table, and with a header for a new table; None if the key is
-    there already. tomlkit would put the line after the comments that belong to the next table."""
+    """The text with a line for a new key below the last key of its table, and with a header for a
+    new table; None if the key is there already. tomlkit would put the line after the comments that
+    belong to the next table."""
     from tomlkit.items import AoT
 
     value = _item(step.value)
@@ -128,12 +157,20 @@ def _inserted(text: str, step: ValueAssignment) -> str | None:
     if inside:
         return _with_lines(text, inside[-1].last_line, line)
     header = f"[[{table[0]}]]" if isinstance(table[-1], int) else f"[{key_of(table)}]"
-    return _with_lines(text, _end_of_table(known, table, text), f"\n{header}\n{line}" if text else f"{header}\n{line}")
+    return _with_lines(
+        text,
+        _end_of_table(known, table, text),
+        f"\n{header}\n{line}" if text else f"{header}\n{line}",
+    )
 
 
 def _end_of_table(known: Sequence[Statement], table: KeyPath, text: str) -> int:
     """After the last table of the same array, else at the end of the text."""
-    alike = [statement.last_line for statement in known if isinstance(table[-1], int) and statement.in_table[:1] == table[:1]]
+    alike = [
+        statement.last_line
+        for statement in known
+        if isinstance(table[-1], int) and statement.in_table[:1] == table[:1]
+    ]
     return alike[-1] if alike else len(text.splitlines())
 
 
@@ -208,7 +245,10 @@ def _section(name: str, field: FieldInfo, key: str) -> str:
     is_list = name in LISTS
     header = f"[[{name}]]" if is_list else f"[{name}]"
     # Optional sections stay comments.
-    lines = [f"\n# {section.__doc__}", f"# {header}" if is_list or field.get_default() is None else header]
+    lines = [
+        f"\n# {' '.join(str(section.__doc__).split())}",
+        f"# {header}" if is_list or field.get_default() is None else header,
+    ]
     inner = ""
     for word, value in section.model_fields.items():
         if (name, word) == ("proxy", "api_key"):

@@ -1,4 +1,6 @@
-"""Sections of learning: skills, the models that judge, listen and write skills, its budget, teams and privacy."""
+"""Sections of learning: skills, the models that judge, listen and write skills, its budget, teams
+and privacy.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,32 +16,52 @@ class SkillsConfig(Section):
 
     enabled: bool = Field(default=True, description="Place skills into prompts.")
     dir: Path = Field(
-        default=Path("{home}/skills"), strict=False, validate_default=True, description="Folder of `<name>/SKILL.md` files."
+        default=Path("{home}/skills"),
+        strict=False,
+        validate_default=True,
+        description="Folder of `<name>/SKILL.md` files.",
     )
     max_placed: int = Field(
-        default=3, ge=0, le=16, description="Maximum number of skills placed in full for one task; 0 places and lists none."
+        default=3,
+        ge=0,
+        le=16,
+        description=(
+            "Maximum number of skills placed in full for one task; 0 places and lists none."
+        ),
     )
     budget_tokens: int = Field(
         default=1500,
         ge=0,
         le=100_000,
-        description="Token limit of the skills placed in full, and again of the list of the others (estimated).",
+        description=(
+            "Token limit of the skills placed in full, and again of the list of the others"
+            " (estimated)."
+        ),
     )
     rules_budget_tokens: int = Field(
         default=800,
         ge=0,
         le=100_000,
-        description="All rules and facts are placed if together they take at most this many tokens; else only those that match.",
+        description=(
+            "All rules and facts are placed if together they take at most this many tokens; else"
+            " only those that match."
+        ),
     )
     retrieval: Literal["auto", "words", "hybrid", "lexical"] = Field(
         default="auto",
-        description="How skills are found. `words`: by words; `hybrid`: by words and by meaning; `auto`: as `hybrid` if the local"
-        " model is installed, else as `words`. `lexical` is the old name of `words`.",
+        description=(
+            "How skills are found. `words`: by words; `hybrid`: by words and by meaning; `auto`: as"
+            " `hybrid` if the local model is installed, else as `words`. `lexical` is the old name"
+            " of `words`."
+        ),
     )
     embeddings_provider: str | None = Field(
         default=None,
-        description="The provider (of kind openai) that computes vectors for the search by meaning. It receives people's requests,"
-        " and triggers, examples and texts of rules and skills. Default: the local model; nothing is sent.",
+        description=(
+            "The provider (of kind openai) that computes vectors for the search by meaning. It"
+            " receives people's requests, and triggers, examples and texts of rules and skills."
+            " Default: the local model; nothing is sent."
+        ),
         examples=["openai"],
     )
     embeddings_model: str | None = Field(
@@ -48,21 +70,32 @@ class SkillsConfig(Section):
         examples=["text-embedding-3-small"],
         min_length=1,
     )
-    learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
+    learn: bool = Field(
+        default=True, description="Make skills from failures and standing instructions."
+    )
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
-        description="The tests that a learned skill must pass. `off`: none; `lint`: checks of its text; `shadow`: also replays of"
-        " recorded turns; `full`: also a live trial.",
+        description=(
+            "The tests that a learned skill must pass. `off`: none; `lint`: checks of its text;"
+            " `shadow`: also replays of recorded turns; `full`: also a live trial."
+        ),
     )
     canary_share: float = Field(
-        default=0.67, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
+        default=0.67,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of matching tasks on which a skill on trial is placed.",
     )
     holdout_share: float = Field(
         default=0.05,
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to measure its uplift.',
+        description=(
+            'With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to'
+            " measure its uplift."
+        ),
     )
 
     @field_validator("dir", mode="before")
@@ -74,7 +107,9 @@ class SkillsConfig(Section):
     def _check_embeddings(self) -> "SkillsConfig":
         if (self.embeddings_provider is None) != (self.embeddings_model is None):
             missing = "embeddings_model" if self.embeddings_model is None else "embeddings_provider"
-            raise PydanticCustomError("embeddings_half", "needs {missing} as well", {"missing": missing})
+            raise PydanticCustomError(
+                "embeddings_half", "needs {missing} as well", {"missing": missing}
+            )
         return self
 
 
@@ -83,22 +118,38 @@ class JudgeConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="The provider that answers. Default: the first that has its own key; if none has, no model judges turns.",
+        description=(
+            "The provider that answers. Default: the first that has its own key; if none has, no"
+            " model judges turns."
+        ),
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, description="The model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
+        default=None,
+        description="The model. Default: the model that made the turn.",
+        examples=["gpt-5.1-mini"],
+        min_length=1,
     )
     votes: int = Field(
         default=3,
         ge=1,
         le=15,
-        description="Maximum number of votes on one turn. More than one is asked for only if the first is in doubt or says fail.",
+        description=(
+            "Maximum number of votes on one turn. More than one is asked for only if the first is"
+            " in doubt or says fail."
+        ),
     )
     max_share: float = Field(
-        default=0.2, ge=0, le=1, allow_inf_nan=False, description="Largest share of main turns that it is asked about."
+        default=0.2,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Largest share of main turns that it is asked about.",
     )
-    timeout_s: Seconds = Field(default=60.0, description="Time limit for one vote, in seconds; a later vote counts as unknown.")
+    timeout_s: Seconds = Field(
+        default=60.0,
+        description="Time limit for one vote, in seconds; a later vote counts as unknown.",
+    )
 
 
 class ListenConfig(Section):
@@ -106,18 +157,27 @@ class ListenConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="The provider that answers. Default: `judge.provider`, if that is set; else the provider that served the"
-        " conversation, if it has its own key. Without a provider, only unmistakable phrases become rules.",
+        description=(
+            "The provider that answers. Default: `judge.provider`, if that is set; else the"
+            " provider that served the conversation, if it has its own key. Without a provider,"
+            " only unmistakable phrases become rules."
+        ),
         examples=["openai"],
     )
     model: str | None = Field(
         default=None,
-        description="The model. Default: `judge.model`, if that is set; else the model that served the conversation.",
+        description=(
+            "The model. Default: `judge.model`, if that is set; else the model that served the"
+            " conversation."
+        ),
         examples=["gpt-5.1-mini"],
         min_length=1,
     )
     timeout_s: Seconds = Field(
-        default=30.0, description="Time limit for an answer, in seconds; after it the message is read again later."
+        default=30.0,
+        description=(
+            "Time limit for an answer, in seconds; after it the message is read again later."
+        ),
     )
 
 
@@ -126,16 +186,29 @@ class EvolverConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="The provider that answers. Default: the judge's; without one, only a person's own words become skills.",
+        description=(
+            "The provider that answers. Default: the judge's; without one, only a person's own"
+            " words become skills."
+        ),
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, description="The model. Default: the model that made the turns.", examples=["gpt-5.1"], min_length=1
+        default=None,
+        description="The model. Default: the model that made the turns.",
+        examples=["gpt-5.1"],
+        min_length=1,
     )
     min_failures: int = Field(
-        default=3, ge=1, le=1000, description="Failures of one kind before it is asked; one correction by a person is enough."
+        default=3,
+        ge=1,
+        le=1000,
+        description=(
+            "Failures of one kind before it is asked; one correction by a person is enough."
+        ),
     )
-    max_new_skills: int = Field(default=3, ge=1, le=10, description="Maximum number of skills that it may propose at once.")
+    max_new_skills: int = Field(
+        default=3, ge=1, le=10, description="Maximum number of skills that it may propose at once."
+    )
     timeout_s: Seconds = Field(default=180.0, description="Time limit for an answer, in seconds.")
 
 
@@ -143,10 +216,16 @@ class PriceConfig(Section):
     """What a model costs, per million tokens, in the currency of `learning.daily_cost`."""
 
     model: str = Field(
-        description="The model, or `provider/model` if providers charge differently.", examples=["gpt-5-mini"], min_length=1
+        description="The model, or `provider/model` if providers charge differently.",
+        examples=["gpt-5-mini"],
+        min_length=1,
     )
-    input: float = Field(ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25])
-    output: float = Field(ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0])
+    input: float = Field(
+        ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25]
+    )
+    output: float = Field(
+        ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0]
+    )
     cached: float | None = Field(
         default=None,
         ge=0,
@@ -163,25 +242,34 @@ class LearningConfig(Section):
         default=None,
         ge=0,
         le=10**15,
-        description="Tokens per day for the program's own calls to models; when they are used up, learning waits until midnight. "
-        "Default: a tenth of the tokens of the day's main turns (or of the last days' average, if that is more), and at least "
-        "300,000. With 0 no calls are made.",
+        description=(
+            "Tokens per day for the program's own calls to models; when they are used up, learning"
+            " waits until midnight. Default: a tenth of the tokens of the day's main turns (or of"
+            " the last days' average, if that is more), and at least 300,000. With 0 no calls are"
+            " made."
+        ),
         examples=[1_000_000],
     )
     daily_cost: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token limit applies only to "
-        "models without a price.",
+        description=(
+            "Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token"
+            " limit applies only to models without a price."
+        ),
         examples=[2.0],
     )
     prices: Annotated[tuple[PriceConfig, ...], Field(strict=False)] = Field(
         default=(),
-        description='Prices that replace the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input = 0.25, output = 2.0 }]`'
-        ", or tables `[[learning.prices]]`.",
+        description=(
+            'Prices that replace the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input'
+            " = 0.25, output = 2.0 }]`, or tables `[[learning.prices]]`."
+        ),
     )
-    acknowledge: bool = Field(default=False, description="Add a line to the next answer that says what was learned.")
+    acknowledge: bool = Field(
+        default=False, description="Add a line to the next answer that says what was learned."
+    )
 
     @field_validator("prices")
     @classmethod
@@ -189,15 +277,21 @@ class LearningConfig(Section):
         models = [price.model for price in prices]
         twice = next((model for model in models if models.count(model) > 1), None)
         if twice is not None:
-            raise PydanticCustomError("price_twice", "has two prices for {model}; keep one of them", {"model": twice})
+            raise PydanticCustomError(
+                "price_twice", "has two prices for {model}; keep one of them", {"model": twice}
+            )
         return prices
 
 
 class TeamConfig(Section):
     """People who share skills."""
 
-    name: str = Field(description="The NAME in a skill's `scope: team:NAME`.", examples=["backend"], min_length=1)
-    users: Names = Field(description="Their ids, as they come in `X-User-Id`.", examples=[["alice", "bob"]])
+    name: str = Field(
+        description="The NAME in a skill's `scope: team:NAME`.", examples=["backend"], min_length=1
+    )
+    users: Names = Field(
+        description="Their ids, as they come in `X-User-Id`.", examples=[["alice", "bob"]]
+    )
 
 
 class PrivacyConfig(Section):
@@ -205,7 +299,14 @@ class PrivacyConfig(Section):
 
     redact: bool = Field(
         default=True,
-        description="Replace values from your environment and dotfiles before a turn is sent to a judge, an evolver or a trainer. "
-        "Text that looks like a secret is always replaced.",
+        description=(
+            "Replace values from your environment and dotfiles before a turn is sent to a judge, an"
+            " evolver or a trainer. Text that looks like a secret is always replaced."
+        ),
     )
-    retention_days: int = Field(default=0, ge=0, le=36_500, description="Delete turns older than this many days; 0 keeps them.")
+    retention_days: int = Field(
+        default=0,
+        ge=0,
+        le=36_500,
+        description="Delete turns older than this many days; 0 keeps them.",
+    )

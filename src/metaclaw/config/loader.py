@@ -1,5 +1,6 @@
-"""The configuration as one strict typed tree, and its loading. Later sources override earlier ones: defaults, the file,
-`METACLAW__SECTION__KEY`, `--set section.key=value`. An unknown key is an error."""
+"""The configuration as one strict typed tree, and its loading. Later sources override earlier ones:
+defaults, the file, `METACLAW__SECTION__KEY`, `--set section.key=value`. An unknown key is an
+error."""
 
 import os
 import re
@@ -10,7 +11,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from metaclaw.config.learning import (
@@ -78,9 +86,13 @@ class Config(Section):
         names = [provider.name for provider in providers]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise PydanticCustomError("twice", "has two entries named {name}; give each its own name", {"name": twice})
+            raise PydanticCustomError(
+                "twice", "has two entries named {name}; give each its own name", {"name": twice}
+            )
         if sum(provider.kind == "embedded" for provider in providers) > 1:
-            raise PydanticCustomError("embedded_twice", "has the embedded model twice; keep one of them")
+            raise PydanticCustomError(
+                "embedded_twice", "has the embedded model twice; keep one of them"
+            )
         return providers
 
     @model_validator(mode="after")
@@ -97,11 +109,14 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_embeddings_provider(self) -> "Config":
-        provider = self._named_provider("skills.embeddings_provider", self.skills.embeddings_provider)
+        provider = self._named_provider(
+            "skills.embeddings_provider", self.skills.embeddings_provider
+        )
         if provider is not None and provider.kind != "openai":
             raise PydanticCustomError(
                 "embeddings_kind",
-                "skills.embeddings_provider names {name}, which is not of kind openai and has no /v1/embeddings",
+                "skills.embeddings_provider names {name}, which is not of kind openai and has no"
+                " /v1/embeddings",
                 {"name": provider.name},
             )
         return self
@@ -115,28 +130,41 @@ class Config(Section):
         if host is not None and host.kind != "openai":
             raise PydanticCustomError(
                 "policy_provider",
-                "policy.provider names {name}, which is not of kind openai as a vLLM or SGLang server is",
+                "policy.provider names {name}, which is not of kind openai as a vLLM or SGLang"
+                " server is",
                 {"name": host.name},
             )
         is_own = policy.backend == "embedded" and policy.serve == "backend"
-        if is_own and self.providers and not any(provider.kind == "embedded" for provider in self.providers):
+        if (
+            is_own
+            and self.providers
+            and not any(provider.kind == "embedded" for provider in self.providers)
+        ):
             raise PydanticCustomError(
                 "policy_unserved",
-                'policy.backend = "embedded" trains a model that no provider serves; add [[providers]] of kind embedded',
+                'policy.backend = "embedded" trains a model that no provider serves; add'
+                " [[providers]] of kind embedded",
             )
         return self
 
     def _named_provider(self, key: str, wanted: str | None) -> ProviderConfig | None:
-        """The provider that a key names for the program's own calls. Raises if it cannot be used for them."""
+        """The provider that a key names for the program's own calls. Raises if it cannot be used
+        for them.
+        """
         if wanted is None:
             return None
         provider = next((provider for provider in self.providers if provider.name == wanted), None)
         if provider is None:
-            raise PydanticCustomError("asked_unknown", "{key} names {name}, which is no provider", {"key": key, "name": wanted})
+            raise PydanticCustomError(
+                "asked_unknown",
+                "{key} names {name}, which is no provider",
+                {"key": key, "name": wanted},
+            )
         if provider.api_key is not None and provider.api_key.is_passthrough:
             raise PydanticCustomError(
                 "asked_passthrough",
-                "{key} names {name}, which forwards its callers' credentials and has no key of its own",
+                "{key} names {name}, which forwards its callers' credentials and has no key of"
+                " its own",
                 {"key": key, "name": wanted},
             )
         return provider
@@ -149,19 +177,27 @@ class Config(Section):
     @property
     def untrainable(self) -> str | None:
         """Why no weights can be trained, and what to write; None if they can."""
-        if self.policy is not None or not self.providers or any(provider.kind == "embedded" for provider in self.providers):
+        if (
+            self.policy is not None
+            or not self.providers
+            or any(provider.kind == "embedded" for provider in self.providers)
+        ):
             return None
         hosted = ", ".join(provider.name for provider in self.providers)
         return (
-            f"the weights of the configured providers ({hosted}) cannot be trained. Write in config.toml what to train:"
-            ' the embedded model ([[providers]] with kind = "embedded") or a model of a training service'
-            " ([policy] with backend and base_model, see docs/training.md)"
+            f"the weights of the configured providers ({hosted}) cannot be trained. Write in"
+            ' config.toml what to train: the embedded model ([[providers]] with kind = "embedded")'
+            " or a model of a training service ([policy] with backend and base_model, see"
+            " docs/training.md)"
         )
 
     @property
     def fallback_order(self) -> tuple[ProviderConfig, ...]:
         """The providers in the order they are tried."""
-        places = [(provider.order if provider.order is not None else place, place) for place, provider in enumerate(self.providers)]
+        places = [
+            (provider.order if provider.order is not None else place, place)
+            for place, provider in enumerate(self.providers)
+        ]
         return tuple(self.providers[place] for _, place in sorted(places))
 
     def where(self, key: str) -> ValueSource:
@@ -170,7 +206,9 @@ class Config(Section):
 
 
 def parse_text(path: Sequence[str | int], text: str) -> object:
-    """Parse the text of a value by its key's type: strings stay as they are, the rest is TOML. Validation finds invalid values."""
+    """Parse the text of a value by its key's type: strings stay as they are, the rest is TOML.
+    Validation finds invalid values.
+    """
     parts = tuple(part for part in path if not (isinstance(part, str) and part.isdecimal()))
     if parts[:1] and parts[0] in LISTS and len(parts) == len(path) > 2:
         parts = (parts[0], *parts[2:])  # the second part is an entry's name
@@ -178,7 +216,9 @@ def parse_text(path: Sequence[str | int], text: str) -> object:
     if field is None or _is_text(field.annotation):
         return text
     value = _toml(text)
-    is_list_of_words = get_origin(field.annotation) is tuple and section_type(field.annotation) is None
+    is_list_of_words = (
+        get_origin(field.annotation) is tuple and section_type(field.annotation) is None
+    )
     if is_list_of_words and not isinstance(value, list):
         return [word.strip() for word in text.split(",") if word.strip()]
     return text if value is None else value
@@ -203,7 +243,9 @@ def _is_text(annotation: object) -> bool:
 
 
 def flatten(config: Config) -> Iterator[tuple[str, object]]:
-    """Every key with its value, in the order of the tree. Secrets stay `Secret`; absent sections have no keys."""
+    """Every key with its value, in the order of the tree. Secrets stay `Secret`; absent sections
+    have no keys.
+    """
     named = [(name, value) for name, value in config if name not in LISTS]
     for section, value in [*named, *((name, getattr(config, name)) for name in LISTS)]:
         yield from _keys((section,), value)
@@ -214,7 +256,9 @@ def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, obj
     if isinstance(value, BaseModel):
         for name, inner in value:
             yield from _keys((*path, name), inner)
-    elif isinstance(value, tuple) and value and all(isinstance(entry, BaseModel) for entry in value):
+    elif (
+        isinstance(value, tuple) and value and all(isinstance(entry, BaseModel) for entry in value)
+    ):
         for position, entry in enumerate(value):
             yield from _keys((*path, position), entry)
     elif len(path) > 1:
@@ -231,7 +275,9 @@ def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> lis
             except ConfigError as error:
                 what, _, remedy = str(error).partition(": ")
                 shown = named_key_of(path_of(key), [provider.name for provider in config.providers])
-                problems.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
+                problems.append(
+                    Problem(str(config.where(key)), shown, f"has no value ({what})", remedy)
+                )
     return problems
 
 
@@ -240,7 +286,9 @@ _POSITION = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)")
 
 
 def load(home: Path, env: Mapping[str, str] | None = None, sets: Sequence[str] = ()) -> Config:
-    """Load the configuration of a home folder. Raises InvalidConfigError with all problems. Never writes."""
+    """Load the configuration of a home folder. Raises InvalidConfigError with all problems. Never
+    writes.
+    """
     file = read_file(home / CONFIG_NAME)
     layers = [*from_environment(os.environ if env is None else env), *from_options(sets)]
     return compose(home, file, layers)
@@ -273,18 +321,28 @@ def read_file(path: Path) -> ConfigFile:
     except FileNotFoundError:
         return ConfigFile(path, "", {})
     except OSError as error:
-        raise _broken(path, f"cannot be read ({error.strerror})", "make it a file that you may read") from error
+        raise _broken(
+            path, f"cannot be read ({error.strerror})", "make it a file that you may read"
+        ) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise _broken(f"{path}:{line}", "is not UTF-8 text", "save the file as UTF-8; it is unchanged") from None
+        raise _broken(
+            f"{path}:{line}", "is not UTF-8 text", "save the file as UTF-8; it is unchanged"
+        ) from None
     if text.startswith("\ufeff"):
-        raise _broken(f"{path}:1", "begins with a byte order mark", "save the file as UTF-8 without one; it is unchanged")
+        raise _broken(
+            f"{path}:1",
+            "begins with a byte order mark",
+            "save the file as UTF-8 without one; it is unchanged",
+        )
     try:
         return ConfigFile(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise _syntax(path, text, str(error)) from None
     except RecursionError:
-        raise _broken(path, "is nested too deeply", "write plain sections and keys; it is unchanged") from None
+        raise _broken(
+            path, "is nested too deeply", "write plain sections and keys; it is unchanged"
+        ) from None
 
 
 def from_environment(env: Mapping[str, str]) -> list[ValueAssignment]:
@@ -293,7 +351,9 @@ def from_environment(env: Mapping[str, str]) -> list[ValueAssignment]:
     for name in sorted(env):
         if name.startswith(ENV_PREFIX):
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            assignments.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
+            assignments.append(
+                _assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name))
+            )
     return assignments
 
 
@@ -309,7 +369,9 @@ def from_options(sets: Sequence[str], *, option: str = "--set") -> list[ValueAss
 
 
 def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
-    """Put one setting into the tree. Returns it with the position of a list entry in place of its name."""
+    """Put one setting into the tree. Returns it with the position of a list entry in place of its
+    name.
+    """
     here: object = tree
     path: list[str | int] = []
     for depth, part in enumerate(layer.path):
@@ -322,7 +384,9 @@ def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
     return ValueAssignment(tuple(path), layer.value, layer.source)
 
 
-def _step(here: object, part: str | int, path: list[str | int], layer: ValueAssignment) -> str | int:
+def _step(
+    here: object, part: str | int, path: list[str | int], layer: ValueAssignment
+) -> str | int:
     """The list position or section key that a part of a path means."""
     if isinstance(here, list) and len(path) == 1 and path[0] in LISTS:
         return _position(here, part, layer)
@@ -343,7 +407,11 @@ def _position(here: list[object], part: str | int, layer: ValueAssignment) -> in
     """The position that a number or a name means. A new name adds an entry."""
     if isinstance(part, int) or part.isdecimal():
         if int(part) > len(here):
-            raise _broken(str(layer.source), f"there are only {len(here)} {layer.path[0]}", f"write {len(here)} to add one")
+            raise _broken(
+                str(layer.source),
+                f"there are only {len(here)} {layer.path[0]}",
+                f"write {len(here)} to add one",
+            )
         return int(part)
     for position, entry in enumerate(here):
         if isinstance(entry, dict) and entry.get("name") == part:
@@ -360,7 +428,11 @@ def _enter(here: object, step: str | int, *, is_list: bool, layer: ValueAssignme
         return here[step]
     if isinstance(here, dict):
         return here.setdefault(step, [] if is_list else {})
-    raise _broken(str(layer.source), f"leads into {step}, which is not a section", "see docs/config.md for the keys there are")
+    raise _broken(
+        str(layer.source),
+        f"leads into {step}, which is not a section",
+        "see docs/config.md for the keys there are",
+    )
 
 
 def _put(here: object, step: str | int, layer: ValueAssignment) -> None:
@@ -369,7 +441,11 @@ def _put(here: object, step: str | int, layer: ValueAssignment) -> None:
     elif isinstance(here, dict):
         here[step] = layer.value
     else:
-        raise _broken(str(layer.source), f"leads into {step}, which is not a section", "see docs/config.md for the keys there are")
+        raise _broken(
+            str(layer.source),
+            f"leads into {step}, which is not a section",
+            "see docs/config.md for the keys there are",
+        )
 
 
 def _syntax(path: Path, text: str, message: str) -> InvalidConfigError:
@@ -379,8 +455,20 @@ def _syntax(path: Path, text: str, message: str) -> InvalidConfigError:
     line = int(match[1]) if match and match[1] else len(lines)
     written = re.match(r"\s*([\w.\"'-]+)\s*=", lines[min(line, len(lines)) - 1])
     what = _POSITION.sub("", message).strip()
-    remedy = 'write key = value, with texts in "quotes", numbers and true or false without; the file is unchanged'
-    return InvalidConfigError([Problem(f"{path}:{line}", written[1] if written else "", f"is not valid TOML ({what})", remedy)])
+    remedy = (
+        'write key = value, with texts in "quotes", numbers and true or false without; the file is'
+        " unchanged"
+    )
+    return InvalidConfigError(
+        [
+            Problem(
+                f"{path}:{line}",
+                written[1] if written else "",
+                f"is not valid TOML ({what})",
+                remedy,
+            )
+        ]
+    )
 
 
 def _broken(place: Path | str, what: str, remedy: str) -> InvalidConfigError:

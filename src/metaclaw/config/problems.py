@@ -17,7 +17,9 @@ from metaclaw.errors import ConfigError
 
 # Planned keys: reported as not available yet instead of unknown.
 LATER = frozenset({"telemetry.otlp", "telemetry.otlp_endpoint"})
-_FOLLOWS = "default_factory_not_called"  # pydantic's error for a default that depends on an invalid key
+_FOLLOWS = (
+    "default_factory_not_called"  # pydantic's error for a default that depends on an invalid key
+)
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -49,13 +51,17 @@ class InvalidConfigError(ConfigError):
         self.problems = tuple(problems)
 
 
-def explain(error: ValidationError, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]) -> InvalidConfigError:
+def explain(
+    error: ValidationError, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]
+) -> InvalidConfigError:
     """Turn validation errors into problems with their places."""
     found = [details for details in error.errors(include_url=False) if details["type"] != _FOLLOWS]
     return InvalidConfigError([_explain_one(details, root, sources, tree) for details in found])
 
 
-def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]) -> Problem:
+def _explain_one(
+    details: ErrorDetails, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]
+) -> Problem:
     path: KeyPath = details["loc"]
     kind = details["type"]
     if kind == "open_host":
@@ -67,13 +73,28 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: ValueSou
         return Problem(place, key, *_unknown(path, owner))
     if kind == "missing":
         return Problem(place, key, "is missing", _example(path, field))
-    if kind in ("model_type", "tuple_type") and owner is not None and field is not None and section_type(field.annotation):
+    if (
+        kind in ("model_type", "tuple_type")
+        and owner is not None
+        and field is not None
+        and section_type(field.annotation)
+    ):
         entries = path[:-1] if isinstance(path[-1], int) else path
         is_list = kind == "tuple_type" or entries != path or path[0] in LISTS
         header = f"[[{key_of(entries)}]]" if is_list else f"[{key}]"
-        return Problem(place, key, "is not a section", f"write {header} on a line of its own and its keys below")
+        return Problem(
+            place,
+            key,
+            "is not a section",
+            f"write {header} on a line of its own and its keys below",
+        )
     if kind == "open_host":
-        return Problem(place, key, details["msg"], 'write api_key = "env:NAME" into [proxy], or host = "127.0.0.1"')
+        return Problem(
+            place,
+            key,
+            details["msg"],
+            'write api_key = "env:NAME" into [proxy], or host = "127.0.0.1"',
+        )
     if kind == "anthropic_url":
         shorter = without_password(str(details["input"]).rstrip("/").removesuffix("/v1"))
         return Problem(place, key, details["msg"], f"write base_url = {toml_value(shorter)}")
@@ -81,9 +102,15 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: ValueSou
 
 
 def _names(tree: Mapping[str, object], path: KeyPath) -> list[object]:
-    """The names of the entries of the list at the beginning of a path; empty if it is not a list."""
+    """The names of the entries of the list at the beginning of a path; empty if it is not a
+    list.
+    """
     entries = tree.get(str(path[0])) if path else None
-    return [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries] if isinstance(entries, list) else []
+    return (
+        [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries]
+        if isinstance(entries, list)
+        else []
+    )
 
 
 def _unknown(path: KeyPath, owner: type[BaseModel] | None) -> tuple[str, str]:
@@ -99,7 +126,11 @@ def _what(details: ErrorDetails) -> str:
     if details["type"] in _EXPECTED:
         return f"is not {_EXPECTED[details['type']]}"
     message = details["msg"]
-    for polite, plain in (("Input should be ", "must be "), ("Input should have ", "must have "), ("Value error, ", "")):
+    for polite, plain in (
+        ("Input should be ", "must be "),
+        ("Input should have ", "must have "),
+        ("Value error, ", ""),
+    ):
         message = message.replace(polite, plain)
     return message
 
@@ -123,11 +154,17 @@ def toml_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {toml_value(item)}" for name, item in value.items()) + " }"
-    return json.dumps(str(value) if isinstance(value, Secret | Path) else value, ensure_ascii=False, default=str)
+        return (
+            "{ " + ", ".join(f"{name} = {toml_value(item)}" for name, item in value.items()) + " }"
+        )
+    return json.dumps(
+        str(value) if isinstance(value, Secret | Path) else value, ensure_ascii=False, default=str
+    )
 
 
-def find_field(root: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel] | None, FieldInfo | None]:
+def find_field(
+    root: type[BaseModel], path: KeyPath
+) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     """The last section on a path, and the field at its end, or None."""
     owner: type[BaseModel] | None = root
     field: FieldInfo | None = None
@@ -147,4 +184,6 @@ def section_type(annotation: object) -> type[BaseModel] | None:
     """The section type inside an annotation such as `Section` or `tuple[Section, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for arg in get_args(annotation) if (found := section_type(arg)) is not None), None)
+    return next(
+        (found for arg in get_args(annotation) if (found := section_type(arg)) is not None), None
+    )

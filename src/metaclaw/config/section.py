@@ -1,4 +1,5 @@
-"""The home folder, and the building blocks of the tree: strict sections, the value types they share, and secrets.
+"""The home folder, and the building blocks of the tree: strict sections, the value types they
+share, and secrets.
 
 A secret is a literal, `env:NAME` or `file:PATH`; it is resolved late and masked in every output.
 """
@@ -30,7 +31,10 @@ def prepare_home(home: Path) -> None:
         for folder in (home, home / "run", home / "logs", home / "skills"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"the home folder {home} cannot be used ({error.strerror}): choose another with METACLAW_HOME") from error
+        raise ConfigError(
+            f"the home folder {home} cannot be used ({error.strerror}): choose another with"
+            " METACLAW_HOME"
+        ) from error
 
 
 MASK = "********"
@@ -39,7 +43,9 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Secret:
-    """A secret as written; `resolve` returns the secret itself. No output of this type contains a literal."""
+    """A secret as written; `resolve` returns the secret itself. No output of this type contains a
+    literal.
+    """
 
     __slots__ = ("_text",)
 
@@ -74,7 +80,8 @@ class Secret:
         value = env.get(name, "").strip()
         if not value:
             raise ConfigError(
-                f"the secret {self.masked} is missing: set the environment variable {name}, or write the secret itself"
+                f"the secret {self.masked} is missing: set the environment variable {name}, or"
+                " write the secret itself"
             )
         return value
 
@@ -82,7 +89,10 @@ class Secret:
         try:
             value = path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the secret {self.masked} cannot be read ({error}): make {path} a readable text file") from error
+            raise ConfigError(
+                f"the secret {self.masked} cannot be read ({error}): make {path} a readable text"
+                " file"
+            ) from error
         if not value:
             raise ConfigError(f"the secret {self.masked} is empty: write the secret into {path}")
         return value
@@ -100,7 +110,9 @@ class Secret:
         return f"{type(self).__name__}({self.masked!r})"
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        cls, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             cls._read, serialization=core_schema.to_string_ser_schema(when_used="always")
         )
@@ -166,10 +178,14 @@ class Section(BaseModel):
 
 
 def whole_path(text: str, known: ValidationInfo) -> Path:
-    """A path with `{home}` and `~` filled in. Relative paths are refused, since their meaning depends on the current folder."""
+    """A path with `{home}` and `~` filled in. Relative paths are refused, since their meaning
+    depends on the current folder.
+    """
     path = Path(text.replace("{home}", str(home_of(known)))).expanduser()
     if not path.is_absolute() or "\0" in text:
-        raise PydanticCustomError("relative_path", "is not a whole path; begin it with /, ~ or {home}")
+        raise PydanticCustomError(
+            "relative_path", "is not a whole path; begin it with /, ~ or {home}"
+        )
     return path
 
 

@@ -1,4 +1,6 @@
-"""Sections of serving: the proxy, its providers, sessions, the store, the embedded model, metrics and the log."""
+"""Sections of serving: the proxy, its providers, sessions, the store, the embedded model, metrics
+and the log.
+"""
 
 import ipaddress
 import re
@@ -12,7 +14,10 @@ from metaclaw.domain.chat import Wire
 
 MIB = 1024 * 1024
 ProviderKind: TypeAlias = Literal["openai", "anthropic", "embedded"]
-WIRES_OF_KIND: dict[str, tuple[Wire, ...]] = {"openai": (Wire.CHAT, Wire.RESPONSES), "anthropic": (Wire.MESSAGES,)}
+WIRES_OF_KIND: dict[str, tuple[Wire, ...]] = {
+    "openai": (Wire.CHAT, Wire.RESPONSES),
+    "anthropic": (Wire.MESSAGES,),
+}
 _ADDRESS_OF_KIND = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 _PROVIDER_NAME = re.compile(r"(?=.*[a-z])[a-z0-9][a-z0-9_-]{0,63}")
 _KEY_TEXT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+")
@@ -24,35 +29,64 @@ Wires: TypeAlias = Annotated[tuple[Annotated[Wire, Field(strict=False)], ...], F
 class ProxyConfig(Section):
     """The address to which agents send requests, and its limits."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on. Any address but loopback requires `api_key`.")
-    port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free port.")
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address to listen on. Any address but loopback requires `api_key`.",
+    )
+    port: int = Field(
+        default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free port."
+    )
     api_key: Secret | None = Field(
         default=None,
-        description="The key that callers must send. The first start generates it and stores it here.",
+        description=(
+            "The key that callers must send. The first start generates it and stores it here."
+        ),
         examples=["env:METACLAW_KEY"],
     )
-    max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
+    max_body_bytes: int = Field(
+        default=64 * MIB,
+        ge=1024,
+        le=1024 * MIB,
+        description="A larger request is answered with 413.",
+    )
     max_items: int = Field(
         default=20_000,
         ge=1,
         le=10_000_000,
-        description="Most messages, content parts and tools in one request; a larger request is answered with 413.",
+        description=(
+            "Most messages, content parts and tools in one request; a larger request is answered"
+            " with 413."
+        ),
     )
     max_concurrency: int = Field(
-        default=1024, ge=1, le=65536, description="Most requests answered at once; further ones get 429 and `retry-after`."
+        default=1024,
+        ge=1,
+        le=65536,
+        description="Most requests answered at once; further ones get 429 and `retry-after`.",
     )
     max_subscribers: int = Field(
-        default=1024, ge=1, le=65536, description="Most clients that follow `/api/events` at once; further ones get 429."
+        default=1024,
+        ge=1,
+        le=65536,
+        description="Most clients that follow `/api/events` at once; further ones get 429.",
     )
     write_timeout_s: Seconds = Field(
         default=120.0,
-        description="A client that reads nothing of its answer for this many seconds is disconnected; the turn is recorded as "
-        "cancelled.",
+        description=(
+            "A client that reads nothing of its answer for this many seconds is disconnected; the"
+            " turn is recorded as cancelled."
+        ),
     )
     enforce_opt_out: bool = Field(
-        default=False, description="A client may turn held rules off for a request with `X-Metaclaw-Enforce: off`."
+        default=False,
+        description=(
+            "A client may turn held rules off for a request with `X-Metaclaw-Enforce: off`."
+        ),
     )
-    drain_s: Seconds = Field(default=30.0, description="Seconds that running answers may take to finish after SIGTERM or Ctrl-C.")
+    drain_s: Seconds = Field(
+        default=30.0,
+        description="Seconds that running answers may take to finish after SIGTERM or Ctrl-C.",
+    )
 
     @field_validator("host")
     @classmethod
@@ -65,58 +99,97 @@ class ProxyConfig(Section):
     @classmethod
     def _check_key(cls, key: Secret | None) -> Secret | None:
         if key is not None and key.is_passthrough:
-            raise PydanticCustomError("proxy_key", "cannot be passthrough: that word belongs to a provider's api_key")
+            raise PydanticCustomError(
+                "proxy_key", "cannot be passthrough: that word belongs to a provider's api_key"
+            )
         if key is not None and key.is_literal and not _KEY_TEXT.fullmatch(key.resolve()):
-            raise PydanticCustomError("proxy_key", "has characters that a URL cannot contain; use letters, digits, - and _")
+            raise PydanticCustomError(
+                "proxy_key",
+                "has characters that a URL cannot contain; use letters, digits, - and _",
+            )
         return key
 
     @model_validator(mode="after")
     def _check_open_host(self) -> "ProxyConfig":
         if self.api_key is None and not is_loopback(self.host):
-            raise PydanticCustomError("open_host", "needs proxy.api_key, because others can reach this host")
+            raise PydanticCustomError(
+                "open_host", "needs proxy.api_key, because others can reach this host"
+            )
         return self
 
 
 class ProviderConfig(Section):
     """One model provider. Without providers, the embedded model serves."""
 
-    name: str = Field(description="The provider's name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
-    kind: ProviderKind = Field(description="The provider's API; `embedded` is the model inside this program.", examples=["openai"])
+    name: str = Field(
+        description="The provider's name in status, logs and `--set providers.NAME.key=value`.",
+        examples=["openai"],
+    )
+    kind: ProviderKind = Field(
+        description="The provider's API; `embedded` is the model inside this program.",
+        examples=["openai"],
+    )
     base_url: str | None = Field(
         default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
-        description="The provider's address: with `/v1` for openai, without it for anthropic. Default: the vendor's address.",
+        description=(
+            "The provider's address: with `/v1` for openai, without it for anthropic. Default: the"
+            " vendor's address."
+        ),
         examples=["http://127.0.0.1:8000/v1"],
     )
     api_key: Secret | None = Field(
         default=None,
-        description="The provider's key. `passthrough` forwards the caller's own credentials. Default: no credentials are sent.",
+        description=(
+            "The provider's key. `passthrough` forwards the caller's own credentials. Default: no"
+            " credentials are sent."
+        ),
         examples=["env:OPENAI_API_KEY"],
     )
     models: Names = Field(
         default=(),
-        description="Models that go to this provider. A model that no provider lists goes to the first provider of its wire.",
+        description=(
+            "Models that go to this provider. A model that no provider lists goes to the first"
+            " provider of its wire."
+        ),
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
-        description='The wires it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.'
-        " Default: all wires of its kind; requests are translated if the server does not have the path of a wire.",
+        description=(
+            'The wires it serves: `["chat", "responses"]` for openai (or only one of them),'
+            ' `["messages"]` for anthropic. Default: all wires of its kind; requests are translated'
+            " if the server does not have the path of a wire."
+        ),
         examples=[["chat"]],
     )
-    timeout_s: Seconds = Field(default=600.0, description="Longest wait for the answer or its next piece, in seconds.")
-    connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection, in seconds.")
+    timeout_s: Seconds = Field(
+        default=600.0, description="Longest wait for the answer or its next piece, in seconds."
+    )
+    connect_timeout_s: Seconds = Field(
+        default=10.0, description="Longest wait for a connection, in seconds."
+    )
     max_concurrency: int = Field(
-        default=1024, ge=1, le=65536, description="Most calls at once; further calls wait in a queue, in which sessions take turns."
+        default=1024,
+        ge=1,
+        le=65536,
+        description=(
+            "Most calls at once; further calls wait in a queue, in which sessions take turns."
+        ),
     )
     queue_timeout_s: float = Field(
         default=2.0,
         ge=0,
         le=3600,
         allow_inf_nan=False,
-        description="Longest wait in the queue, in seconds. Then the next provider is asked; without one the answer is 429 with "
-        "`retry-after`.",
+        description=(
+            "Longest wait in the queue, in seconds. Then the next provider is asked; without one"
+            " the answer is 429 with `retry-after`."
+        ),
     )
     order: int | None = Field(
-        default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position here.", examples=[0]
+        default=None,
+        ge=0,
+        description="Place in the order of fallback, lowest first. Default: its position here.",
+        examples=[0],
     )
 
     @field_validator("name")
@@ -124,7 +197,8 @@ class ProviderConfig(Section):
     def _check_name(cls, name: str) -> str:
         if not _PROVIDER_NAME.fullmatch(name):
             raise PydanticCustomError(
-                "provider_name", "is not a word of lower-case letters, digits, - and _ with at least one letter"
+                "provider_name",
+                "is not a word of lower-case letters, digits, - and _ with at least one letter",
             )
         return name
 
@@ -134,18 +208,26 @@ class ProviderConfig(Section):
         if url is None:
             return None
         if known.data.get("kind") == "embedded":
-            raise PydanticCustomError("embedded_url", "does not apply to the embedded model; delete this line")
+            raise PydanticCustomError(
+                "embedded_url", "does not apply to the embedded model; delete this line"
+            )
         if not is_http(url):
-            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+            raise PydanticCustomError(
+                "base_url", "is not an http:// or https:// address without query or fragment"
+            )
         if known.data.get("kind") == "anthropic" and url.rstrip("/").endswith("/v1"):
-            raise PydanticCustomError("anthropic_url", "ends in /v1; an anthropic address is written without it")
+            raise PydanticCustomError(
+                "anthropic_url", "ends in /v1; an anthropic address is written without it"
+            )
         return url.rstrip("/")
 
     @field_validator("api_key")
     @classmethod
     def _check_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
         if key is not None and known.data.get("kind") == "embedded":
-            raise PydanticCustomError("embedded_key", "does not apply to the embedded model; delete this line")
+            raise PydanticCustomError(
+                "embedded_key", "does not apply to the embedded model; delete this line"
+            )
         return key
 
     @field_validator("wires")
@@ -153,9 +235,13 @@ class ProviderConfig(Section):
     def _check_wires(cls, wires: tuple[Wire, ...], known: ValidationInfo) -> tuple[Wire, ...]:
         kind = known.data.get("kind", "")
         own = WIRES_OF_KIND.get(kind, ())
-        if kind and (len(set(wires)) != len(wires) or not set(wires) <= set(own) or bool(own) != bool(wires)):
+        if kind and (
+            len(set(wires)) != len(wires) or not set(wires) <= set(own) or bool(own) != bool(wires)
+        ):
             words = " and ".join(wire.value for wire in own) or "none"
-            raise PydanticCustomError("wires", "must be among {words} for this kind, each once", {"words": words})
+            raise PydanticCustomError(
+                "wires", "must be among {words} for this kind, each once", {"words": words}
+            )
         return wires
 
 
@@ -163,7 +249,11 @@ class SessionsConfig(Section):
     """Sessions: when a conversation is over."""
 
     silence_minutes: float = Field(
-        default=60.0, gt=0, le=525_600, allow_inf_nan=False, description="A session without a turn for this long has ended."
+        default=60.0,
+        gt=0,
+        le=525_600,
+        allow_inf_nan=False,
+        description="A session without a turn for this long has ended.",
     )
 
 
@@ -173,7 +263,10 @@ class StoreConfig(Section):
     url: SecretUrl = Field(
         default=SecretUrl("sqlite:///{home}/ledger.db"),
         validate_default=True,
-        description="`sqlite:////absolute/path.db` or `postgresql://user:password@host/database`, or `env:NAME` or `file:PATH`.",
+        description=(
+            "`sqlite:////absolute/path.db` or `postgresql://user:password@host/database`, or"
+            " `env:NAME` or `file:PATH`."
+        ),
         examples=["sqlite:///{home}/ledger.db"],
     )
     max_gb: float = Field(
@@ -181,8 +274,10 @@ class StoreConfig(Section):
         ge=0,
         le=1_000_000,
         allow_inf_nan=False,
-        description="Size limit of an SQLite database in GB. The oldest sessions are removed to stay below it; what was learned "
-        "from them stays. 0 is no limit.",
+        description=(
+            "Size limit of an SQLite database in GB. The oldest sessions are removed to stay below"
+            " it; what was learned from them stays. 0 is no limit."
+        ),
     )
 
     @field_validator("url", mode="before")
@@ -196,15 +291,27 @@ class StoreConfig(Section):
         if not separator or scheme not in _STORE_SCHEMES:
             raise PydanticCustomError("store_url", "is not a sqlite:/// or postgresql:// address")
         if scheme == "sqlite" and not (rest.startswith("//") and len(rest) > 2):
-            raise PydanticCustomError("store_path", "must name a file by its absolute path, such as sqlite:////folder/file.db")
+            raise PydanticCustomError(
+                "store_path",
+                "must name a file by its absolute path, such as sqlite:////folder/file.db",
+            )
         return url
 
 
 class EngineConfig(Section):
-    """The embedded model. It serves if no provider is configured, or if a provider has the kind `embedded`."""
+    """The embedded model. It serves if no provider is configured, or if a provider has the kind
+    `embedded`.
+    """
 
-    threads: int = Field(default=0, ge=0, le=1024, description="Processor threads it may use; 0 chooses a number for the machine.")
-    max_batch: int = Field(default=8, ge=1, le=256, description="Most requests that it answers in one batch.")
+    threads: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="Processor threads it may use; 0 chooses a number for the machine.",
+    )
+    max_batch: int = Field(
+        default=8, ge=1, le=256, description="Most requests that it answers in one batch."
+    )
 
 
 class TelemetryConfig(Section):

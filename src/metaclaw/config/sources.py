@@ -1,4 +1,6 @@
-"""Sources of values (defaults, lines of the file, environment variables, options), and the position of each key in a TOML text."""
+"""Sources of values (defaults, lines of the file, environment variables, options), and the position
+of each key in a TOML text.
+"""
 
 import re
 import tomllib
@@ -14,7 +16,9 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One header or one `key = value`; lines count from 1. `in_table` is the table that contains it; for a header, its own."""
+    """One header or one `key = value`; lines count from 1. `in_table` is the table that contains
+    it; for a header, its own.
+    """
 
     path: KeyPath
     in_table: KeyPath
@@ -43,7 +47,9 @@ def statements(text: str) -> Iterator[Statement]:
             path = table + _names(text[begin:at])
         at = _skip_to(text, at, "\n")
         first = text.count("\n", 0, begin) + 1
-        yield Statement(path, table, is_header, first, text.count("\n", 0, min(at, len(text.rstrip()))) + 1)
+        yield Statement(
+            path, table, is_header, first, text.count("\n", 0, min(at, len(text.rstrip()))) + 1
+        )
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int | None:
@@ -57,7 +63,9 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
 
 
 def _numbered(names: tuple[str, ...], tables: Counter[tuple[str, ...]]) -> KeyPath:
-    """A header's path. After each part that is an array of tables follows the index of its newest element."""
+    """A header's path. After each part that is an array of tables follows the index of its newest
+    element.
+    """
     path: list[str | int] = []
     for depth, name in enumerate(names, 1):
         path.append(name)
@@ -88,7 +96,9 @@ def _skip_blank(text: str, at: int) -> int:
 
 
 def _skip_to(text: str, at: int, stop: str) -> int:
-    """The position of `stop` outside strings, comments and brackets; the end of the text if there is none."""
+    """The position of `stop` outside strings, comments and brackets; the end of the text if there
+    is none.
+    """
     depth = 0
     while at < len(text):
         char = text[at]
@@ -193,12 +203,16 @@ class ValueSources:
         """The source of a key, or of the nearest part of the tree around it."""
         for assignment in reversed(self.assignments):
             depth = min(len(path), len(assignment.path))
-            if path[:depth] == assignment.path[:depth] and (len(path) >= len(assignment.path) or not self._has(path)):
+            if path[:depth] == assignment.path[:depth] and (
+                len(path) >= len(assignment.path) or not self._has(path)
+            ):
                 return assignment.source
         return self._line(path) if self._has(path) else DEFAULT
 
     def around(self, path: KeyPath) -> ValueSource:
-        """The source to show for a key that may be missing: that of the innermost part of the path that has one."""
+        """The source to show for a key that may be missing: that of the innermost part of the path
+        that has one.
+        """
         for depth in range(len(path), 0, -1):
             source = self.of_path(path[:depth])
             if source != DEFAULT:
@@ -217,7 +231,9 @@ class ValueSources:
 
     def _line(self, path: KeyPath) -> ValueSource:
         line = line_of(self.file.text, path)
-        return ValueSource(SourceKind.FILE, f"{self.file.path}:{line}" if line else str(self.file.path))
+        return ValueSource(
+            SourceKind.FILE, f"{self.file.path}:{line}" if line else str(self.file.path)
+        )
 
 
 def path_of(key: str) -> KeyPath:
@@ -230,9 +246,15 @@ def key_of(path: Sequence[str | int]) -> str:
 
 
 def named_key_of(path: Sequence[str | int], names: Sequence[object]) -> str:
-    """A path as a dotted key as `--set` takes it, with the name of a list entry in place of its position. The position stays if the
-    entry has no usable name, or if the path leads to the name."""
-    if len(path) > 1 and isinstance(path[1], int) and tuple(path[2:]) != ("name",) and path[1] < len(names):
+    """A path as a dotted key as `--set` takes it, with the name of a list entry in place of its
+    position. The position stays if the entry has no usable name, or if the path leads to the
+    name."""
+    if (
+        len(path) > 1
+        and isinstance(path[1], int)
+        and tuple(path[2:]) != ("name",)
+        and path[1] < len(names)
+    ):
         name = names[path[1]]
         if isinstance(name, str) and names.count(name) == 1 and _NAME.fullmatch(name):
             path = (path[0], name, *path[2:])

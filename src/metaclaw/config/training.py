@@ -1,4 +1,6 @@
-"""`[policy]` and `[schedule]`: whether and how weights are trained, and what counts as the user being away."""
+"""`[policy]` and `[schedule]`: whether and how weights are trained, and what counts as the user
+being away.
+"""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +12,16 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from metaclaw.config.section import Names, Seconds, Secret, Section, Share, home_of, is_http, whole_path
+from metaclaw.config.section import (
+    Names,
+    Seconds,
+    Secret,
+    Section,
+    Share,
+    home_of,
+    is_http,
+    whole_path,
+)
 
 TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
 Backend: TypeAlias = Literal["embedded", "tinker", "mint", "weaver"]
@@ -22,17 +33,26 @@ class DistillConfig(Section):
 
     teacher: str | None = Field(
         default=None,
-        description="The provider of a model that scores the policy's own tokens (on-policy distillation). It must return the "
-        "log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use the policy's tokenizer. Default: none.",
+        description=(
+            "The provider of a model that scores the policy's own tokens (on-policy distillation)."
+            " It must return the log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use"
+            " the policy's tokenizer. Default: none."
+        ),
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, min_length=1, description="The teacher's model. Required with `teacher`.", examples=["qwen3-32b"]
+        default=None,
+        min_length=1,
+        description="The teacher's model. Required with `teacher`.",
+        examples=["qwen3-32b"],
     )
     hindsight: bool = Field(
         default=True,
-        description="If no answer to a prompt earns a reward, answer again with the rule or an earlier correction in the prompt, "
-        "and train on that answer if it earns more. Also on without this section.",
+        description=(
+            "If no answer to a prompt earns a reward, answer again with the rule or an earlier"
+            " correction in the prompt, and train on that answer if it earns more. Also on without"
+            " this section."
+        ),
     )
 
     @model_validator(mode="after")
@@ -43,35 +63,53 @@ class DistillConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Training of weights. Without this section there is none; an empty section trains the embedded model while you are away."""
+    """Training of weights. Without this section there is none; an empty section trains the embedded
+    model while you are away.
+    """
 
     mode: TrainingMode = Field(
         default="auto",
-        description="When weights are trained. `auto`: only in windows (see `[schedule]`); `rl`: whenever a batch is full; "
-        "`skills_only`: never. `start --mode` sets it for one run.",
+        description=(
+            "When weights are trained. `auto`: only in windows (see `[schedule]`); `rl`: whenever a"
+            " batch is full; `skills_only`: never. `start --mode` sets it for one run."
+        ),
     )
     backend: Backend = Field(
         default="embedded",
-        description="What trains: this machine (`embedded`), Tinker (or a server with its API at `base_url`), MinT or Weaver.",
+        description=(
+            "What trains: this machine (`embedded`), Tinker (or a server with its API at"
+            " `base_url`), MinT or Weaver."
+        ),
     )
     base_model: str | None = Field(
         default=None,
-        description="The model that is trained. With the backend `embedded`: the folder of a Hugging Face causal model; default: "
-        "the embedded model. With a service (required): the service's name for the model.",
+        description=(
+            "The model that is trained. With the backend `embedded`: the folder of a Hugging Face"
+            " causal model; default: the embedded model. With a service (required): the service's"
+            " name for the model."
+        ),
         examples=["Qwen/Qwen3-8B"],
     )
     tokenizer: Path | None = Field(
         default=None,
         strict=False,
-        description="Folder with the tokenizer and chat template of `base_model`. Required unless `backend` is embedded.",
+        description=(
+            "Folder with the tokenizer and chat template of `base_model`. Required unless `backend`"
+            " is embedded."
+        ),
         examples=["{home}/models/tokenizer"],
     )
     base_url: str | None = Field(
-        default=None, description="The training service's address. Default: the vendor's.", examples=["http://127.0.0.1:8001"]
+        default=None,
+        description="The training service's address. Default: the vendor's.",
+        examples=["http://127.0.0.1:8001"],
     )
-    api_key: Secret | None = Field(default=None, description="The training service's key.", examples=["env:TINKER_API_KEY"])
+    api_key: Secret | None = Field(
+        default=None, description="The training service's key.", examples=["env:TINKER_API_KEY"]
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one."
+        default="auto",
+        description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one.",
     )
     lora_rank: int = Field(default=16, ge=1, le=512, description="Rank of the trained adapter.")
     learning_rate: float = Field(
@@ -79,65 +117,101 @@ class PolicyConfig(Section):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Peak learning rate of AdamW; it rises in the first steps and falls in the last.",
+        description=(
+            "Peak learning rate of AdamW; it rises in the first steps and falls in the last."
+        ),
     )
-    batch_turns: int = Field(default=32, ge=1, le=4096, description="Number of usable turns that a run needs to begin.")
+    batch_turns: int = Field(
+        default=32, ge=1, le=4096, description="Number of usable turns that a run needs to begin."
+    )
     batch_most: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Most turns of one run. A run takes all turns that may train, newest first, and up to the same number of "
-        "prompts of earlier runs, so that a version keeps what the version before it learned.",
+        description=(
+            "Most turns of one run. A run takes all turns that may train, newest first, and up to"
+            " the same number of prompts of earlier runs, so that a version keeps what the version"
+            " before it learned."
+        ),
     )
     prompts_per_step: int | None = Field(
         default=None,
         ge=1,
         le=4096,
-        description="Prompts of one step, which are answered again. Default: 32 on a GPU or a service, 4 on a CPU.",
+        description=(
+            "Prompts of one step, which are answered again. Default: 32 on a GPU or a service, 4 on"
+            " a CPU."
+        ),
         examples=[16],
     )
     group_size: int | None = Field(
         default=None,
         ge=2,
         le=256,
-        description="Answers drawn and scored for each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU.",
+        description=(
+            "Answers drawn and scored for each prompt of a step. Default: 16 on a GPU or a service,"
+            " 12 on a CPU."
+        ),
         examples=[8],
     )
     steps: int = Field(
         default=200,
         ge=1,
         le=10_000,
-        description="Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when it has learned enough "
-        "or no longer improves.",
+        description=(
+            "Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when"
+            " it has learned enough or no longer improves."
+        ),
     )
     rehearsal: float = Field(
         default=2.0,
         ge=0,
         le=100,
         allow_inf_nan=False,
-        description="Weight of training on the untrained model's own answers to ordinary questions, so that other abilities stay "
-        "as they were; 0 turns it off.",
+        description=(
+            "Weight of training on the untrained model's own answers to ordinary questions, so that"
+            " other abilities stay as they were; 0 turns it off."
+        ),
     )
     max_new_tokens: int = Field(
         default=256,
         ge=1,
         le=32_768,
-        description="Longest answer that is drawn, in tokens; the request's own limit applies as well.",
+        description=(
+            "Longest answer that is drawn, in tokens; the request's own limit applies as well."
+        ),
     )
     temperature: float = Field(
-        default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."
+        default=1.0,
+        gt=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Sampling temperature of the answers that are drawn.",
     )
-    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="The policy-gradient loss.")
+    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(
+        default="ppo", description="The policy-gradient loss."
+    )
     advantage: Literal["group", "batch", "tracker"] = Field(
         default="group",
-        description="How rewards become advantages: within a prompt's group (GRPO), over the batch (REINFORCE++), or against a "
-        "running value (SPO).",
+        description=(
+            "How rewards become advantages: within a prompt's group (GRPO), over the batch"
+            " (REINFORCE++), or against a running value (SPO)."
+        ),
     )
     kl: float = Field(
-        default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the KL divergence from the untrained model."
+        default=0.0,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="Weight of the KL divergence from the untrained model.",
     )
     max_lag: int = Field(
-        default=3, ge=0, le=1000, description="A turn may train if it is at most this many versions behind the serving version."
+        default=3,
+        ge=0,
+        le=1000,
+        description=(
+            "A turn may train if it is at most this many versions behind the serving version."
+        ),
     )
     held_out_share: float = Field(
         default=0.2,
@@ -148,41 +222,60 @@ class PolicyConfig(Section):
     )
     golden_margin: Share = Field(
         default=0.02,
-        description="Share by which a version may be worse on the golden set (about 1,200 small questions of all kinds).",
+        description=(
+            "Share by which a version may be worse on the golden set (about 1,200 small questions"
+            " of all kinds)."
+        ),
     )
     kl_limit: float = Field(
         default=8.0,
         gt=0,
         allow_inf_nan=False,
-        description="Largest KL divergence of a version from the untrained model, in nats per token.",
+        description=(
+            "Largest KL divergence of a version from the untrained model, in nats per token."
+        ),
     )
     canary_share: Share = Field(
         default=0.0,
-        description="Share of sessions on which a version that passed the gate is tried first. "
-        "With 0 it serves all sessions at once, and is rolled back if its turns fail more often than those of the version before "
-        "it.",
+        description=(
+            "Share of sessions on which a version that passed the gate is tried first. With 0 it"
+            " serves all sessions at once, and is rolled back if its turns fail more often than"
+            " those of the version before it."
+        ),
     )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
-        description="Judged turns of a trial after which a version that is not worse serves all sessions; without a trial, judged "
-        "turns during which a new version may be rolled back.",
+        description=(
+            "Judged turns of a trial after which a version that is not worse serves all sessions;"
+            " without a trial, judged turns during which a new version may be rolled back."
+        ),
     )
     train_share: Share = Field(
         default=0.5,
-        description="Share of the time in which a GPU or a service may train while you work; with 0 it trains only in windows, as "
-        "a CPU always does.",
+        description=(
+            "Share of the time in which a GPU or a service may train while you work; with 0 it"
+            " trains only in windows, as a CPU always does."
+        ),
     )
     keep_versions: int = Field(
-        default=5, ge=2, le=1000, description="Number of versions whose weights are kept, besides those in use."
+        default=5,
+        ge=2,
+        le=1000,
+        description="Number of versions whose weights are kept, besides those in use.",
     )
     serve: Literal["backend", "vllm", "sglang"] = Field(
         default="backend",
-        description="What serves trained weights: the backend that trained them, or a vLLM or SGLang server that loads adapters.",
+        description=(
+            "What serves trained weights: the backend that trained them, or a vLLM or SGLang server"
+            " that loads adapters."
+        ),
     )
     provider: str | None = Field(
-        default=None, description="The provider that is the vLLM or SGLang server of `serve`.", examples=["openai"]
+        default=None,
+        description="The provider that is the vLLM or SGLang server of `serve`.",
+        examples=["openai"],
     )
     distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
 
@@ -190,7 +283,9 @@ class PolicyConfig(Section):
     @classmethod
     def _check_base_model(cls, name: str | None) -> str | None:
         if name is not None and not (_NAME.fullmatch(name) and name.isprintable()):
-            raise PydanticCustomError("base_model", "is empty, or has spaces around it or unprintable characters in it")
+            raise PydanticCustomError(
+                "base_model", "is empty, or has spaces around it or unprintable characters in it"
+            )
         return name
 
     @field_validator("tokenizer", mode="before")
@@ -203,7 +298,9 @@ class PolicyConfig(Section):
     def _check_address(cls, url: str | None, known: ValidationInfo) -> str | None:
         _require_service(url, known)
         if url is not None and not is_http(url):
-            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+            raise PydanticCustomError(
+                "base_url", "is not an http:// or https:// address without query or fragment"
+            )
         return None if url is None else url.rstrip("/")
 
     @field_validator("api_key")
@@ -218,11 +315,15 @@ class PolicyConfig(Section):
     @classmethod
     def _check_device(cls, device: str, known: ValidationInfo) -> str:
         if device != "auto" and known.data.get("backend", "embedded") != "embedded":
-            raise PydanticCustomError("policy_device", "applies only to the embedded backend; delete this line")
+            raise PydanticCustomError(
+                "policy_device", "applies only to the embedded backend; delete this line"
+            )
         return device
 
     def prompts_of_a_step(self, has_own_processor: bool) -> int:
-        """Prompts of one step. `has_own_processor`: the backend computes on a GPU or another machine."""
+        """Prompts of one step. `has_own_processor`: the backend computes on a GPU or another
+        machine.
+        """
         return self.prompts_per_step or (32 if has_own_processor else 4)
 
     def answers_to_a_prompt(self, has_own_processor: bool) -> int:
@@ -231,10 +332,15 @@ class PolicyConfig(Section):
 
     @model_validator(mode="after")
     def _check_keys(self) -> "PolicyConfig":
-        if self.backend == "embedded" and self.base_model is not None and not Path(self.base_model).expanduser().is_absolute():
+        if (
+            self.backend == "embedded"
+            and self.base_model is not None
+            and not Path(self.base_model).expanduser().is_absolute()
+        ):
             raise PydanticCustomError(
                 "embedded_base",
-                'needs the absolute path of a folder as base_model, because backend = "embedded" trains the model there',
+                'needs the absolute path of a folder as base_model, because backend = "embedded"'
+                " trains the model there",
             )
         missing = [name for name in ("base_model", "tokenizer") if getattr(self, name) is None]
         if self.backend != "embedded" and missing:
@@ -244,21 +350,27 @@ class PolicyConfig(Section):
                 {"names": " and ".join(missing), "backend": f'"{self.backend}"'},
             )
         if (self.serve != "backend") != (self.provider is not None):
-            raise PydanticCustomError("serve", 'needs provider with serve = "vllm" or "sglang", and only then')
+            raise PydanticCustomError(
+                "serve", 'needs provider with serve = "vllm" or "sglang", and only then'
+            )
         return self
 
 
 def _require_service(value: object, known: ValidationInfo) -> None:
     if value is not None and known.data.get("backend") == "embedded":
         raise PydanticCustomError(
-            "embedded_service", 'does not apply to backend = "embedded"; delete this line, or set another backend'
+            "embedded_service",
+            'does not apply to backend = "embedded"; delete this line, or set another backend',
         )
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _RANGE = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begins>\d{1,2}:\d\d)-(?P<ends>\d{1,2}:\d\d)")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_HOW = 'is no range of hours; write "23:00-07:00", or "mon-fri 23:00-07:00" or "sat,sun 00:00-10:00" for some days'
+_HOW = (
+    'is no range of hours; write "23:00-07:00", or "mon-fri 23:00-07:00" or "sat,sun 00:00-10:00"'
+    " for some days"
+)
 
 # For each kind of calendar: the keys it requires, and the keys it must not have.
 _KEYS_OF_CALENDAR = {
@@ -272,8 +384,8 @@ Minutes: TypeAlias = Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False
 
 @dataclass(frozen=True, slots=True)
 class SleepRange:
-    """Hours of the day, and the weekdays on which they begin (Monday is 0). If `ends` is not after `begins`, it is on the next
-    day."""
+    """Hours of the day, and the weekdays on which they begin (Monday is 0). If `ends` is not after
+    `begins`, it is on the next day."""
 
     days: frozenset[int]
     begins: time
@@ -281,11 +393,16 @@ class SleepRange:
 
 
 def sleep_range(text: str) -> SleepRange:
-    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is not a range, ValueError for invalid hours."""
+    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is not a range, ValueError for
+    invalid hours.
+    """
     match = _RANGE.fullmatch(text.strip().lower())
     if match is None:
         raise NoRangeError(_HOW)
-    begins, ends = _clock(match["begins"]), _clock("0:00" if match["ends"] == "24:00" else match["ends"])
+    begins, ends = (
+        _clock(match["begins"]),
+        _clock("0:00" if match["ends"] == "24:00" else match["ends"]),
+    )
     if begins == ends and match["ends"] != "24:00":
         raise ValueError("begins when it ends; write 00:00-24:00 for the whole day")
     return SleepRange(_days(match["days"]), begins, ends)
@@ -309,7 +426,10 @@ def _days(text: str | None) -> frozenset[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise NoRangeError(f"has {part!r}, which is no weekday; write {', '.join(DAYS)}, or two of them with - between")
+            raise NoRangeError(
+                f"has {part!r}, which is no weekday; write {', '.join(DAYS)}, or two of them with -"
+                " between"
+            )
         begins, ends = DAYS.index(first), DAYS.index(last or first)
         found |= {day % 7 for day in range(begins, ends + 1 if ends >= begins else ends + 8)}
     return frozenset(found)
@@ -320,28 +440,51 @@ class CalendarConfig(Section):
 
     kind: str = Field(
         min_length=1,
-        description="`ics`: an iCalendar file or feed; `caldav`: a CalDAV server; `google`: Google Calendar; or a kind that an "
-        "installed plugin reads.",
+        description=(
+            "`ics`: an iCalendar file or feed; `caldav`: a CalDAV server; `google`: Google"
+            " Calendar; or a kind that an installed plugin reads."
+        ),
         examples=["ics"],
     )
     url: Secret | None = Field(
         default=None,
-        description="ics: absolute path or address of the file; caldav: address of the calendar; google: none. It is masked, since "
-        "the address of a private feed is a secret.",
+        description=(
+            "ics: absolute path or address of the file; caldav: address of the calendar; google:"
+            " none. It is masked, since the address of a private feed is a secret."
+        ),
         examples=["https://example.org/me.ics"],
     )
-    user: str | None = Field(default=None, min_length=1, description="User name, for caldav and protected feeds.", examples=["ada"])
-    password: Secret | None = Field(default=None, description="The user's password.", examples=["env:CALENDAR_PASSWORD"])
+    user: str | None = Field(
+        default=None,
+        min_length=1,
+        description="User name, for caldav and protected feeds.",
+        examples=["ada"],
+    )
+    password: Secret | None = Field(
+        default=None, description="The user's password.", examples=["env:CALENDAR_PASSWORD"]
+    )
     client_id: str | None = Field(
-        default=None, min_length=1, description="google: the OAuth client's id.", examples=["…apps.googleusercontent.com"]
+        default=None,
+        min_length=1,
+        description="google: the OAuth client's id.",
+        examples=["…apps.googleusercontent.com"],
     )
     client_secret: Secret | None = Field(
-        default=None, description="google: the OAuth client's secret.", examples=["env:GOOGLE_SECRET"]
+        default=None,
+        description="google: the OAuth client's secret.",
+        examples=["env:GOOGLE_SECRET"],
     )
-    calendar: str = Field(default="primary", min_length=1, description="google: which of the account's calendars.")
-    refresh_minutes: Minutes = Field(default=15.0, description="Minutes between two readings of the calendar.")
+    calendar: str = Field(
+        default="primary", min_length=1, description="google: which of the account's calendars."
+    )
+    refresh_minutes: Minutes = Field(
+        default=15.0, description="Minutes between two readings of the calendar."
+    )
     timeout_s: Seconds = Field(
-        default=10.0, description="Time limit for reading it, in seconds; a calendar that cannot be read is ignored."
+        default=10.0,
+        description=(
+            "Time limit for reading it, in seconds; a calendar that cannot be read is ignored."
+        ),
     )
 
     @field_validator("url", mode="before")
@@ -353,7 +496,9 @@ class CalendarConfig(Section):
         is_path = place.startswith(("/", "~")) and known.data.get("kind") != "caldav"
         if not is_path and not place.startswith(("http://", "https://")):
             raise PydanticCustomError(
-                "calendar_url", "is neither an http:// or https:// address nor (for ics) the absolute path of a file"
+                "calendar_url",
+                "is neither an http:// or https:// address nor (for ics) the absolute path of a"
+                " file",
             )
         return place
 
@@ -363,11 +508,15 @@ class CalendarConfig(Section):
         facts = {"kind": f'"{self.kind}"'}
         for name in needed:
             if getattr(self, name) is None:
-                raise PydanticCustomError("calendar_needs", "needs {name} for kind = {kind}", {"name": name, **facts})
+                raise PydanticCustomError(
+                    "calendar_needs", "needs {name} for kind = {kind}", {"name": name, **facts}
+                )
         for name in foreign:
             if getattr(self, name) is not None:
                 raise PydanticCustomError(
-                    "calendar_other", "has {name}, which does not apply to kind = {kind}", {"name": name, **facts}
+                    "calendar_other",
+                    "has {name}, which does not apply to kind = {kind}",
+                    {"name": name, **facts},
                 )
         if self.password is not None and self.user is None:
             raise PydanticCustomError("calendar_user", "has password, and so needs user")
@@ -378,7 +527,9 @@ class RuleConfig(Section):
     """What events mean whose title contains certain words. The first rule that matches counts."""
 
     title: str = Field(
-        description="Words in the title of an event; case does not matter.", min_length=1, examples=["pairing with agent"]
+        description="Words in the title of an event; case does not matter.",
+        min_length=1,
+        examples=["pairing with agent"],
     )
     means: Literal["away", "present", "nothing"] = Field(
         description="What such an event means; `nothing` ignores it.", examples=["present"]
@@ -386,57 +537,91 @@ class RuleConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """When weights may be trained with `policy.mode = "auto"`: something shows that you are away, nothing that you are present."""
+    """When weights may be trained with `policy.mode = "auto"`: something shows that you are away,
+    nothing that you are present.
+    """
 
     sleep: Names = Field(
         default=("23:00-07:00",),
-        description='Hours in which you sleep. For certain days: "mon-fri 23:00-07:00", "sat,sun 00:00-10:00"; the days are those '
-        "on which the hours begin.",
+        description=(
+            'Hours in which you sleep. For certain days: "mon-fri 23:00-07:00", "sat,sun'
+            ' 00:00-10:00"; the days are those on which the hours begin.'
+        ),
     )
     timezone: str | None = Field(
-        default=None, description="Time zone of these hours. Default: that of this machine.", examples=["Europe/Vienna"]
+        default=None,
+        description="Time zone of these hours. Default: that of this machine.",
+        examples=["Europe/Vienna"],
     )
     idle_minutes: Minutes = Field(
-        default=30.0, description="You count as away after this many minutes without keyboard, mouse or main turn."
+        default=30.0,
+        description=(
+            "You count as away after this many minutes without keyboard, mouse or main turn."
+        ),
     )
-    min_window_minutes: Minutes = Field(default=1.0, description="A window is not opened if it is expected to be shorter.")
+    min_window_minutes: Minutes = Field(
+        default=1.0, description="A window is not opened if it is expected to be shorter."
+    )
     cooldown_minutes: float = Field(
-        default=1.0, ge=0, le=1440, allow_inf_nan=False, description="Minutes from the end of a window until the next may open."
+        default=1.0,
+        ge=0,
+        le=1440,
+        allow_inf_nan=False,
+        description="Minutes from the end of a window until the next may open.",
     )
     calendars: Annotated[tuple[CalendarConfig, ...], Field(strict=False)] = Field(
         default=(),
-        description='Calendars that show when you are away: a list such as `[{ kind = "ics", url = "/home/me/me.ics" }]`, or '
-        "tables `[[schedule.calendars]]`.",
+        description=(
+            'Calendars that show when you are away: a list such as `[{ kind = "ics", url ='
+            ' "/home/me/me.ics" }]`, or tables `[[schedule.calendars]]`.'
+        ),
     )
     rules: Annotated[tuple[RuleConfig, ...], Field(strict=False)] = Field(
-        default=(), description='What events mean, by their title: `[{ title = "pairing with agent", means = "present" }]`.'
+        default=(),
+        description=(
+            'What events mean, by their title: `[{ title = "pairing with agent", means = "present"'
+            " }]`."
+        ),
     )
-    on_battery: bool = Field(default=False, description="Train on this machine while it runs on battery.")
-    on_metered: bool = Field(default=False, description="Train on a service while the network is metered.")
+    on_battery: bool = Field(
+        default=False, description="Train on this machine while it runs on battery."
+    )
+    on_metered: bool = Field(
+        default=False, description="Train on a service while the network is metered."
+    )
     max_load: float = Field(
         default=0.7,
         ge=0,
         le=64,
         allow_inf_nan=False,
-        description="This machine does not train while other programs load each core more than this; 0 for no limit.",
+        description=(
+            "This machine does not train while other programs load each core more than this; 0 for"
+            " no limit."
+        ),
     )
     max_temperature_c: float = Field(
         default=85.0,
         ge=0,
         le=150,
         allow_inf_nan=False,
-        description="This machine does not train above this temperature in degrees Celsius; 0 for no limit.",
+        description=(
+            "This machine does not train above this temperature in degrees Celsius; 0 for no limit."
+        ),
     )
 
     @field_validator("sleep")
     @classmethod
     def _check_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
-        """Invalid hours (25:00) do not stop the program: they are reported, and sleep is unknown until they are corrected."""
+        """Invalid hours (25:00) do not stop the program: they are reported, and sleep is unknown
+        until they are corrected.
+        """
         for text in ranges:
             try:
                 sleep_range(text)
             except NoRangeError as error:
-                raise PydanticCustomError("sleep", "has {text}, which {why}", {"text": f'"{text}"', "why": str(error)}) from error
+                raise PydanticCustomError(
+                    "sleep", "has {text}, which {why}", {"text": f'"{text}"', "why": str(error)}
+                ) from error
             except ValueError:
                 continue
         return ranges
@@ -451,12 +636,16 @@ class ScheduleConfig(Section):
     @property
     def sleep_ranges(self) -> tuple[SleepRange, ...]:
         """The valid sleep hours."""
-        return tuple(hours for hours in (_parse_range(text)[0] for text in self.sleep) if hours is not None)
+        return tuple(
+            hours for hours in (_parse_range(text)[0] for text in self.sleep) if hours is not None
+        )
 
     @property
     def sleep_trouble(self) -> str | None:
         """The first invalid hours and why they are invalid; None if all are valid."""
-        return next((f'"{text}" {why}' for text in self.sleep if (why := _parse_range(text)[1])), None)
+        return next(
+            (f'"{text}" {why}' for text in self.sleep if (why := _parse_range(text)[1])), None
+        )
 
 
 def _parse_range(text: str) -> tuple[SleepRange | None, str | None]:

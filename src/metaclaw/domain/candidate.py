@@ -1,4 +1,6 @@
-"""Candidates for the skill library, their standing at the gate, and the certificate that the gate gives them."""
+"""Candidates for the skill library, their standing at the gate, and the certificate that the gate
+gives them.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +24,9 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A new skill, or an edit or merge of the skills named in `replaces`, as an evolver or a template proposes it."""
+    """A new skill, or an edit or merge of the skills named in `replaces`, as an evolver or a
+    template proposes it.
+    """
 
     skill: Skill
     change: Change
@@ -34,18 +38,27 @@ class Proposal:
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is a person's own rule or fact, which is in force at once, without a replay or a trial."""
-        return self.skill.kind is not SkillKind.SKILL and self.skill.author is not Authorship.EVOLVER
+        """Whether it is a person's own rule or fact, which is in force at once, without a replay or
+        a trial.
+        """
+        return (
+            self.skill.kind is not SkillKind.SKILL and self.skill.author is not Authorship.EVOLVER
+        )
 
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):
-            raise ValueError(f"proposal {self.skill.name}: an edit or merge, and nothing else, names the skills it replaces")
+            raise ValueError(
+                f"proposal {self.skill.name}: an edit or merge, and nothing else, names the skills"
+                " it replaces"
+            )
         if not self.support:
             raise ValueError(f"proposal {self.skill.name} names no turn that taught it")
 
 
 class ProbeKind(StrEnum):
-    """The kind of a probe: a failure that the skill should fix, or a pass that it must not break."""
+    """The kind of a probe: a failure that the skill should fix, or a pass that it must not
+    break.
+    """
 
     FAILING = "failing"
     PASSING = "passing"
@@ -61,7 +74,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ReplayCost:
-    """Estimated tokens of one replay: `turn` for the recorded turn, `beside` for the skill and the judge."""
+    """Estimated tokens of one replay: `turn` for the recorded turn, `beside` for the skill and the
+    judge.
+    """
 
     turn: int
     beside: int = 0
@@ -74,7 +89,8 @@ class ReplayCost:
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """One replay of a recorded turn with a skill. If the outcome is unknown, `note` says why.
-    `is_unavailable` says that the model or the judge could not be reached: the same replay may be tried again later."""
+    `is_unavailable` says that the model or the judge could not be reached: the same replay may be
+    tried again later."""
 
     probe: Probe
     outcome: Outcome
@@ -85,8 +101,9 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The evidence for a skill. `wins` counts the failures it fixed in replays, `losses` and `regressions` the passing turns it
-    broke. `expected_loss` estimates the passes per task lost by keeping it. `replays` lists the replays made so far."""
+    """The evidence for a skill. `wins` counts the failures it fixed in replays, `losses` and
+    `regressions` the passing turns it broke. `expected_loss` estimates the passes per task lost by
+    keeping it. `replays` lists the replays made so far."""
 
     stage: SkillState
     probes: int
@@ -103,7 +120,9 @@ class Certificate:
 
 
 class Standing(StrEnum):
-    """The standing of a candidate: at the gate (draft, shadow), waiting for a person, accepted or rejected."""
+    """The standing of a candidate: at the gate (draft, shadow), waiting for a person, accepted or
+    rejected.
+    """
 
     DRAFT = "draft"
     SHADOW = "shadow"

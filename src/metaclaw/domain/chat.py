@@ -1,7 +1,7 @@
 """Requests, answers and the deltas of a streamed answer, independent of any wire.
 
-Every wire parses into these types and renders from them. Fields that these types do not name are kept in `extra`.
-"""
+Every wire parses into these types and renders from them. Fields that these types do not name are
+kept in `extra`."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A model's thinking: visible text, and the provider's signature or encrypted content, which is passed on unchanged."""
+    """A model's thinking: visible text, and the provider's signature or encrypted content, which is
+    passed on unchanged.
+    """
 
     text: str
     signature: str | None = None
@@ -59,7 +61,9 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's request to run a tool. `arguments` is the JSON text as the model wrote it, never re-serialised."""
+    """A model's request to run a tool. `arguments` is the JSON text as the model wrote it, never
+    re-serialised.
+    """
 
     id: str
     name: str
@@ -79,7 +83,9 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A part of a kind that only one wire has (audio, file, search result), kept unchanged with the name of its wire."""
+    """A part of a kind that only one wire has (audio, file, search result), kept unchanged with the
+    name of its wire.
+    """
 
     wire: Wire
     value: Json
@@ -95,7 +101,9 @@ def text_of(parts: Iterable[Part]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a conversation. `role` is a Role if it is a known one, else the wire's own word."""
+    """One entry of a conversation. `role` is a Role if it is a known one, else the wire's own
+    word.
+    """
 
     role: Role | str
     parts: tuple[Part, ...]
@@ -105,7 +113,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function the model may call. A tool that only one wire has (search, grammar) is an Opaque."""
+    """A function the model may call. A tool that only one wire has (search, grammar) is an
+    Opaque.
+    """
 
     name: str
     description: str | None
@@ -149,7 +159,9 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A whole request. `extra` holds the top-level fields of its wire that have no attribute here."""
+    """A whole request. `extra` holds the top-level fields of its wire that have no attribute
+    here.
+    """
 
     wire: Wire
     model: str
@@ -165,15 +177,24 @@ class ChatRequest:
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
 
 
-def own_request(system: str, user: str, sampling: Sampling, json_schema: Mapping[str, Json]) -> ChatRequest:
-    """A request that the program itself sends to a model: instructions, a question, and the schema of the answer."""
+def own_request(
+    system: str, user: str, sampling: Sampling, json_schema: Mapping[str, Json]
+) -> ChatRequest:
+    """A request that the program itself sends to a model: instructions, a question, and the schema
+    of the answer.
+    """
     messages = (Message(Role.SYSTEM, (Text(system),)), Message(Role.USER, (Text(user),)))
     return ChatRequest(Wire.CHAT, "", messages, sampling=sampling, json_schema=json_schema)
 
 
 def object_schema(properties: Mapping[str, Json]) -> dict[str, Json]:
     """The schema of a JSON object that has all of these properties and no others."""
-    return {"type": "object", "properties": dict(properties), "required": [*properties], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [*properties],
+        "additionalProperties": False,
+    }
 
 
 def strict_schema(name: str, properties: Mapping[str, Json]) -> dict[str, Json]:
@@ -204,7 +225,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """The exact token ids of prompt and answer, and the natural log-probability of each token of the answer at temperature 1."""
+    """The exact token ids of prompt and answer, and the natural log-probability of each token of
+    the answer at temperature 1.
+    """
 
     prompt_ids: tuple[int, ...]
     sampled_ids: tuple[int, ...]
@@ -212,7 +235,9 @@ class SampledTokens:
 
     def __post_init__(self) -> None:
         if len(self.sampled_ids) != len(self.logprobs):
-            raise ValueError(f"{len(self.sampled_ids)} sampled tokens but {len(self.logprobs)} log-probabilities")
+            raise ValueError(
+                f"{len(self.sampled_ids)} sampled tokens but {len(self.logprobs)} log-probabilities"
+            )
         if not all(math.isfinite(value) and value <= 0.0 for value in self.logprobs):
             raise ValueError("a log-probability is not a finite number at or below zero")
 
@@ -228,7 +253,9 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `parts` are Text, Reasoning, ToolCall and Opaque, in the order in which the model wrote them."""
+    """A whole answer. `parts` are Text, Reasoning, ToolCall and Opaque, in the order in which the
+    model wrote them.
+    """
 
     id: str
     model: str
@@ -241,8 +268,8 @@ class Completion:
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
 
 
-# A streamed answer arrives as deltas in this order: Begin, the deltas of any number of parts (those of one part are contiguous or
-# have the same `index`), End.
+# A streamed answer arrives as deltas in this order: Begin, the deltas of any number of parts (those
+# of one part are contiguous or have the same `index`), End.
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +298,9 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """The beginning of tool call number `index`, or more of its arguments: then `id` and `name` are None."""
+    """The beginning of tool call number `index`, or more of its arguments: then `id` and `name` are
+    None.
+    """
 
     index: int
     id: str | None
@@ -288,7 +317,9 @@ class OpaqueDelta:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The answer is whole. `tokens` is None if the model does not report token ids and log-probabilities."""
+    """The answer is whole. `tokens` is None if the model does not report token ids and
+    log-probabilities.
+    """
 
     finish: Finish
     usage: Usage | None = None

@@ -29,8 +29,9 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The part of an answer that a check reads. `tool` limits it to calls of one tool or class of tools (`shell`, `edit`, `read`,
-    `web`), or of several, separated by `|`; `*` in a name matches anything."""
+    """The part of an answer that a check reads. `tool` limits it to calls of one tool or class of
+    tools (`shell`, `edit`, `read`, `web`), or of several, separated by `|`; `*` in a name matches
+    anything."""
 
     place: Place = Place.ANSWER
     tool: str | None = None
@@ -64,9 +65,13 @@ class PatternCheck:
 
     def __post_init__(self) -> None:
         if not self.pattern or len(self.pattern) > MAX_PATTERN_CHARS:
-            raise ValueError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters, not {len(self.pattern)}")
+            raise ValueError(
+                f"a pattern has 1 to {MAX_PATTERN_CHARS} characters, not {len(self.pattern)}"
+            )
         if self.pattern != self.pattern.strip() or len(self.pattern.splitlines()) != 1:
-            raise ValueError(r"a pattern is one line without space around it; write [ ] and \n instead")
+            raise ValueError(
+                r"a pattern is one line without space around it; write [ ] and \n instead"
+            )
         try:
             re.compile(self.pattern)
         except (re.error, OverflowError, RecursionError) as error:
@@ -83,15 +88,18 @@ class SchemaCheck:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCheck:
-    """Python source that reads an answer and the conversation before it as JSON from standard input. It exits with 0 (pass) or 1
-    (fail), or prints a score. It is run only if `approved`: a person wrote it or has agreed to it."""
+    """Python source that reads an answer and the conversation before it as JSON from standard
+    input. It exits with 0 (pass) or 1 (fail), or prints a score. It is run only if `approved`: a
+    person wrote it or has agreed to it."""
 
     source: str
     approved: bool = False
 
     def __post_init__(self) -> None:
         if not self.source.strip() or len(self.source) > MAX_PROGRAM_CHARS:
-            raise ValueError(f"a program has 1 to {MAX_PROGRAM_CHARS} characters, not {len(self.source)}")
+            raise ValueError(
+                f"a program has 1 to {MAX_PROGRAM_CHARS} characters, not {len(self.source)}"
+            )
         if "\0" in self.source:
             raise ValueError("a program holds no NUL character")
 
@@ -101,7 +109,9 @@ Check: TypeAlias = PatternCheck | SchemaCheck | ProgramCheck
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The conversation before an answer, for checks that depend on the request. `task` is the person's last request."""
+    """The conversation before an answer, for checks that depend on the request. `task` is the
+    person's last request.
+    """
 
     messages: tuple[Message, ...] = ()
     task: str = ""
@@ -110,10 +120,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found in an answer, and why. The outcome is unknown if the answer has nothing to check or the check could not
-    run. `score` is the reward in training: 1 for a pass, below 0.5 for a failure, None if nothing is known. A program may also give
-    a score from 0.5 up to 1: the outcome is unknown then. `has_failed`: the check itself broke, took too long, or could
-    not be started. `is_undecided`: the answer has something to check, but the check cannot read it."""
+    """What a check found in an answer, and why. The outcome is unknown if the answer has nothing to
+    check or the check could not run. `score` is the reward in training: 1 for a pass, below 0.5 for
+    a failure, None if nothing is known. A program may also give a score from 0.5 up to 1: the
+    outcome is unknown then. `has_failed`: the check itself broke, took too long, or could not be
+    started. `is_undecided`: the answer has something to check, but the check cannot read it."""
 
     outcome: Outcome
     reason: str
@@ -150,7 +161,10 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
     },
     # With newer models `exec` takes JavaScript that calls the other tools.
     "codex": {
-        ToolClass.SHELL: "exec_command shell shell_command local_shell write_stdin exec unified_exec container.exec",
+        ToolClass.SHELL: (
+            "exec_command shell shell_command local_shell write_stdin exec unified_exec"
+            " container.exec"
+        ),
         ToolClass.EDIT: "apply_patch",
         ToolClass.READ: "view_image read_file list_dir grep_files",
         ToolClass.WEB: "web_search",
@@ -176,7 +190,9 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
     "qwen-code": {
         ToolClass.SHELL: "run_shell_command",
         ToolClass.EDIT: "edit write_file replace",
-        ToolClass.READ: "read_file read_many_files list_directory glob grep_search search_file_content",
+        ToolClass.READ: (
+            "read_file read_many_files list_directory glob grep_search search_file_content"
+        ),
         ToolClass.WEB: "web_fetch web_search google_web_search",
     },
     "copaw": {
@@ -186,19 +202,30 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
         ToolClass.WEB: "browser_use",
     },
     "mini-swe-agent": {ToolClass.SHELL: "bash"},
-    # Common names of Cursor, Cline, Roo, Windsurf, OpenHands, SWE-agent, LangChain, MCP servers and the providers' own tools.
+    # Common names of Cursor, Cline, Roo, Windsurf, OpenHands, SWE-agent, LangChain, MCP servers and
+    # the providers' own tools.
     "other": {
-        ToolClass.SHELL: "run_terminal_cmd run_terminal_command run_in_terminal execute_command execute_bash execute_shell"
-        " run_command run_bash run_shell bash_tool shell_tool shell_exec exec_shell sh zsh powershell cmd command"
-        " terminal_exec run_script execute_ipython_cell code_interpreter python run_python start_process",
-        ToolClass.EDIT: "str_replace_editor str_replace_based_edit_tool str_replace text_editor file_editor edit_file edit_block"
-        " write_to_file replace_in_file create_file create_new_file insert_edit_into_file replace_string_in_file search_replace"
-        " apply_diff apply_edit insert_content delete_file update_file file_write move_file rename_file reapply write_files"
-        " save_file create_or_update_file fs_write write_text_file",
-        ToolClass.READ: "view_file open_file view file_read list_files read_files get_file_contents search_code codebase_search"
-        " file_search read_multiple_files cat",
-        ToolClass.WEB: "fetch fetch_url web_browse http_request http_get open_url browse browser_action url_fetch visit_page"
-        " fetch_webpage search_web navigate",
+        ToolClass.SHELL: (
+            "run_terminal_cmd run_terminal_command run_in_terminal execute_command execute_bash"
+            " execute_shell run_command run_bash run_shell bash_tool shell_tool shell_exec"
+            " exec_shell sh zsh powershell cmd command terminal_exec run_script"
+            " execute_ipython_cell code_interpreter python run_python start_process"
+        ),
+        ToolClass.EDIT: (
+            "str_replace_editor str_replace_based_edit_tool str_replace text_editor file_editor"
+            " edit_file edit_block write_to_file replace_in_file create_file create_new_file"
+            " insert_edit_into_file replace_string_in_file search_replace apply_diff apply_edit"
+            " insert_content delete_file update_file file_write move_file rename_file reapply"
+            " write_files save_file create_or_update_file fs_write write_text_file"
+        ),
+        ToolClass.READ: (
+            "view_file open_file view file_read list_files read_files get_file_contents search_code"
+            " codebase_search file_search read_multiple_files cat"
+        ),
+        ToolClass.WEB: (
+            "fetch fetch_url web_browse http_request http_get open_url browse browser_action"
+            " url_fetch visit_page fetch_webpage search_web navigate"
+        ),
     },
 }
 
@@ -210,15 +237,21 @@ def _words(text: str) -> frozenset[str]:
 _NAMESPACE: Final = re.compile(r".*(?:__|[./:])")
 _VIEWING: Final = _words("view read")
 _EDITORS: Final = _words("strreplaceeditor strreplacebasededittool texteditor fileeditor")
-_CODE_TOOLS: Final = _words("repl executecode executepythoncode executeipythoncell codeinterpreter python runpython")
+_CODE_TOOLS: Final = _words(
+    "repl executecode executepythoncode executeipythoncell codeinterpreter python runpython"
+)
 _COMMAND_KEYS: Final = _words("command cmd commands shellcommand commandline cmdline argv script")
 _PATH_KEYS: Final = _words("path filepath file filename targetfile absolutepath notebookpath uri")
-_TEXT_KEYS: Final = _words("content contents newstring newstr newtext filetext text codeedit replacement diff patch edits")
-_CHANGING: Final = _words("write edit save create update patch replace insert append modify overwrite put upsert change")
+_TEXT_KEYS: Final = _words(
+    "content contents newstring newstr newtext filetext text codeedit replacement diff patch edits"
+)
+_CHANGING: Final = _words(
+    "write edit save create update patch replace insert append modify overwrite put upsert change"
+)
 _NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RUNNING: Final = _words(
-    "run runner exec execute executor process shell bash sh zsh terminal tty console command cmd commands spawn invoke ssh script"
-    " sandbox container subprocess system"
+    "run runner exec execute executor process shell bash sh zsh terminal tty console command cmd"
+    " commands spawn invoke ssh script sandbox container subprocess system"
 )
 
 
@@ -227,18 +260,25 @@ def _plain(name: str) -> str:
 
 
 CLIENT_TOOLS: Final = {
-    client: {name: kind for kind, names in table.items() for name in names.split()} for client, table in _TABLES.items()
+    client: {name: kind for kind, names in table.items() for name in names.split()}
+    for client, table in _TABLES.items()
 }
-"""For each client, the class of each of its tools; `other` has common names of clients without a table."""
-_CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for name, kind in table.items()}
+"""For each client, the class of each of its tools; `other` has common names of clients without a
+table.
+"""
+_CLASSES: Final = {
+    _plain(name): kind for table in CLIENT_TOOLS.values() for name, kind in table.items()
+}
 
 
 def tool_class(name: str, arguments: object = None) -> ToolClass | None:
-    """The class of a tool, or None. Case, separators and the server or namespace before the name do not matter.
+    """The class of a tool, or None. Case, separators and the server or namespace before the name do
+    not matter.
 
-    An editor that is called to show a file is READ. A tool of unknown name is SHELL if its arguments have a command and its name
-    has a word such as `run`, the command has several words, or there is an input for it; it is EDIT if its arguments have a path
-    and a text and its name has a word such as `write`."""
+    An editor that is called to show a file is READ. A tool of unknown name is SHELL if its
+    arguments have a command and its name has a word such as `run`, the command has several words,
+    or there is an input for it; it is EDIT if its arguments have a path and a text and its name has
+    a word such as `write`."""
     arguments = arguments if isinstance(arguments, dict) else {}
     bare = _plain(_NAMESPACE.sub("", name))
     if bare in _EDITORS and arguments.get("command") in _VIEWING:
@@ -259,8 +299,8 @@ def runs_code(name: str) -> bool:
 
 
 def is_named(name: str, wanted: str) -> bool:
-    """Whether the tool name `wanted` of a check means the tool `name`. Case, separators and the server or namespace before the name
-    do not matter; `*` matches anything."""
+    """Whether the tool name `wanted` of a check means the tool `name`. Case, separators and the
+    server or namespace before the name do not matter; `*` matches anything."""
     if "*" in wanted:
         return fnmatchcase(name.lower(), wanted.lower())
     plain = _plain(wanted)
@@ -281,4 +321,8 @@ def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
 
 def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:
     words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    return not (words.isdisjoint(_CHANGING) or _PATH_KEYS.isdisjoint(arguments) or _TEXT_KEYS.isdisjoint(arguments))
+    return not (
+        words.isdisjoint(_CHANGING)
+        or _PATH_KEYS.isdisjoint(arguments)
+        or _TEXT_KEYS.isdisjoint(arguments)
+    )

@@ -15,12 +15,14 @@ LEAST_TURNS: Final = 20
 LEAST_DAYS: Final = 3
 LEAST_PROBABILITY: Final = 0.8
 COMPARED_DAYS: Final = 30
-"""Reminders are compared over this many days; reminders that were stopped are tried again afterwards."""
+"""Reminders are compared over this many days; reminders that were stopped are tried again
+afterwards.
+"""
 
 
 class RuleResult(StrEnum):
-    """The outcome of a turn for a rule. HELD: a call broke the rule, and the client did not get the call. A call that was held
-    because it could not be checked is UNKNOWN."""
+    """The outcome of a turn for a rule. HELD: a call broke the rule, and the client did not get the
+    call. A call that was held because it could not be checked is UNKNOWN."""
 
     FOLLOWED = "followed"
     BROKEN = "broken"
@@ -29,7 +31,9 @@ class RuleResult(StrEnum):
 
 
 class Reminded(StrEnum):
-    """Whether the prompt ended with a reminder of the rule. WITHHELD: a reminder was due and left out, to measure its effect."""
+    """Whether the prompt ended with a reminder of the rule. WITHHELD: a reminder was due and left
+    out, to measure its effect.
+    """
 
     NOT_DUE = ""
     PLACED = "placed"
@@ -38,8 +42,9 @@ class Reminded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule. `reason` says why it was broken, or why
-    its check failed. `is_shown` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
+    """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule.
+    `reason` says why it was broken, or why its check failed. `is_shown` says that people are shown
+    it: the rule was in the prompt, and its check is known to be right."""
 
     rule: SkillName
     hash: str
@@ -51,7 +56,9 @@ class RuleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTurn:
-    """A turn and its result for each rule that applied to it. `day` is the local day of its request."""
+    """A turn and its result for each rule that applied to it. `day` is the local day of its
+    request.
+    """
 
     seq: int
     turn: TurnId
@@ -82,19 +89,27 @@ class Compliance:
 
     @property
     def not_held(self) -> int:
-        """The number of checked turns in which no call was held: those in which it was up to the agent to follow the rule."""
+        """The number of checked turns in which no call was held: those in which it was up to the
+        agent to follow the rule.
+        """
         return self.checked - self.held
 
     def __add__(self, other: "Compliance") -> "Compliance":
         return Compliance(
-            self.followed + other.followed, self.broken + other.broken, self.held + other.held, self.unknown + other.unknown
+            self.followed + other.followed,
+            self.broken + other.broken,
+            self.held + other.held,
+            self.unknown + other.unknown,
         )
 
     @staticmethod
     def of(results: Mapping[RuleResult, int]) -> "Compliance":
         held = results.get(RuleResult.HELD, 0)
         return Compliance(
-            results.get(RuleResult.FOLLOWED, 0), results.get(RuleResult.BROKEN, 0) + held, held, results.get(RuleResult.UNKNOWN, 0)
+            results.get(RuleResult.FOLLOWED, 0),
+            results.get(RuleResult.BROKEN, 0) + held,
+            held,
+            results.get(RuleResult.UNKNOWN, 0),
         )
 
 
@@ -134,10 +149,12 @@ class ReminderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReminderEffect:
-    """How often a rule was followed in turns for which a reminder was due: with the reminder, and on days on which it was left out.
+    """How often a rule was followed in turns for which a reminder was due: with the reminder, and
+    on days on which it was left out.
 
-    The decision needs `LEAST_TURNS` checked turns on `LEAST_DAYS` days, both with and without reminders. Reminders then continue
-    if the probability that they help is at least `LEAST_PROBABILITY`; otherwise they stop. `Belief` computes the probability."""
+    The decision needs `LEAST_TURNS` checked turns on `LEAST_DAYS` days, both with and without
+    reminders. Reminders then continue if the probability that they help is at least
+    `LEAST_PROBABILITY`; otherwise they stop. `Belief` computes the probability."""
 
     placed: Compliance = Compliance()
     withheld: Compliance = Compliance()
@@ -147,14 +164,20 @@ class ReminderEffect:
     @property
     def probability(self) -> float:
         """The probability that the rule is followed more often with reminders than without."""
-        return Belief(*(PassRate(arm.followed, arm.broken) for arm in (self.placed, self.withheld))).is_better
+        return Belief(
+            *(PassRate(arm.followed, arm.broken) for arm in (self.placed, self.withheld))
+        ).is_better
 
     @property
     def state(self) -> ReminderState:
         is_enough = min(self.placed.checked, self.withheld.checked) >= LEAST_TURNS
         if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
             return ReminderState.COMPARING
-        return ReminderState.HELPING if self.probability >= LEAST_PROBABILITY else ReminderState.STOPPED
+        return (
+            ReminderState.HELPING
+            if self.probability >= LEAST_PROBABILITY
+            else ReminderState.STOPPED
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +205,10 @@ def reminder_effect(counted: Iterable[CountedResult]) -> ReminderEffect:
     for count in counted:
         arms[count.reminded].append(count)
     placed, withheld = arms[Reminded.PLACED], arms[Reminded.WITHHELD]
-    days = (len({count.day for count in arm if count.result is not RuleResult.UNKNOWN}) for arm in (placed, withheld))
+    days = (
+        len({count.day for count in arm if count.result is not RuleResult.UNKNOWN})
+        for arm in (placed, withheld)
+    )
     return ReminderEffect(add_up(placed), add_up(withheld), *days)
 
 
@@ -191,4 +217,6 @@ def measured_hash(rule: Skill) -> str:
     check = rule.extra.get("check")
     if check is None:
         return rule.content_hash
-    return hashlib.blake2b(f"{rule.content_hash}\0{check}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        f"{rule.content_hash}\0{check}".encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()

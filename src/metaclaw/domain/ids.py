@@ -9,7 +9,8 @@ TurnId = NewType("TurnId", str)
 SessionId = NewType("SessionId", str)
 SkillName = NewType("SkillName", str)
 
-# Unique, not secret. `os.urandom` is a system call that releases the interpreter lock, several times a request.
+# Unique, not secret. `os.urandom` is a system call that releases the interpreter lock, several
+# times a request.
 _random = random.Random(random.SystemRandom().getrandbits(256))
 if hasattr(os, "register_at_fork"):
     # Otherwise a forked process would draw the same numbers as its parent.
@@ -17,7 +18,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id(prefix: str) -> str:
-    """A unique identifier that sorts by time: prefix, 48 bits of milliseconds, 80 random bits, in hexadecimal."""
+    """A unique identifier that sorts by time: prefix, 48 bits of milliseconds, 80 random bits, in
+    hexadecimal.
+    """
     return f"{prefix}{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"
 
 

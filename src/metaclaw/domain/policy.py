@@ -23,8 +23,9 @@ class PolicyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where trained weights are. `adapter` is a folder in PEFT's format, or the name under which the backend's sampler loads them.
-    `training` is the state from which training can continue, optimiser included; None if the weights can only be served."""
+    """Where trained weights are. `adapter` is a folder in PEFT's format, or the name under which
+    the backend's sampler loads them. `training` is the state from which training can continue,
+    optimiser included; None if the weights can only be served."""
 
     backend: str
     adapter: str
@@ -33,7 +34,9 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Paired outcomes of a candidate and the serving version on the same prompts with the same skills."""
+    """Paired outcomes of a candidate and the serving version on the same prompts with the same
+    skills.
+    """
 
     pairs: int
     better: int
@@ -43,13 +46,16 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if self.pairs < self.better + self.worse or min(self.better, self.worse) < 0:
-            raise ValueError(f"{self.better} better and {self.worse} worse do not fit {self.pairs} pairs")
+            raise ValueError(
+                f"{self.better} better and {self.worse} worse do not fit {self.pairs} pairs"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares of the golden set that each
-    answers correctly. `lost_abilities` says that the golden set is the only reason against the candidate."""
+    """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
+    of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
+    only reason against the candidate."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -63,8 +69,9 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """A version of the weights, trained on the turns of `batch`. Skills in `absorbed` are left out of its prompts. A rollback goes
-    only to a version that has served before (`has_served`) and whose weights are still there (`is_kept`)."""
+    """A version of the weights, trained on the turns of `batch`. Skills in `absorbed` are left out
+    of its prompts. A rollback goes only to a version that has served before (`has_served`) and
+    whose weights are still there (`is_kept`)."""
 
     number: int
     parent: int
@@ -88,7 +95,9 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The version that answers, and the canary that answers a share of the sessions. `absorbed` has the skills of each version."""
+    """The version that answers, and the canary that answers a share of the sessions. `absorbed` has
+    the skills of each version.
+    """
 
     version: int = BASE_POLICY
     canary: int | None = None

@@ -1,5 +1,5 @@
-"""Facts shown to a person (health, size of the store, cost of calls), and the words that the page and the terminal use for
-verdicts, agents, audiences, sums and held calls."""
+"""Facts shown to a person (health, size of the store, cost of calls), and the words that the page
+and the terminal use for verdicts, agents, audiences, sums and held calls."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,13 @@ class LoopState(StrEnum):
     ABSORBING = "checking which skills the new weights have absorbed"
 
 
-RUN_STATES: Final = (LoopState.PREPARING, LoopState.TRAINING, LoopState.CHOOSING, LoopState.PROVING, LoopState.ABSORBING)
+RUN_STATES: Final = (
+    LoopState.PREPARING,
+    LoopState.TRAINING,
+    LoopState.CHOOSING,
+    LoopState.PROVING,
+    LoopState.ABSORBING,
+)
 """A run is made, or its version is tested."""
 
 
@@ -54,7 +60,9 @@ class StoreHealth:
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """Bytes of the database, how many of them are free, its limit, and how many sessions the limit has removed since the start."""
+    """Bytes of the database, how many of them are free, its limit, and how many sessions the limit
+    has removed since the start.
+    """
 
     size_bytes: int
     free_bytes: int
@@ -71,15 +79,19 @@ class SkippedSkill:
 
 
 SERVED: Final = "serve"
-"""The purpose under which the main turns of agents are counted, beside the purposes of the program's own calls."""
+"""The purpose under which the main turns of agents are counted, beside the purposes of the
+program's own calls.
+"""
 ENFORCED: Final = "enforce"
-"""The purpose of requests that ask a provider again because a call broke a held rule. They count neither as traffic of agents nor
-as learning, but against the budget."""
+"""The purpose of requests that ask a provider again because a call broke a held rule. They count
+neither as traffic of agents nor as learning, but against the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingKey:
-    """What a sum counts. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`, `item` the skill or rule, or empty."""
+    """What a sum counts. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`, `item`
+    the skill or rule, or empty.
+    """
 
     day: str
     purpose: str
@@ -89,9 +101,9 @@ class SpendingKey:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A sum of calls. `input_tokens` includes the cached ones. `turns` are the turns the calls were about; `estimated` the calls
-    whose provider did not say how many tokens they took; `unpriced_tokens` the tokens of models without a price, which `cost`
-    leaves out."""
+    """A sum of calls. `input_tokens` includes the cached ones. `turns` are the turns the calls were
+    about; `estimated` the calls whose provider did not say how many tokens they took;
+    `unpriced_tokens` the tokens of models without a price, which `cost` leaves out."""
 
     turns: int = 0
     calls: int = 0
@@ -151,9 +163,15 @@ def source_words(source: object) -> str:
 
 
 def session_words(outcomes: "Mapping[Outcome, int]", failed: int) -> str:
-    """The verdicts of a session's turns: `1 bad, 2 good, 6 failed`, `unclear` or `not judged yet`."""
+    """The verdicts of a session's turns: `1 bad, 2 good, 6 failed`, `unclear` or `not judged
+    yet`.
+    """
     known = {str(outcome): number for outcome, number in outcomes.items()}
-    counts = [(known.get("fail"), OUTCOMES["fail"]), (known.get("pass"), OUTCOMES["pass"]), (failed, FAILED)]
+    counts = [
+        (known.get("fail"), OUTCOMES["fail"]),
+        (known.get("pass"), OUTCOMES["pass"]),
+        (failed, FAILED),
+    ]
     words = [f"{number} {word}" for number, word in counts if number]
     return ", ".join(words) or (OUTCOMES["unknown"] if known.get("unknown") else NOT_JUDGED)
 
@@ -164,8 +182,14 @@ def agent_word(name: object) -> str:
 
 
 def held_words(held: int, by_agent: Mapping[str, int]) -> str:
-    """`5 held back (codex 3, claude-code 2)`: the turns in which calls were held, in all and by agent."""
-    agents = [(agent_word(agent), times) for agent, times in sorted(by_agent.items(), key=lambda one: -one[1]) if times]
+    """`5 held back (codex 3, claude-code 2)`: the turns in which calls were held, in all and by
+    agent.
+    """
+    agents = [
+        (agent_word(agent), times)
+        for agent, times in sorted(by_agent.items(), key=lambda one: -one[1])
+        if times
+    ]
     names = ", ".join(f"{agent} {times}" if len(agents) > 1 else agent for agent, times in agents)
     return f"{held} held back" + (f" ({names})" if names else "")
 
@@ -174,11 +198,15 @@ def audience(scope: object) -> str:
     """The audience of a rule or skill in words."""
     if not scope:
         return EVERYONE
-    return YOU if scope == "owner" else str(scope).removeprefix("user:").replace("team:", "team ", 1)
+    return (
+        YOU if scope == "owner" else str(scope).removeprefix("user:").replace("team:", "team ", 1)
+    )
 
 
 def money(cost: object, unpriced_tokens: object = 0) -> str:
-    """A sum in dollars, with more digits if it is small; ` + unpriced` says that tokens of models without a price are left out."""
+    """A sum in dollars, with more digits if it is small; ` + unpriced` says that tokens of models
+    without a price are left out.
+    """
     if not isinstance(cost, int | float):
         return "unpriced"
     partly = " + unpriced" if unpriced_tokens else ""
@@ -186,7 +214,9 @@ def money(cost: object, unpriced_tokens: object = 0) -> str:
 
 
 def reason_words(reason: object) -> str:
-    """Why a generation was made. The stored reason of an undo names a number; this names what was taken back."""
+    """Why a generation was made. The stored reason of an undo names a number; this names what was
+    taken back.
+    """
     words = str(reason)
     undone = _UNDID.fullmatch(words)
     return words if undone is None else f"took back the change “{reason_words(undone[1])}”"
@@ -200,5 +230,7 @@ def attempt_word(end: object, number: int, attempts: int) -> str:
 
 
 def client_got(end: object, *, has_calls: bool) -> str:
-    """What the client got in place of an answer whose calls were held. `has_calls` says whether the last attempt has calls."""
+    """What the client got in place of an answer whose calls were held. `has_calls` says whether the
+    last attempt has calls.
+    """
     return _GOT.get("words" if end == "complied" and not has_calls else str(end), "")

@@ -1,5 +1,5 @@
-"""Turns: one request and its answer, stamped when its prompt is built and never edited; the origin of a request, what held rules
-did to tool calls, and the step that learning makes of a turn."""
+"""Turns: one request and its answer, stamped when its prompt is built and never edited; the origin
+of a request, what held rules did to tool calls, and the step that learning makes of a turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,40 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.domain.chat import Finish, Message, Part, SampledTokens, Tool, ToolCall, ToolResult, Usage, Wire
+from metaclaw.domain.chat import (
+    Finish,
+    Message,
+    Part,
+    SampledTokens,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 
 ATTEMPT: Final = "attempt"
-"""The `kind_reason` of a turn that is one attempt at an answer. Attempts are stored with the turn that the client saw."""
+"""The `kind_reason` of a turn that is one attempt at an answer. Attempts are stored with the turn
+that the client saw.
+"""
 
 TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
-"""The question that `metaclaw agents test` asks through an agent. It is not judged, and nothing is learned from it."""
+"""The question that `metaclaw agents test` asks through an agent. It is not judged, and nothing is
+learned from it.
+"""
 KEEP_RULES: Final = "metaclaw-keep-rules"
-"""The name of the built-in rule that an agent must not change the person's rules. It applies while any rule is held."""
+"""The name of the built-in rule that an agent must not change the person's rules. It applies while
+any rule is held.
+"""
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
 """The beginning of a text that the client gets in place of calls."""
 
 
 class HoldEnd(StrEnum):
-    """What the client got: calls that comply, a text in place of the calls, or the calls with a warning."""
+    """What the client got: calls that comply, a text in place of the calls, or the calls with a
+    warning.
+    """
 
     COMPLIED = "complied"
     STOPPED = "stopped"
@@ -33,8 +51,8 @@ class HoldEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnforcedRule:
-    """A rule that held calls: how many attempts broke it, what the client got, and why. If no attempt broke it, its check could not
-    be run: the rule is neither followed nor broken."""
+    """A rule that held calls: how many attempts broke it, what the client got, and why. If no
+    attempt broke it, its check could not be run: the rule is neither followed nor broken."""
 
     rule: SkillName
     attempts: int
@@ -56,13 +74,14 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class TrueAnswer:
-    """The messages that the provider really sent and got, in place of one message that the client got.
+    """The messages that the provider really sent and got, in place of one message that the client
+    got.
 
-    `messages` is a JSON list in the format of `wire`: attempt, refusal, attempt. `calls` are the calls that the client got. A
-    message without calls is recognised by `mark`: the turn's id in its text, or its whole text. `answer_id` is the answer's id for
-    the client, `last_id` the id of the last attempt. `rest` is a JSON list of what follows the last attempt, for a provider that
-    stores answers itself and has everything before it.
-    """
+    `messages` is a JSON list in the format of `wire`: attempt, refusal, attempt. `calls` are the
+    calls that the client got. A message without calls is recognised by `mark`: the turn's id in its
+    text, or its whole text. `answer_id` is the answer's id for the client, `last_id` the id of the
+    last attempt. `rest` is a JSON list of what follows the last attempt, for a provider that stores
+    answers itself and has everything before it."""
 
     wire: Wire
     calls: tuple[ShownCall, ...]
@@ -85,7 +104,9 @@ _CUT: Final = "only a part of the answer is recorded"
 
 
 def cut_note(kept_bytes: int, size: int) -> str:
-    """The `error` of a turn whose answer was too long to be recorded. A complete answer has no other error."""
+    """The `error` of a turn whose answer was too long to be recorded. A complete answer has no
+    other error.
+    """
     return f"{_CUT}: {kept_bytes:,} of {size:,} bytes"
 
 
@@ -95,7 +116,9 @@ def is_cut(error: str | None) -> bool:
 
 
 class TurnKind(StrEnum):
-    """A main turn works for the user; a side turn is the agent's own (title, summary, heartbeat)."""
+    """A main turn works for the user; a side turn is the agent's own (title, summary,
+    heartbeat).
+    """
 
     MAIN = "main"
     SIDE = "side"
@@ -119,7 +142,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Generation and policy version, and the rules, facts and skills placed in full, fixed when the prompt was built."""
+    """Generation and policy version, and the rules, facts and skills placed in full, fixed when the
+    prompt was built.
+    """
 
     generation: int
     policy_version: int
@@ -129,9 +154,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A block of rules, facts and skills in the prompt. It follows the message whose digest is `anchor`; with an empty `anchor` it
-    is at the end of the client's system text. The same bytes stay at the same place until the client changes the session's history.
-    `skills` names the rules, facts and skills that it holds in full, `listed` the skills that it lists in one line.
+    """A block of rules, facts and skills in the prompt. It follows the message whose digest is
+    `anchor`; with an empty `anchor` it is at the end of the client's system text. The same bytes
+    stay at the same place until the client changes the session's history. `skills` names the rules,
+    facts and skills that it holds in full, `listed` the skills that it lists in one line.
 
     With the anchor `REMINDER` or `WITHHELD` it is a reminder of rules, for one request only."""
 
@@ -159,7 +185,9 @@ def listed_names(placements: Sequence[Placement]) -> tuple[SkillName, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A matching skill whose placement was left to chance: whether it was placed, and with what probability."""
+    """A matching skill whose placement was left to chance: whether it was placed, and with what
+    probability.
+    """
 
     skill: SkillName
     placed: bool
@@ -176,8 +204,8 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The bytes of a turn. The provider got the client's body with `splices` applied (same wire) or `translated`. The client saw
-    `said`, the provider's bytes, unless `seen` is set."""
+    """The bytes of a turn. The provider got the client's body with `splices` applied (same wire) or
+    `translated`. The client saw `said`, the provider's bytes, unless `seen` is set."""
 
     request: bytes
     splices: tuple[Splice, ...] = ()
@@ -188,7 +216,11 @@ class Exchange:
     @property
     def sent(self) -> bytes:
         """The body the provider got."""
-        return self.translated if self.translated is not None else apply_splices(self.request, self.splices)
+        return (
+            self.translated
+            if self.translated is not None
+            else apply_splices(self.request, self.splices)
+        )
 
     @property
     def shown(self) -> bytes:
@@ -197,14 +229,18 @@ class Exchange:
 
 
 def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
-    """The body with every splice inserted. Offsets refer to the original body and must not decrease."""
+    """The body with every splice inserted. Offsets refer to the original body and must not
+    decrease.
+    """
     if not splices:
         return body
     pieces: list[bytes] = []
     at = 0
     for splice in splices:
         if splice.offset < at or splice.offset > len(body):
-            raise ValueError(f"splice at {splice.offset} is out of order or beyond the body's {len(body)} bytes")
+            raise ValueError(
+                f"splice at {splice.offset} is out of order or beyond the body's {len(body)} bytes"
+            )
         pieces += (body[at : splice.offset], splice.inserted)
         at = splice.offset
     pieces.append(body[at:])
@@ -213,7 +249,9 @@ def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When the request came, and seconds from then to the first byte and to the end of the answer."""
+    """When the request came, and seconds from then to the first byte and to the end of the
+    answer.
+    """
 
     received_at: datetime
     first_byte_s: float | None
@@ -262,19 +300,23 @@ class Turn:
 
     @property
     def is_cut(self) -> bool:
-        """Whether only a part of the answer is recorded, because it was too long. Such a turn never trains."""
+        """Whether only a part of the answer is recorded, because it was too long. Such a turn never
+        trains.
+        """
         return is_cut(self.error)
 
     @property
     def is_subagent(self) -> bool:
-        """Whether another agent made the request: its user messages are that agent's, not a person's."""
+        """Whether another agent made the request: its user messages are that agent's, not a
+        person's.
+        """
         return self.parent is not None or self.kind_reason == SUBAGENT
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What held rules did to one answer: the rules, each attempt as a turn, and the messages that replace the client's in later
-    requests."""
+    """What held rules did to one answer: the rules, each attempt as a turn, and the messages that
+    replace the client's in later requests."""
 
     rules: tuple[EnforcedRule, ...]
     attempts: tuple[Turn, ...] = ()
@@ -282,8 +324,9 @@ class Enforcement:
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
-    """The user message that began a segment: its index in this request's message list (`messages` or `input`), and the digest of
-    the conversation up to and including it, which is the same in later requests."""
+    """The user message that began a segment: its index in this request's message list (`messages`
+    or `input`), and the digest of the conversation up to and including it, which is the same in
+    later requests."""
 
     index: int
     digest: bytes
@@ -306,11 +349,11 @@ class SessionTrace:
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session a request belongs to and its place in it.
 
-    `segment` counts the user's tasks in this session; `segment_began` is true on the first request of a segment.
-    `task` is the user's own words of this segment. `anchors` has one entry for each segment in this request's history, oldest
-    first; the last is the current segment's. `head` is the digest of the whole normalised request; `key` is the session identifier
-    that the client sent, if any.
-    """
+    `segment` counts the user's tasks in this session; `segment_began` is true on the first request
+    of a segment. `task` is the user's own words of this segment. `anchors` has one entry for each
+    segment in this request's history, oldest first; the last is the current segment's. `head` is
+    the digest of the whole normalised request; `key` is the session identifier that the client
+    sent, if any."""
 
     session: SessionId
     session_began: bool
@@ -333,13 +376,14 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class Step:
     """One main turn in its session.
 
-    `task` is the person's own words of the task. `history` has all messages of the request, without the placed skills. `after` has
-    the messages that the session's next request added after the answer (tool results, the person's next message); it is empty if
-    there is no next request. `said_after` is the person's own words among them, or None. `is_last` is true once the session is
-    known to have ended here. `previous` is the step before this one, for detectors that need two turns. `finish` is why the model
-    stopped, None if unknown. `is_subagent` is true if another agent set the task: then no text is a person's. `is_drawn` is true if
-    chance decided whether a skill was placed: the outcome is part of a live trial.
-    """
+    `task` is the person's own words of the task. `history` has all messages of the request, without
+    the placed skills. `after` has the messages that the session's next request added after the
+    answer (tool results, the person's next message); it is empty if there is no next request.
+    `said_after` is the person's own words among them, or None. `is_last` is true once the session
+    is known to have ended here. `previous` is the step before this one, for detectors that need two
+    turns. `finish` is why the model stopped, None if unknown. `is_subagent` is true if another
+    agent set the task: then no text is a person's. `is_drawn` is true if chance decided whether a
+    skill was placed: the outcome is part of a live trial."""
 
     turn: TurnId
     session: SessionId
@@ -367,4 +411,6 @@ class Step:
     @property
     def results(self) -> tuple[ToolResult, ...]:
         """The tool results in the next request."""
-        return tuple(part for message in self.after for part in message.parts if isinstance(part, ToolResult))
+        return tuple(
+            part for message in self.after for part in message.parts if isinstance(part, ToolResult)
+        )

@@ -1,7 +1,8 @@
-"""Verdicts: the outcome of a turn, its source and its evidence. A verdict refers to a turn and never changes it.
+"""Verdicts: the outcome of a turn, its source and its evidence. A verdict refers to a turn and
+never changes it.
 
-`Belief` compares the pass rates of turns with something placed (a skill, a reminder) and without it.
-"""
+`Belief` compares the pass rates of turns with something placed (a skill, a reminder) and without
+it."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ class Outcome(StrEnum):
 
 
 class Source(StrEnum):
-    """The source of a verdict, weakest first. A source outranks those before it; of one source, the later verdict counts."""
+    """The source of a verdict, weakest first. A source outranks those before it; of one source, the
+    later verdict counts.
+    """
 
     UNDECIDED = "nobody"
     JUDGE = "judge"
@@ -36,7 +39,9 @@ class Source(StrEnum):
 
 
 class Fault(StrEnum):
-    """The cause of a failure. No skill is made from a failure of the environment (network, quota, missing program)."""
+    """The cause of a failure. No skill is made from a failure of the environment (network, quota,
+    missing program).
+    """
 
     AGENT = "agent"
     ENVIRONMENT = "environment"
@@ -44,7 +49,9 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One observation. `evidence` is in log-odds of failure: above zero for a failure, below zero for a success."""
+    """One observation. `evidence` is in log-odds of failure: above zero for a failure, below zero
+    for a success.
+    """
 
     detector: str
     evidence: float
@@ -58,7 +65,9 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """The votes of a judge that was asked several times. A vote that failed or could not be read is `unknown`."""
+    """The votes of a judge that was asked several times. A vote that failed or could not be read is
+    `unknown`.
+    """
 
     passed: int
     failed: int
@@ -75,7 +84,9 @@ class Votes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one turn. `p_fail` is the calibrated probability of failure, None if unknown."""
+    """The outcome of one turn. `p_fail` is the calibrated probability of failure, None if
+    unknown.
+    """
 
     turn: TurnId
     outcome: Outcome
@@ -90,7 +101,10 @@ class Verdict:
         if self.p_fail is not None and not 0.0 <= self.p_fail <= 1.0:
             raise ValueError(f"p_fail of turn {self.turn} is {self.p_fail}, not a probability")
         if (self.outcome is Outcome.FAIL) != (self.fault is not None):
-            raise ValueError(f"verdict on turn {self.turn}: a fault is given for a failure, and only for a failure")
+            raise ValueError(
+                f"verdict on turn {self.turn}: a fault is given for a failure, and only for a"
+                " failure"
+            )
 
     @property
     def score(self) -> float | None:
@@ -104,7 +118,9 @@ class Verdict:
 
 
 def outranks(newer: Verdict, standing: Verdict | None) -> bool:
-    """Whether a new verdict replaces the standing one. Unknown replaces only unknown, except from the user."""
+    """Whether a new verdict replaces the standing one. Unknown replaces only unknown, except from
+    the user.
+    """
     if standing is None:
         return True
     if newer.outcome is Outcome.UNKNOWN and newer.source is not Source.USER:
@@ -114,7 +130,9 @@ def outranks(newer: Verdict, standing: Verdict | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenFailure:
-    """A failed turn from which nothing was learned yet: its speaker, its generation, and when it was judged."""
+    """A failed turn from which nothing was learned yet: its speaker, its generation, and when it
+    was judged.
+    """
 
     turn: TurnId
     scope: Scope
@@ -140,22 +158,27 @@ class PassRate:
         return self.mean * (1 - self.mean) / (3 + self.passed + self.failed)
 
     def plus(self, *, passed: bool, weight: float = 1.0) -> "PassRate":
-        return PassRate(self.passed + weight, self.failed) if passed else PassRate(self.passed, self.failed + weight)
+        return (
+            PassRate(self.passed + weight, self.failed)
+            if passed
+            else PassRate(self.passed, self.failed + weight)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would cost.
+    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would
+    cost.
 
-    Each rate has a Beta distribution: Beta(1, 1) at first, updated with each pass or failure. Their difference d is approximated by
-    a normal distribution of the same mean and variance. Then
+    Each rate has a Beta distribution: Beta(1, 1) at first, updated with each pass or failure. Their
+    difference d is approximated by a normal distribution of the same mean and variance. Then
 
         loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
         loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
 
-    A decision is made as soon as its expected loss is below a limit; if no more evidence can be had, the smaller loss decides.
-    This is no significance test: a simulation gives the error rates (`python -m benchmarks.gate`, docs/decisions/0010).
-    """
+    A decision is made as soon as its expected loss is below a limit; if no more evidence can be
+    had, the smaller loss decides. This is no significance test: a simulation gives the error rates
+    (`python -m benchmarks.gate`, docs/decisions/0010)."""
 
     with_skill: PassRate = PassRate()
     without: PassRate = PassRate()

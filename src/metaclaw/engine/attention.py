@@ -1,5 +1,5 @@
-"""The cache of keys and values, and attention over a ragged batch: single tokens of adjacent slots share one masked call, and each
-longer span has its own call."""
+"""The cache of keys and values, and attention over a ragged batch: single tokens of adjacent slots
+share one masked call, and each longer span has its own call."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,9 @@ _WORTH_COPYING = 16
 
 @dataclass(slots=True)
 class Slot:
-    """A row of the cache: the tokens whose keys and values it holds, and whether a request uses it."""
+    """A row of the cache: the tokens whose keys and values it holds, and whether a request uses
+    it.
+    """
 
     index: int
     tokens: list[int] = field(default_factory=list)
@@ -30,25 +32,31 @@ class Slot:
 class Cache:
     """Keys and values for a fixed number of slots, each as long as the context.
 
-    The memory is reserved as zero pages: unused parts of a slot cost nothing, and contain finite numbers, as masked attention
-    requires.
-    """
+    The memory is reserved as zero pages: unused parts of a slot cost nothing, and contain finite
+    numbers, as masked attention requires."""
 
-    def __init__(self, shape: Shape, slots: int, positions: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, shape: Shape, slots: int, positions: int, dtype: torch.dtype = torch.float32
+    ) -> None:
         size = (shape.layers, slots * positions, shape.kv_width * dtype.itemsize)
         try:
             storage = np.zeros(size, dtype=np.uint8)
         except MemoryError as error:
             raise EngineError(
-                f"no memory for {slots} requests of {positions} tokens each; give the embedded model fewer slots"
+                f"no memory for {slots} requests of {positions} tokens each; give the embedded"
+                " model fewer slots"
             ) from error
         everything = torch.from_numpy(storage).view(dtype)
         self.dtype = dtype
         self.positions = positions
         self.slots = [Slot(index) for index in range(slots)]
         self.rows = everything.unbind(0)
-        """Per layer: a row of keys and values for each position of each slot, slots one after another."""
-        self._split = everything.view(shape.layers, slots, positions, 2, shape.kv_heads, shape.head_width).permute(3, 0, 1, 4, 2, 5)
+        """Per layer: a row of keys and values for each position of each slot, slots one after
+        another.
+        """
+        self._split = everything.view(
+            shape.layers, slots, positions, 2, shape.kv_heads, shape.head_width
+        ).permute(3, 0, 1, 4, 2, 5)
         self._clock = 0
 
     def view(self, slots: slice, length: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
@@ -62,7 +70,9 @@ class Cache:
         return any(not slot.is_busy for slot in self.slots)
 
     def acquire(self, prompt: Sequence[int]) -> Slot:
-        """A free slot that holds the longest prefix of the prompt found in any slot, without the prompt's last token."""
+        """A free slot that holds the longest prefix of the prompt found in any slot, without the
+        prompt's last token.
+        """
         free = [slot for slot in self.slots if not slot.is_busy]
         source, shared = max(
             ((slot, shared_prefix(slot.tokens, prompt[:-1])) for slot in self.slots),
@@ -98,12 +108,16 @@ def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 _CALL_COST_TOKENS: Final = 300
-"""The cost of one more attention call, in padded cache positions (measured: 40 µs a call, 0.14 µs a position and layer)."""
+"""The cost of one more attention call, in padded cache positions (measured: 40 µs a call, 0.14 µs a
+position and layer).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive tokens of one slot; the first is at position `start`, and all before it are in the cache."""
+    """Consecutive tokens of one slot; the first is at position `start`, and all before it are in
+    the cache.
+    """
 
     slot: int
     start: int
@@ -127,9 +141,12 @@ class _Neighbours:
     def attend(self, queries: Tensor, layer: int) -> Tensor:
         keys = self.keys[layer]
         slots, kv_heads, _, width = keys.shape
-        # Query heads that share a key head become rows of that head, so that no key is read twice or copied.
+        # Query heads that share a key head become rows of that head, so that no key is read twice
+        # or copied.
         grouped = queries[self.rows].reshape(slots, kv_heads, -1, width)
-        out = functional.scaled_dot_product_attention(grouped, keys, self.values[layer], attn_mask=self.mask)
+        out = functional.scaled_dot_product_attention(
+            grouped, keys, self.values[layer], attn_mask=self.mask
+        )
         return out.reshape(slots, -1)
 
 
@@ -144,13 +161,21 @@ class _Stretch:
 
     def attend(self, queries: Tensor, layer: int) -> Tensor:
         keys = self.keys[layer]
-        heads = queries[self.rows].reshape(1, self.rows.stop - self.rows.start, -1, keys.shape[3]).transpose(1, 2)
-        out = functional.scaled_dot_product_attention(heads, keys, self.values[layer], attn_mask=self.mask, enable_gqa=True)
+        heads = (
+            queries[self.rows]
+            .reshape(1, self.rows.stop - self.rows.start, -1, keys.shape[3])
+            .transpose(1, 2)
+        )
+        out = functional.scaled_dot_product_attention(
+            heads, keys, self.values[layer], attn_mask=self.mask, enable_gqa=True
+        )
         return out.squeeze(0).transpose(0, 1).flatten(1)
 
 
 AttentionWindow: TypeAlias = _Neighbours | _Stretch
-"""Rows that attend in one call. `attend` takes the queries of all rows and returns the output of these rows."""
+"""Rows that attend in one call. `attend` takes the queries of all rows and returns the output of
+these rows.
+"""
 
 
 def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
@@ -163,7 +188,11 @@ def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
         slots = slice(group[0].slot, group[-1].slot + 1)
         keys, values = cache.view(slots, max(span.end for span in group))
         if count == len(group):
-            windows.append(_Neighbours(rows, keys, values, padding_mask([span.end for span in group], cache.dtype)))
+            windows.append(
+                _Neighbours(
+                    rows, keys, values, padding_mask([span.end for span in group], cache.dtype)
+                )
+            )
         else:
             windows.append(_Stretch(rows, keys, values, _causal_mask(group[0], cache.dtype)))
         row += count
@@ -191,7 +220,9 @@ def _may_join(group: list[Span], span: Span) -> bool:
 
 
 def padding_mask(lengths: Sequence[int], dtype: torch.dtype) -> Tensor | None:
-    """Hides what lies beyond each length, as [length, 1, 1, position]; None if all lengths are equal."""
+    """Hides what lies beyond each length, as [length, 1, 1, position]; None if all lengths are
+    equal.
+    """
     if len(set(lengths)) == 1:
         return None
     hidden = torch.arange(max(lengths)) >= torch.tensor(lengths).unsqueeze(1)

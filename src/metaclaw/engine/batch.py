@@ -1,5 +1,6 @@
-"""Continuous batching, and the drawing of tokens: requests join and leave between passes, and long prompts are read in chunks while
-other requests are answered. Each request has its own options and random numbers, independent of the rest of the batch."""
+"""Continuous batching, and the drawing of tokens: requests join and leave between passes, and long
+prompts are read in chunks while other requests are answered. Each request has its own options and
+random numbers, independent of the rest of the batch."""
 
 import random
 from collections import Counter, deque
@@ -20,16 +21,22 @@ if TYPE_CHECKING:
 
 
 _FIRST_LOOK: Final = 256
-"""Candidates that are tried before top_p is searched in the whole vocabulary; nearly always enough."""
+"""Candidates that are tried before top_p is searched in the whole vocabulary; nearly always
+enough.
+"""
 _BLOCK: Final = 256
 """Tokens whose weights are summed before one of them is searched."""
 _COLDEST: Final = 1e-5
-"""Below this, dividing by the temperature would overflow; the likeliest token is certain there anyway."""
+"""Below this, dividing by the temperature would overflow; the likeliest token is certain there
+anyway.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnToken:
-    """A token, its log-probability under the raw distribution, and the likeliest alternatives if the request asks for them."""
+    """A token, its log-probability under the raw distribution, and the likeliest alternatives if
+    the request asks for them.
+    """
 
     token: int
     logprob: float
@@ -46,7 +53,9 @@ class Sampler:
         self._random = random.Random(options.seed)
         self._counts: Counter[int] = Counter()
 
-    def choose(self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]") -> int:
+    def choose(
+        self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]"
+    ) -> int:
         """A token, given a row of logits, their exponentials and the sums of those by block."""
         if self.options.temperature == 1.0 and not self._is_restricted and not self._is_penalised:
             token = _pick(weights, sums, self._random.random())
@@ -71,19 +80,26 @@ class Sampler:
 
     @property
     def _is_penalised(self) -> bool:
-        return bool(self._counts) and (self.options.frequency_penalty != 0.0 or self.options.presence_penalty != 0.0)
+        return bool(self._counts) and (
+            self.options.frequency_penalty != 0.0 or self.options.presence_penalty != 0.0
+        )
 
 
 @torch.inference_mode()
 def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToken]:
-    """One token per row. Log-probabilities are natural and of the raw logits at temperature 1, whatever the options."""
-    # Exponentials are the expensive part: they are computed once, for the log-probability and for the draw.
+    """One token per row. Log-probabilities are natural and of the raw logits at temperature 1,
+    whatever the options.
+    """
+    # Exponentials are the expensive part: they are computed once, for the log-probability and for
+    # the draw.
     shifted = logits - logits.amax(-1, keepdim=True)
     weights = shifted.exp().numpy()
     sums = _block_sums(weights)
     log_totals = np.log(sums.sum(1, dtype=np.float64)).tolist()
     drawn = []
-    for number, (row, sampler, log_total) in enumerate(zip(shifted, samplers, log_totals, strict=True)):
+    for number, (row, sampler, log_total) in enumerate(
+        zip(shifted, samplers, log_totals, strict=True)
+    ):
         token = sampler.choose(row, weights[number], sums[number])
         top = _likeliest(row, log_total, sampler.options.top_logprobs or 0)
         drawn.append(DrawnToken(token, float(row[token]) - log_total, top))
@@ -95,14 +111,18 @@ def _block_sums(weights: "NDArray[np.float32]") -> "NDArray[np.float32]":
 
 
 def _pick(weights: "NDArray[np.float32]", sums: "NDArray[np.float32]", share: float) -> int:
-    """Inversion in two steps, over blocks and within one: less work than the running sum of the whole vocabulary."""
+    """Inversion in two steps, over blocks and within one: less work than the running sum of the
+    whole vocabulary.
+    """
     block, rest = _locate(sums, share)
     begin = block * _BLOCK
     return begin + _locate(weights[begin : begin + _BLOCK], rest)[0]
 
 
 def _locate(weights: "NDArray[np.float32]", share: float) -> tuple[int, float]:
-    """The index where the running sum passes this share of the total, never at a weight of zero; and the share passed within it."""
+    """The index where the running sum passes this share of the total, never at a weight of zero;
+    and the share passed within it.
+    """
     sums = weights.cumsum(dtype=np.float64)
     point = max(share, 0.0) * sums[-1]
     index = min(int(sums.searchsorted(point, side="right")), int(np.flatnonzero(weights)[-1]))
@@ -110,7 +130,9 @@ def _locate(weights: "NDArray[np.float32]", share: float) -> tuple[int, float]:
 
 
 def _restrict(row: Tensor, top_k: int, top_p: float) -> None:
-    """Forbid all but the top_k likeliest tokens, and of those all but the smallest set that holds top_p."""
+    """Forbid all but the top_k likeliest tokens, and of those all but the smallest set that holds
+    top_p.
+    """
     size = len(row)
     limit = min(top_k, size) if top_k > 0 else size
     count = limit if top_k > 0 else min(_FIRST_LOOK, size)
@@ -130,7 +152,10 @@ def _likeliest(shifted: Tensor, log_total: float, count: int) -> tuple[tuple[int
     if not count:
         return ()
     values, tokens = shifted.topk(count)
-    return tuple((token, value - log_total) for token, value in zip(tokens.tolist(), values.tolist(), strict=True))
+    return tuple(
+        (token, value - log_total)
+        for token, value in zip(tokens.tolist(), values.tolist(), strict=True)
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -184,7 +209,10 @@ class Batch:
     def add(self, job: Job) -> None:
         """Add a job; it starts as soon as a slot is free."""
         if len(job.prompt) + job.max_tokens > self.model.context:
-            raise ValueError(f"{len(job.prompt)} + {job.max_tokens} tokens do not fit a context of {self.model.context}")
+            raise ValueError(
+                f"{len(job.prompt)} + {job.max_tokens} tokens do not fit a context of"
+                f" {self.model.context}"
+            )
         self._waiting.append(job)
 
     def remove(self, job: Job) -> None:
@@ -196,7 +224,9 @@ class Batch:
         self._cache.release(job.slot)
 
     def step(self) -> list[tuple[Job, DrawnToken]]:
-        """Run one pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
+        """Run one pass: a token for every job whose prompt is read, and a chunk of the prompts that
+        are not.
+        """
         spans, drawing, wanted = self._plan()
         if not spans:
             return []
@@ -211,10 +241,18 @@ class Batch:
         return list(zip(drawing, drawn, strict=True))
 
     def _plan(self) -> tuple[list[tuple[Job, Span]], list[Job], list[int]]:
-        """The spans of the next pass, the jobs that draw a token from it, and the rows they draw from."""
-        # Decoding rows come first, by slot, so that neighbours can attend together; prompts follow, oldest first.
-        drawing = sorted((job for job in self._running if job.sampled), key=lambda job: _slot(job).index)
-        spans = [(job, Span(_slot(job).index, len(_slot(job).tokens), job.sampled[-1:])) for job in drawing]
+        """The spans of the next pass, the jobs that draw a token from it, and the rows they draw
+        from.
+        """
+        # Decoding rows come first, by slot, so that neighbours can attend together; prompts follow,
+        # oldest first.
+        drawing = sorted(
+            (job for job in self._running if job.sampled), key=lambda job: _slot(job).index
+        )
+        spans = [
+            (job, Span(_slot(job).index, len(_slot(job).tokens), job.sampled[-1:]))
+            for job in drawing
+        ]
         wanted = list(range(len(drawing)))
         budget, row = CHUNK_TOKENS, len(drawing)
         while budget and (job := self._next_reader(spans)):

@@ -32,16 +32,16 @@ def finish(steps: Steps[T]) -> T:
 _PLAIN_ROPE: Final = (None, "default")
 PLAIN_KINDS: Final = ("llama",)
 ALL_KINDS: Final = (*PLAIN_KINDS, "mistral", "qwen2", "qwen3")
-"""Members of the Llama family by their name in config.json. All but the plain ones have biases, norms of single heads, or a limited
-attention window; the code that runs them must support that."""
+"""Members of the Llama family by their name in config.json. All but the plain ones have biases,
+norms of single heads, or a limited attention window; the code that runs them must support that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The dimensions of a model of the family, and the tokens that end its answers.
 
-    `has_biases`: queries, keys and values have biases; `has_head_norms`: queries and keys are normalised head by head.
-    """
+    `has_biases`: queries, keys and values have biases; `has_head_norms`: queries and keys are
+    normalised head by head."""
 
     layers: int
     width: int
@@ -68,7 +68,9 @@ class Shape:
 
 
 def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
-    """The model's shape from config.json; raises EngineError for a model of another kind or one that cannot be run exactly."""
+    """The model's shape from config.json; raises EngineError for a model of another kind or one
+    that cannot be run exactly.
+    """
     config = read_json(folder / "config.json")
     _check_support(config, folder, kinds)
     width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
@@ -91,9 +93,15 @@ def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
 
 
 def _positions(config: Mapping[str, Json]) -> int:
-    """The longest text. If attention has a window, it is no longer than the window, which then has no effect."""
+    """The longest text. If attention has a window, it is no longer than the window, which then has
+    no effect.
+    """
     positions, window = _integer(config, "max_position_embeddings"), config.get("sliding_window")
-    return min(positions, window) if isinstance(window, int) and config.get("use_sliding_window", True) else positions
+    return (
+        min(positions, window)
+        if isinstance(window, int) and config.get("use_sliding_window", True)
+        else positions
+    )
 
 
 def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -102,12 +110,16 @@ def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def map_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder as in the files, mapped: unused ones take no memory, and used ones can be freed."""
+    """Every tensor of the folder as in the files, mapped: unused ones take no memory, and used ones
+    can be freed.
+    """
     index = folder / "model.safetensors.index.json"
     names = {"model.safetensors"}
     if index.is_file():
         weight_map = read_json(index).get("weight_map")
-        names = {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
+        names = (
+            {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
+        )
     tensors: dict[str, Tensor] = {}
     for name in sorted(names):
         try:
@@ -121,15 +133,23 @@ def _check_support(config: Mapping[str, Json], folder: Path, kinds: Collection[s
     # Each of these would give wrong numbers without an error.
     if config.get("model_type") not in kinds:
         raise EngineError(
-            f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs {', '.join(kinds)}"
+            f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs"
+            f" {', '.join(kinds)}"
         )
-    if config.get("hidden_act", "silu") != "silu" or config.get("attention_bias") or config.get("mlp_bias"):
-        raise EngineError(f"{folder} uses biases or an activation the embedded engine does not have")
+    if (
+        config.get("hidden_act", "silu") != "silu"
+        or config.get("attention_bias")
+        or config.get("mlp_bias")
+    ):
+        raise EngineError(
+            f"{folder} uses biases or an activation the embedded engine does not have"
+        )
     for key in ("rope_parameters", "rope_scaling"):
         rope = config.get(key)
         if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) not in _PLAIN_ROPE:
             raise EngineError(
-                f"{folder} scales its rotary positions ({rope.get('rope_type')!r}), which the embedded engine does not"
+                f"{folder} scales its rotary positions ({rope.get('rope_type')!r}), which the"
+                " embedded engine does not"
             )
 
 

@@ -29,12 +29,16 @@ _Asked: TypeAlias = "tuple[bytes, asyncio.Future[_Answer]]"
 
 def default_threads(most: int = _MAX_THREADS) -> int:
     """The cores that this process may use, up to a limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return min(cores, most)
 
 
 class ChildProcess(Generic[_Message]):
-    """A process and its two pipes. It inherits no other file of this process: Python opens files and sockets as not inheritable."""
+    """A process and its two pipes. It inherits no other file of this process: Python opens files
+    and sockets as not inheritable.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,9 @@ class ChildProcess(Generic[_Message]):
         return self._process.pid
 
     def send(self, frame: bytes) -> None:
-        """Write one packed message. If the process has ended, nothing happens: `messages` shows the end."""
+        """Write one packed message. If the process has ended, nothing happens: `messages` shows the
+        end.
+        """
         if not self._writer.is_closing():
             self._writer.write(frame)
 
@@ -66,7 +72,9 @@ class ChildProcess(Generic[_Message]):
                 yield self._decode(body)
 
     async def close(self) -> int:
-        """End the process by closing its input, or by force if it does not end; returns its exit status."""
+        """End the process by closing its input, or by force if it does not end; returns its exit
+        status.
+        """
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -84,11 +92,16 @@ _Pipes: TypeAlias = tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyn
 
 async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
     """Start the engine process."""
-    return ChildProcess(*await spawn("metaclaw.engine", arguments, _engine_environment(threads)), frames.from_engine.decode)
+    return ChildProcess(
+        *await spawn("metaclaw.engine", arguments, _engine_environment(threads)),
+        frames.from_engine.decode,
+    )
 
 
 async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
-    """Start a module as a process in a new session, which a terminal's Ctrl-C does not reach. It ends when its input ends."""
+    """Start a module as a process in a new session, which a terminal's Ctrl-C does not reach. It
+    ends when its input ends.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *arguments),
         stdin=asyncio.subprocess.PIPE,
@@ -103,11 +116,13 @@ async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str,
 
 def _engine_environment(threads: int) -> dict[str, str]:
     return {
-        # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves the cores to the proxy.
+        # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves
+        # the cores to the proxy.
         "OMP_WAIT_POLICY": "passive",
         # With huge pages the first token of a slot of the cache would take megabytes in each layer.
         "NUMPY_MADVISE_HUGEPAGE": "0",
-        # The memory of freed weights goes back to the system at once, both with mimalloc (in some builds of torch) and with glibc.
+        # The memory of freed weights goes back to the system at once, both with mimalloc (in some
+        # builds of torch) and with glibc.
         "MIMALLOC_ARENA_PURGE_MULT": "0",
         "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
         **os.environ,
@@ -119,14 +134,16 @@ def _engine_environment(threads: int) -> dict[str, str]:
 class TrainerProcess:
     """The trainer process, its pipes, and a thread that waits for its answers.
 
-    It has its own process group, so that a Ctrl-C does not reach it and the whole group can be stopped. On Linux it also has its
-    own session, because Linux compares priorities between sessions, and the trainer gives its session the lowest. Elsewhere it
-    stays in our session, so that the system ends it when we are killed, even if it is stopped.
-    """
+    It has its own process group, so that a Ctrl-C does not reach it and the whole group can be
+    stopped. On Linux it also has its own session, because Linux compares priorities between
+    sessions, and the trainer gives its session the lowest. Elsewhere it stays in our session, so
+    that the system ends it when we are killed, even if it is stopped."""
 
     def __init__(self, arguments: Sequence[str], threads: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._process = _spawn_trainer([*arguments, "--parent", str(os.getpid())], _trainer_environment(threads))
+        self._process = _spawn_trainer(
+            [*arguments, "--parent", str(os.getpid())], _trainer_environment(threads)
+        )
         self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
         # A daemon: a program that ends without `reap` must not wait for a stopped trainer.
@@ -147,17 +164,21 @@ class TrainerProcess:
         self._send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process by force, also while it is stopped. A waiting request is answered with None."""
+        """End the process by force, also while it is stopped. A waiting request is answered with
+        None.
+        """
         self._send_signal(signal.SIGKILL)
 
     def _send_signal(self, number: signal.Signals) -> None:
         if not self._is_over:
-            # The group may be gone, or only its unreaped leader may be left (on macOS: not permitted).
+            # The group may be gone, or only its unreaped leader may be left (on macOS: not
+            # permitted).
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
     async def ask(self, frame: bytes = b"") -> _Answer:
-        """Send a message and wait for its answer; None if the process ended. A cancelled caller ends the process.
+        """Send a message and wait for its answer; None if the process ended. A cancelled caller
+        ends the process.
 
         An empty message, sent first, is answered when the process is ready.
         """
@@ -215,7 +236,9 @@ def _settle(answered: "asyncio.Future[_Answer]", answer: _Answer) -> None:
         answered.set_result(answer)
 
 
-def _spawn_trainer(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _spawn_trainer(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "metaclaw.engine.training", *arguments],
         stdin=subprocess.PIPE,
@@ -231,7 +254,8 @@ def _trainer_environment(threads: int) -> dict[str, str]:
     return {
         # Waiting threads sleep instead of spinning, as in the serving engine.
         "OMP_WAIT_POLICY": "passive",
-        # Milliseconds. Torch soon reuses the memory it frees; returning it at once costs a tenth of a step in page faults.
+        # Milliseconds. Torch soon reuses the memory it frees; returning it at once costs a tenth of
+        # a step in page faults.
         "MIMALLOC_PURGE_DELAY": "1000",
         **os.environ,
         "OMP_NUM_THREADS": str(threads),

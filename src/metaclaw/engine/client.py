@@ -10,13 +10,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    SampledTokens,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+)
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
 from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
 from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
-from metaclaw.errors import OUT_OF_RESOURCES, BackendDownError, EngineError, TrainingError, WeightsLostError, WireError
+from metaclaw.errors import (
+    OUT_OF_RESOURCES,
+    BackendDownError,
+    EngineError,
+    TrainingError,
+    WeightsLostError,
+    WireError,
+)
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -66,30 +83,39 @@ class HostedVersions(ABC):
 
     @property
     def loaded(self) -> frozenset[int]:
-        """The trained versions that can answer; an expected version counts once `load` has waited for it."""
+        """The trained versions that can answer; an expected version counts once `load` has waited
+        for it.
+        """
         return frozenset(self._versions.keys() - self._expected)
 
     def _version_arguments(self) -> list[str]:
         """The arguments that make a new engine process load all versions before it is ready."""
-        return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
+        return [
+            part
+            for version, weights in self._versions.items()
+            for part in ("--adapter", str(version), weights.adapter)
+        ]
 
     def expect(self, version: int, weights: Weights) -> None:
-        """Called before `start`: load this version before the engine is ready. If that fails, the version is missing, and the log
-        says why."""
+        """Called before `start`: load this version before the engine is ready. If that fails, the
+        version is missing, and the log says why."""
         self._versions[version] = weights
         self._expected.add(version)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version while others serve. A version that is loaded stays as it is, and so does one that is being unloaded. After
-        a crash of the engine process all versions are loaded again before it answers.
+        """Load a version while others serve. A version that is loaded stays as it is, and so does
+        one that is being unloaded. After a crash of the engine process all versions are loaded
+        again before it answers.
 
-        Raises TrainingError and changes nothing if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
-        BackendDownError if there is no engine.
-        """
+        Raises TrainingError and changes nothing if it cannot be loaded: WeightsLostError if the
+        engine cannot use it or dies, BackendDownError if there is no engine."""
         if version <= BASE_POLICY:
             raise TrainingError(f"version {version} has no trained weights")
         if weights.backend != _BACKEND:
-            raise TrainingError(f"version {version} was trained by {weights.backend}, and only {weights.backend} can serve it")
+            raise TrainingError(
+                f"version {version} was trained by {weights.backend}, and only {weights.backend}"
+                " can serve it"
+            )
         async with self._one_at_a_time:
             if version in self._expected:
                 await self._ready(version)  # then it is known whether the version could be read
@@ -97,7 +123,9 @@ class HostedVersions(ABC):
             unload = self._unloads.get(version)
             known = self._versions.get(version) if unload is None else unload.weights
             if known is not None and known.adapter != weights.adapter:
-                raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
+                raise TrainingError(
+                    f"version {version} is loaded with other weights, from {known.adapter}"
+                )
             if version not in self._versions:
                 await self._load_now(version, weights)
 
@@ -105,7 +133,9 @@ class HostedVersions(ABC):
         child = await self._ready(version)
         if unload := self._unloads.pop(version, None):
             unload.done.set()
-        self._load = load = _Load(next(self._ids), version, weights, asyncio.get_running_loop().create_future())
+        self._load = load = _Load(
+            next(self._ids), version, weights, asyncio.get_running_loop().create_future()
+        )
         child.send(frames.pack(frames.Load(load.id, version, weights.adapter)))
         try:
             await load.done
@@ -124,8 +154,8 @@ class HostedVersions(ABC):
             raise BackendDownError(f"version {version} cannot be loaded: {error}") from error
 
     async def unload(self, version: int) -> None:
-        """Refuse new requests for a version, and unload it when its running answers are finished; returns when its memory is free.
-        Unknown versions are ignored."""
+        """Refuse new requests for a version, and unload it when its running answers are finished;
+        returns when its memory is free. Unknown versions are ignored."""
         if weights := self._versions.pop(version, None):
             self._unloads[version] = _Unload(weights)
         unload = self._unloads.get(version)
@@ -159,7 +189,9 @@ class HostedVersions(ABC):
                 assert_never(news)
 
     def _fail_loads(self, reason: str) -> None:
-        """Fail the running load and finish the running unloads, because the engine process has ended."""
+        """Fail the running load and finish the running unloads, because the engine process has
+        ended.
+        """
         if self._load is not None:
             _fail(self._load, reason)
         while self._unloads:
@@ -168,15 +200,18 @@ class HostedVersions(ABC):
 
 def _fail(load: _Load, reason: str) -> None:
     if not load.done.done():
-        load.done.set_exception(WeightsLostError(f"version {load.version} cannot be loaded: {reason}"))
+        load.done.set_exception(
+            WeightsLostError(f"version {load.version} cannot be loaded: {reason}")
+        )
 
 
 class EmbeddedModel(HostedVersions):
-    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child process.
+    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child
+    process.
 
-    SmolLM2 is converted to `folder` once; with `convert=False` the folder holds any Llama-type model. `busy` is called with True
-    before the first running request begins, and with False when the last one has ended.
-    """
+    SmolLM2 is converted to `folder` once; with `convert=False` the folder holds any Llama-type
+    model. `busy` is called with True before the first running request begins, and with False when
+    the last one has ended."""
 
     def __init__(
         self,
@@ -193,7 +228,15 @@ class EmbeddedModel(HostedVersions):
         super().__init__()
         self.name = name
         self._threads = threads or default_threads()
-        self._arguments = [str(folder), "--threads", str(self._threads), "--slots", str(slots), "--dtype", dtype]
+        self._arguments = [
+            str(folder),
+            "--threads",
+            str(self._threads),
+            "--slots",
+            str(slots),
+            "--dtype",
+            dtype,
+        ]
         self._arguments += ["--convert"] if convert else []
         self.models = (MODEL_ID if convert else folder.name,)
         """The model that it serves."""
@@ -230,8 +273,11 @@ class EmbeddedModel(HostedVersions):
             self._set_state("stopped")
             self._settled.set()
 
-    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with exactly these weights. Closing the iterator early stops the engine's work within one decode step.
+    async def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer with exactly these weights. Closing the iterator early stops the engine's work
+        within one decode step.
 
         Raises EngineError, retryable, for a version that is not loaded.
         """
@@ -240,9 +286,14 @@ class EmbeddedModel(HostedVersions):
             prompt = build_prompt(request)
             frame = frames.pack(make_message(number, request, prompt, version))
         except UnicodeEncodeError as error:
-            raise WireError("the request holds text that is not Unicode (half of a surrogate pair)", param="messages") from error
+            raise WireError(
+                "the request holds text that is not Unicode (half of a surrogate pair)",
+                param="messages",
+            ) from error
         if len(self._inboxes) >= _MAX_IN_FLIGHT:
-            raise EngineError(f"the embedded model is busy with {len(self._inboxes)} requests", retryable=True)
+            raise EngineError(
+                f"the embedded model is busy with {len(self._inboxes)} requests", retryable=True
+            )
         child = await self._ready_child()
         inbox: asyncio.Queue[_Event] = asyncio.Queue()
         if not self._inboxes:
@@ -259,16 +310,29 @@ class EmbeddedModel(HostedVersions):
             if not self._inboxes:
                 self._busy(False)
 
-    async def _deltas(self, inbox: "asyncio.Queue[_Event]", request: ChatRequest, prompt: Prompt) -> AsyncGenerator[Delta, None]:
+    async def _deltas(
+        self, inbox: "asyncio.Queue[_Event]", request: ChatRequest, prompt: Prompt
+    ) -> AsyncGenerator[Delta, None]:
         parser = CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
         while True:
             event = await inbox.get()
             match event:
                 case frames.Accepted():
-                    yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(event.prompt_tokens, 0))
+                    yield Begin(
+                        new_id(wire_format(request.wire).id_prefix),
+                        self.models[0],
+                        Usage(event.prompt_tokens, 0),
+                    )
                 case frames.AnswerPiece():
-                    logprobs = tuple(TokenLogprob(shown.token, shown.logprob, tuple(shown.top)) for shown in event.shown)
-                    for delta in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:
+                    logprobs = tuple(
+                        TokenLogprob(shown.token, shown.logprob, tuple(shown.top))
+                        for shown in event.shown
+                    )
+                    for delta in (
+                        parser.push(event.text, logprobs)
+                        if parser
+                        else [TextDelta(event.text, logprobs)]
+                    ):
                         yield delta
                 case frames.Finished():
                     for delta in parser.flush() if parser else ():
@@ -291,7 +355,9 @@ class EmbeddedModel(HostedVersions):
             async with asyncio.timeout(self._start_timeout_s):
                 await self._settled.wait()
         except TimeoutError:
-            raise EngineError(f"the embedded model is not ready ({self.state}); try again later", retryable=True) from None
+            raise EngineError(
+                f"the embedded model is not ready ({self.state}); try again later", retryable=True
+            ) from None
         if self._child is None:
             raise EngineError(f"the embedded model cannot serve: {self._broken or self.state}")
         return self._child
@@ -304,10 +370,13 @@ class EmbeddedModel(HostedVersions):
                 self._fail_all(reason)
                 pause_s = _FIRST_PAUSE_S if was_ready else min(2 * pause_s, _LONGEST_PAUSE_S)
                 if self._broken is not None:
-                    # Requests are refused until it can start. Each attempt may take seconds of computing, and rarely helps.
+                    # Requests are refused until it can start. Each attempt may take seconds of
+                    # computing, and rarely helps.
                     pause_s = _BROKEN_PAUSE_S
                     self._settled.set()
-                self._set_state(f"failed: {self._broken or reason}; starting again in {pause_s:g} s")
+                self._set_state(
+                    f"failed: {self._broken or reason}; starting again in {pause_s:g} s"
+                )
                 await asyncio.sleep(pause_s)
                 if self._broken is None:
                     self._set_state("starting")
@@ -318,7 +387,9 @@ class EmbeddedModel(HostedVersions):
         """Run the engine until it ends; return whether it was ever ready, and how it ended."""
         was_ready = False
         try:
-            child = await start_engine([*self._arguments, *self._version_arguments()], self._threads)
+            child = await start_engine(
+                [*self._arguments, *self._version_arguments()], self._threads
+            )
         except OUT_OF_RESOURCES as error:
             return False, f"the engine process cannot be started: {error}"
         try:
@@ -338,7 +409,14 @@ class EmbeddedModel(HostedVersions):
                 percent = round(message.share * 100)
                 # The log shows every fifth of the progress.
                 level = logging.DEBUG if percent % 20 else logging.INFO
-                self._set_state(f"starting: {message.stage} {percent}%" if percent else f"starting: {message.stage}", level)
+                self._set_state(
+                    (
+                        f"starting: {message.stage} {percent}%"
+                        if percent
+                        else f"starting: {message.stage}"
+                    ),
+                    level,
+                )
             case frames.EngineReady():
                 self._broken = None
                 self._child = child
@@ -348,7 +426,13 @@ class EmbeddedModel(HostedVersions):
                 self._broken = message.message
             case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
                 self._receive_news(message)
-            case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.AnswerPiece() | frames.Finished():
+            case (
+                frames.Accepted()
+                | frames.Refused()
+                | frames.Unserved()
+                | frames.AnswerPiece()
+                | frames.Finished()
+            ):
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)
             case _:
@@ -356,7 +440,12 @@ class EmbeddedModel(HostedVersions):
 
     def _fail_all(self, reason: str) -> None:
         for inbox in self._inboxes.values():
-            inbox.put_nowait(EngineError(f"the embedded model stopped in the middle of an answer: {reason}", retryable=True))
+            inbox.put_nowait(
+                EngineError(
+                    f"the embedded model stopped in the middle of an answer: {reason}",
+                    retryable=True,
+                )
+            )
 
     def _set_state(self, state: str, level: int = logging.INFO) -> None:
         self.state = state
@@ -367,7 +456,11 @@ def _make_end(event: frames.Finished, request: ChatRequest, *, called: bool) -> 
     finish = Finish.LENGTH if event.at_length else Finish.TOOL_CALLS if called else Finish.STOP
     return End(
         finish=finish,
-        usage=Usage(len(event.prompt_ids), len(event.sampled_ids), cached_tokens=event.cached_tokens),
+        usage=Usage(
+            len(event.prompt_ids), len(event.sampled_ids), cached_tokens=event.cached_tokens
+        ),
         stop_sequence=event.stop_sequence if event.stop_sequence in request.sampling.stop else None,
-        tokens=SampledTokens(tuple(event.prompt_ids), tuple(event.sampled_ids), tuple(event.logprobs)),
+        tokens=SampledTokens(
+            tuple(event.prompt_ids), tuple(event.sampled_ids), tuple(event.logprobs)
+        ),
     )

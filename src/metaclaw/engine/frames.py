@@ -1,4 +1,6 @@
-"""The pipe between the program and its child processes (msgpack messages, each after its length), and the engine's messages."""
+"""The pipe between the program and its child processes (msgpack messages, each after its length),
+and the engine's messages.
+"""
 
 import os
 import queue
@@ -42,8 +44,8 @@ class Unpacker:
 
 
 class Pipe(Generic[In, Out]):
-    """The child process's end, on its standard input and output. A thread reads messages; when the program ends, so does the
-    process."""
+    """The child process's end, on its standard input and output. A thread reads messages; when the
+    program ends, so does the process."""
 
     def __init__(self, decode: Callable[[bytes], In]) -> None:
         self._decode = decode
@@ -85,8 +87,8 @@ class Pipe(Generic[In, Out]):
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; with top_logprobs None none are
-    returned."""
+    """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; with
+    top_logprobs None none are returned."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -98,7 +100,9 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generate(SamplingOptions, tag="generate", frozen=True):
-    """Answer this request with the weights of `version`. The answer begins with `beginning`, which is part of the prompt."""
+    """Answer this request with the weights of `version`. The answer begins with `beginning`, which
+    is part of the prompt.
+    """
 
     id: int
     turns: list[tuple[str, str]]
@@ -123,7 +127,9 @@ class Load(msgspec.Struct, tag="load", frozen=True):
 
 
 class Unload(msgspec.Struct, tag="unload", frozen=True):
-    """Unload a version: it takes no more requests, and is removed when its running ones are answered."""
+    """Unload a version: it takes no more requests, and is removed when its running ones are
+    answered.
+    """
 
     version: int
 
@@ -155,7 +161,9 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
 
 class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
-    """A version cannot be loaded; nothing else changes. `id` is None for a version that was to be loaded at the start."""
+    """A version cannot be loaded; nothing else changes. `id` is None for a version that was to be
+    loaded at the start.
+    """
 
     id: int | None
     version: int
@@ -222,7 +230,9 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
 RequestReply: TypeAlias = Accepted | Refused | Unserved | AnswerPiece | Finished
 """Messages about one request."""
-FromEngine: TypeAlias = Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | RequestReply
+FromEngine: TypeAlias = (
+    Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | RequestReply
+)
 
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
 from_engine: Final = msgspec.msgpack.Decoder(FromEngine)

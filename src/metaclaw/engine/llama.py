@@ -1,8 +1,9 @@
-"""The forward pass: spans of tokens from many requests run as one ragged batch, which returns the logits of the wanted rows.
+"""The forward pass: spans of tokens from many requests run as one ragged batch, which returns the
+logits of the wanted rows.
 
-Prompts, decode steps and teacher-forced scoring are all spans of this pass, so their numbers agree. No row is padded: the
-projections run over all tokens of all spans at once, only attention runs separately for each request.
-"""
+Prompts, decode steps and teacher-forced scoring are all spans of this pass, so their numbers agree.
+No row is padded: the projections run over all tokens of all spans at once, only attention runs
+separately for each request."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -24,7 +25,9 @@ Tensors: TypeAlias = Callable[[str], Tensor]
 
 MAX_CONTEXT: Final = 8192
 CHUNK_TOKENS: Final = 64
-"""Prompt tokens of one pass: enough to be efficient, and few enough not to delay the running answers."""
+"""Prompt tokens of one pass: enough to be efficient, and few enough not to delay the running
+answers.
+"""
 
 
 class LowRankChange(NamedTuple):
@@ -42,19 +45,21 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether packed weights are faster: in single precision, where this torch has Arm's compute library.
+    """Whether packed weights are faster: in single precision, where this torch has Arm's compute
+    library.
 
-    OpenBLAS, the alternative there, packs the weight again on every call, which for a few rows costs more than the product.
-    """
+    OpenBLAS, the alternative there, packs the weight again on every call, which for a few rows
+    costs more than the product."""
     has_library = bool(getattr(torch._C, "_has_mkldnn_acl", False))
     return dtype == torch.float32 and has_library and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """A product with a packed copy. From two rows on, the result of a row does not depend on the number of rows.
+    """A product with a packed copy. From two rows on, the result of a row does not depend on the
+    number of rows.
 
-    A single row uses the unpacked weight: a plain matrix-vector product reads memory nearly twice as fast.
-    """
+    A single row uses the unpacked weight: a plain matrix-vector product reads memory nearly twice
+    as fast."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
     product = torch.ops.mkldnn._linear_pointwise.default
 
@@ -68,7 +73,9 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def change(product: Linear, added: LowRankChange | None) -> Linear:
-    """A product with a change added, without merging the weights: available at once, but a little slower."""
+    """A product with a change added, without merging the weights: available at once, but a little
+    slower.
+    """
     if added is None:
         return product
     inwards, outwards = added
@@ -77,7 +84,9 @@ def change(product: Linear, added: LowRankChange | None) -> Linear:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The change of each product of a layer, with columns in the order of the layer; None changes nothing."""
+    """The change of each product of a layer, with columns in the order of the layer; None changes
+    nothing.
+    """
 
     query_key_value: LowRankChange | None
     attention_out: LowRankChange | None
@@ -104,7 +113,8 @@ class Llama:
             self.embedding = tensors["model.embed_tokens.weight"]
             self._norm = tensors["model.norm.weight"]
             self._layers = [
-                finish(_build_layer(shape, tensors.__getitem__, f"model.layers.{number}.")) for number in range(shape.layers)
+                finish(_build_layer(shape, tensors.__getitem__, f"model.layers.{number}."))
+                for number in range(shape.layers)
             ]
         except KeyError as error:
             raise EngineError(f"the model's weights lack the tensor {error}") from error
@@ -114,7 +124,9 @@ class Llama:
         self._rotations = rotary_angles(shape, self.context)
 
     def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
-        """The same model with changes added to the products of its layers. The weights are shared."""
+        """The same model with changes added to the products of its layers. The weights are
+        shared.
+        """
         other = copy(self)
         other._layers = []
         for layer, added in zip(self._layers, changes, strict=True):
@@ -123,9 +135,13 @@ class Llama:
         return other
 
     def merge(self, tensor: Tensors) -> Steps[None]:
-        """Replace the layers, one after the other, by layers with these weights, which should compute the same as before."""
+        """Replace the layers, one after the other, by layers with these weights, which should
+        compute the same as before.
+        """
         for number in range(len(self._layers)):
-            self._layers[number] = yield from _build_layer(self.shape, tensor, f"model.layers.{number}.")
+            self._layers[number] = yield from _build_layer(
+                self.shape, tensor, f"model.layers.{number}."
+            )
 
     def dissolve(self) -> Steps[None]:
         """Free the memory of the layers step by step. After that the model cannot run."""
@@ -144,21 +160,30 @@ class Llama:
 
     @torch.inference_mode()
     def run(self, cache: Cache, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
-        """Run the spans, write their keys and values, and return the logits of the wanted rows in single precision.
+        """Run the spans, write their keys and values, and return the logits of the wanted rows in
+        single precision.
 
-        Rows are numbered in the order of the spans. Spans of one token should come first, by ascending slot.
-        """
+        Rows are numbered in the order of the spans. Spans of one token should come first, by
+        ascending slot."""
         ids = torch.tensor([token for span in spans for token in span.tokens])
-        positions = torch.tensor([span.start + offset for span in spans for offset in range(len(span.tokens))])
+        positions = torch.tensor(
+            [span.start + offset for span in spans for offset in range(len(span.tokens))]
+        )
         homes = torch.tensor(
-            [span.slot * cache.positions + span.start + offset for span in spans for offset in range(len(span.tokens))]
+            [
+                span.slot * cache.positions + span.start + offset
+                for span in spans
+                for offset in range(len(span.tokens))
+            ]
         )
         rotations = self._rotations[positions].unsqueeze(1)
         windows = plan_windows(cache, spans)
         rows = self.embedding[ids]
         for number, layer in enumerate(self._layers):
             normed = self._normalise(rows, layer.attention_norm)
-            rows = rows + layer.attention_out(self._attend(layer, normed, rotations, homes, cache, number, windows))
+            rows = rows + layer.attention_out(
+                self._attend(layer, normed, rotations, homes, cache, number, windows)
+            )
             gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
             rows = rows + layer.down(functional.silu(gate) * up)
         last = rows if len(wanted) == len(rows) else rows[torch.tensor(wanted)]
@@ -182,8 +207,13 @@ class Llama:
         turned = shape.query_width + shape.kv_width // 2
         if layer.head_norms is not None:
             heads = mixed[:, :turned].view(len(mixed), -1, shape.head_width)
-            heads.copy_(torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon) * layer.head_norms)
-        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)).mul_(rotations)
+            heads.copy_(
+                torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon)
+                * layer.head_norms
+            )
+        pairs = torch.view_as_complex(
+            mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)
+        ).mul_(rotations)
         if self.dtype != torch.float32:
             mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
         cache.rows[number].index_copy_(0, homes, mixed[:, shape.query_width :])
@@ -236,17 +266,22 @@ def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear
 
 def _head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
     """The weights of the norms of all query heads and all key heads."""
-    query, key = (interleave(tensor(f"{prefix}self_attn.{name}_norm.weight"), 1) for name in ("q", "k"))
+    query, key = (
+        interleave(tensor(f"{prefix}self_attn.{name}_norm.weight"), 1) for name in ("q", "k")
+    )
     return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
 
 
 def interleave(rows: Tensor, heads: int) -> Tensor:
     """The rows of a projection with the two halves of each rotary pair side by side."""
-    # Such pairs are complex numbers, rotated by one multiplication. Queries and keys are reordered alike, so scores stay the same.
+    # Such pairs are complex numbers, rotated by one multiplication. Queries and keys are reordered
+    # alike, so scores stay the same.
     return rows.view(heads, 2, rows.shape[0] // heads // 2, -1).transpose(1, 2).reshape(rows.shape)
 
 
 def rotary_angles(shape: Shape, positions: int) -> Tensor:
     exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32) / shape.head_width
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents)
+    angles = torch.outer(
+        torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents
+    )
     return torch.polar(torch.ones_like(angles), angles)

@@ -1,9 +1,10 @@
-"""Convert a request of any wire to turns of the model's chat template, and an answer's text to words and tool calls.
+"""Convert a request of any wire to turns of the model's chat template, and an answer's text to
+words and tool calls.
 
-The template does not support tools, so calls are text, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one after another; a
-result is `<tool_response>…</tool_response>`. The system text describes this format to the model; calls are parsed from its answers
-and written in this format into its history.
-"""
+The template does not support tools, so calls are text, `<tool_call>{"name": …, "arguments":
+{…}}</tool_call>`, one after another; a result is `<tool_response>…</tool_response>`. The system
+text describes this format to the model; calls are parsed from its answers and written in this
+format into its history."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,13 @@ _calls_decoder: Final = msgspec.json.Decoder(list[_Call])
 def describe_tools(tools: Sequence[Tool]) -> str:
     """The paragraph of the system text that offers the tools."""
     lines = [
-        msgspec.json.encode({"name": tool.name, "description": tool.description or "", "parameters": tool.parameters}).decode()
+        msgspec.json.encode(
+            {
+                "name": tool.name,
+                "description": tool.description or "",
+                "parameters": tool.parameters,
+            }
+        ).decode()
         for tool in tools
     ]
     return "\n".join(
@@ -68,7 +75,10 @@ def describe_tools(tools: Sequence[Tool]) -> str:
             "<tools>",
             *lines,
             "</tools>",
-            "To call one, write its name and arguments as JSON between tool_call tags, and nothing after the last call:",
+            (
+                "To call one, write its name and arguments as JSON between tool_call tags, and"
+                " nothing after the last call:"
+            ),
             f'{OPEN}{{"name": "tool name", "arguments": {{"argument": "value"}}}}{CLOSE}',
         )
     )
@@ -76,7 +86,10 @@ def describe_tools(tools: Sequence[Tool]) -> str:
 
 def write_call(call: ToolCall) -> str:
     """A call in the textual form."""
-    return f'{OPEN}{{"name": {msgspec.json.encode(call.name).decode()}, "arguments": {call.arguments or "{}"}}}{CLOSE}'
+    return (
+        f'{OPEN}{{"name": {msgspec.json.encode(call.name).decode()}, "arguments":'
+        f" {call.arguments or '{}'}}}{CLOSE}"
+    )
 
 
 def write_result(text: str) -> str:
@@ -85,7 +98,8 @@ def write_result(text: str) -> str:
 
 
 class CallParser:
-    """Splits a growing answer into words and tool calls. A call of a tool that was not offered stays text.
+    """Splits a growing answer into words and tool calls. A call of a tool that was not offered
+    stays text.
 
     White space around calls is dropped, so that an answer that consists of calls has no words.
     """
@@ -127,7 +141,11 @@ class CallParser:
             return self._words(written)
         deltas: list[Said] = []
         for call in calls:
-            deltas.append(ToolCallDelta(self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()))
+            deltas.append(
+                ToolCallDelta(
+                    self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()
+                )
+            )
             self.calls += 1
         self._blank, self._is_after_call = "", True
         self._logprobs.clear()
@@ -151,13 +169,19 @@ class CallParser:
 
 def _decode(body: str) -> list[_Call]:
     try:
-        return _calls_decoder.decode(body) if body.lstrip().startswith("[") else [_call_decoder.decode(body)]
+        return (
+            _calls_decoder.decode(body)
+            if body.lstrip().startswith("[")
+            else [_call_decoder.decode(body)]
+        )
     except msgspec.DecodeError:
         return []
 
 
 def held_back(text: str, words: Sequence[str]) -> int:
-    """The length of the longest end of a text that is the beginning of one of these words, but not the whole word."""
+    """The length of the longest end of a text that is the beginning of one of these words, but not
+    the whole word.
+    """
     longest = max((len(word) for word in words), default=1) - 1
     for count in range(min(longest, len(text)), 0, -1):
         if any(word.startswith(text[-count:]) for word in words):
@@ -171,7 +195,9 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The turns that the template renders, the required beginning of the answer, and the tools it may call."""
+    """The turns that the template renders, the required beginning of the answer, and the tools it
+    may call.
+    """
 
     turns: tuple[Turn, ...]
     beginning: str
@@ -201,8 +227,14 @@ def _offered(request: ChatRequest) -> list[Tool]:
     if choice is not None and choice.mode is ToolMode.NONE:
         return []
     tools = [tool for tool in request.tools if isinstance(tool, Tool)]
-    if choice is not None and choice.name is not None and choice.name not in {tool.name for tool in tools}:
-        raise WireError(f"tool_choice names {choice.name!r}, which is not among the tools", param="tool_choice")
+    if (
+        choice is not None
+        and choice.name is not None
+        and choice.name not in {tool.name for tool in tools}
+    ):
+        raise WireError(
+            f"tool_choice names {choice.name!r}, which is not among the tools", param="tool_choice"
+        )
     return tools
 
 
@@ -226,7 +258,9 @@ def _instruct(turns: list[Turn], instructions: list[str]) -> list[Turn]:
 
 def _turns(message: Message) -> Iterator[Turn]:
     if message.role not in (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL):
-        raise WireError(f"the embedded model does not support the role {message.role!r}", param="messages")
+        raise WireError(
+            f"the embedded model does not support the role {message.role!r}", param="messages"
+        )
     # The template has no tool role: results are shown as user turns.
     role = Role.USER if message.role == Role.TOOL else Role(message.role)
     yield role, "".join(_write(part) for part in message.parts)
@@ -243,15 +277,22 @@ def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> s
         case ToolResult():
             return write_result("".join(_write(inner) for inner in part.parts))
         case Image():
-            raise WireError("the embedded model cannot see images; it reads text only", param="messages")
+            raise WireError(
+                "the embedded model cannot see images; it reads text only", param="messages"
+            )
         case Opaque():
             kind = part.value.get("type", "unknown") if isinstance(part.value, dict) else "unknown"
-            raise WireError(f"the embedded model reads text only and cannot take a part of type {kind!r}", param="messages")
+            raise WireError(
+                f"the embedded model reads text only and cannot take a part of type {kind!r}",
+                param="messages",
+            )
 
 
 def _merge(turns: Sequence[Turn]) -> Iterator[Turn]:
     """Join the results of parallel calls, which are one turn for the model."""
-    for is_result, group in groupby(turns, lambda turn: turn[0] == Role.USER and turn[1].startswith("<tool_response>")):
+    for is_result, group in groupby(
+        turns, lambda turn: turn[0] == Role.USER and turn[1].startswith("<tool_response>")
+    ):
         if is_result:
             yield Role.USER, "\n".join(text for _, text in group)
         else:
@@ -271,8 +312,12 @@ _TOP_P: Final = 0.9
 _SEED_BITS: Final = (1 << 63) - 1
 
 
-def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY) -> Generate:
-    """The engine's message for a request to one version of the weights. Raises WireError for unsupported options."""
+def make_message(
+    id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY
+) -> Generate:
+    """The engine's message for a request to one version of the weights. Raises WireError for
+    unsupported options.
+    """
     options = request.sampling
     _check(options)
     top_p = _TOP_P if options.temperature is None else 1.0
@@ -297,9 +342,13 @@ def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = B
 
 def _check(options: Sampling) -> None:
     if options.n != 1:
-        raise WireError(f"the embedded model gives one answer per request; n is {options.n}", param="n")
+        raise WireError(
+            f"the embedded model gives one answer per request; n is {options.n}", param="n"
+        )
     if options.max_tokens is not None and options.max_tokens < 1:
-        raise WireError(f"max_tokens must be at least 1, not {options.max_tokens}", param="max_tokens")
+        raise WireError(
+            f"max_tokens must be at least 1, not {options.max_tokens}", param="max_tokens"
+        )
     for name, (low, high) in _RANGES.items():
         value: float | None = getattr(options, name)
         if value is not None and not low <= value <= high:
@@ -316,7 +365,9 @@ class FolderTokeniser:
         self._folder = folder
 
     def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a request. Raises WireError for content that is not text, EngineError for an unusable folder."""
+        """The tokens of a request. Raises WireError for content that is not text, EngineError for
+        an unusable folder.
+        """
         prompt = build_prompt(request)
         return tuple(self._vocabulary.render(prompt.turns, prompt.beginning))
 

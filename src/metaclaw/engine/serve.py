@@ -1,4 +1,6 @@
-"""The main loop of the engine process: read requests from a pipe, run the batches of all versions, write answers."""
+"""The main loop of the engine process: read requests from a pipe, run the batches of all versions,
+write answers.
+"""
 
 import time
 from collections.abc import Mapping
@@ -20,8 +22,9 @@ from metaclaw.errors import MetaClawError, WireError
 _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
 _HURRY: Final = 3.0
-"""Between two rounds of passes, loading and merging get `_SHARE` of the round's time, at most `_MOST_S`, which a reader does not
-notice; `_HURRY` times as much if a request waits for it. The work is done in steps, which are not interrupted."""
+"""Between two rounds of passes, loading and merging get `_SHARE` of the round's time, at most
+`_MOST_S`, which a reader does not notice; `_HURRY` times as much if a request waits for it. The
+work is done in steps, which are not interrupted."""
 _LOOK_S: Final = 0.002
 
 Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
@@ -35,7 +38,10 @@ class Engine:
         self._slots = slots
         self._vocabulary = Vocabulary(folder)
         self._tensors = map_tensors(folder)
-        self._model = Llama(read_shape(folder, ALL_KINDS), {name: tensor.to(dtype) for name, tensor in self._tensors.items()})
+        self._model = Llama(
+            read_shape(folder, ALL_KINDS),
+            {name: tensor.to(dtype) for name, tensor in self._tensors.items()},
+        )
         self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
@@ -52,7 +58,8 @@ class Engine:
         while True:
             self._listen(wait=self._is_idle)
             began = time.monotonic()
-            # Versions take turns, pass by pass. Those with requests that wait for a first token come first.
+            # Versions take turns, pass by pass. Those with requests that wait for a first token
+            # come first.
             for version in sorted(self._present, key=lambda version: not version.is_reading):
                 if not version.is_idle:
                     for message in version.step():
@@ -93,7 +100,9 @@ class Engine:
     def _begin(self, message: frames.Generate) -> frames.RequestReply:
         version = self._versions.get(message.version)
         if version is None:
-            return frames.Unserved(message.id, f"version {message.version} of the weights is not loaded")
+            return frames.Unserved(
+                message.id, f"version {message.version} of the weights is not loaded"
+            )
         try:
             return version.begin(message)
         except WireError as error:
@@ -111,12 +120,13 @@ class Engine:
         if number in self._versions:
             self._pipe.send(frames.Loaded(message.id))
         else:
-            # If the memory of its predecessor is being freed step by step, this frees the rest at once.
+            # If the memory of its predecessor is being freed step by step, this frees the rest at
+            # once.
             self._pending[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # A thread waits for the disk. Everything else runs between passes: a thread would take the interpreter lock and a core from
-        # the running answers.
+        # A thread waits for the disk. Everything else runs between passes: a thread would take the
+        # interpreter lock and a core from the running answers.
         adapted = AdaptedWeights(self._model, self._tensors, adapter)
         reading = self._reader.submit(adapted.warm)
         while not reading.done():
@@ -124,7 +134,9 @@ class Engine:
             yield
         # A bad adapter must not abort running answers.
         try:
-            self._versions[number] = Version((yield from adapted.prepare()), self._vocabulary, self._slots, adapter)
+            self._versions[number] = Version(
+                (yield from adapted.prepare()), self._vocabulary, self._slots, adapter
+            )
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
@@ -141,7 +153,9 @@ class Engine:
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Free unloaded versions whose last answer is finished. No message is sent for a version whose number was reused."""
+        """Free unloaded versions whose last answer is finished. No message is sent for a version
+        whose number was reused.
+        """
         self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
@@ -154,7 +168,9 @@ class Engine:
         self._pipe.send(frames.Unloaded(number))
 
     def _work(self, serving_s: float) -> None:
-        """Do steps of loading, freeing and merging for a share of `serving_s`, the time of the last round of passes."""
+        """Do steps of loading, freeing and merging for a share of `serving_s`, the time of the last
+        round of passes.
+        """
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
         while self._pending or self._merges:
             # Requests wait for loads and unloads, but not for merges.

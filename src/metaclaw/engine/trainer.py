@@ -1,8 +1,7 @@
 """Train the embedded model in a child process, and pause training during answers.
 
-With few cores a low priority is not enough, so a signal stops the trainer's whole process group before an answer begins, and
-another continues it afterwards. Imports nothing heavy.
-"""
+With few cores a low priority is not enough, so a signal stops the trainer's whole process group
+before an answer begins, and another continues it afterwards. Imports nothing heavy."""
 
 import asyncio
 import ctypes
@@ -16,7 +15,17 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    LossKind,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+)
 from metaclaw.engine.child_process import TrainerProcess, default_threads
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
@@ -38,10 +47,11 @@ class Pausable(Protocol):
 
 
 class TrainingPause:
-    """Stops its members while there are holds. The first hold stops all members before it returns; the last release continues them.
+    """Stops its members while there are holds. The first hold stops all members before it returns;
+    the last release continues them.
 
-    Members stay stopped for `settle_s` after the last release, so that a burst of requests stops them once. Not thread-safe.
-    """
+    Members stay stopped for `settle_s` after the last release, so that a burst of requests stops
+    them once. Not thread-safe."""
 
     def __init__(self, *, settle_s: float = 0.0) -> None:
         self._settle_s = settle_s
@@ -112,12 +122,12 @@ class TrainingPause:
 
 
 class EmbeddedTrainer:
-    """A TrainingBackend. `folder` is the model's folder (converted from SmolLM2 if `convert`); `policies` has a folder for each
-    kept adapter.
+    """A TrainingBackend. `folder` is the model's folder (converted from SmolLM2 if `convert`);
+    `policies` has a folder for each kept adapter.
 
-    The process ends when a call is cancelled, after a pause of `release_memory_after_s`, or after the same time without an open run
-    and without requests. Then no run is open; `open` continues from the state on disk. Calls wait while training is paused.
-    """
+    The process ends when a call is cancelled, after a pause of `release_memory_after_s`, or after
+    the same time without an open run and without requests. Then no run is open; `open` continues
+    from the state on disk. Calls wait while training is paused."""
 
     name: Final = "embedded"
 
@@ -135,12 +145,26 @@ class EmbeddedTrainer:
         release_memory_after_s: float | None = None,
     ) -> None:
         self.abilities: Final = Abilities(
-            frozenset(LossKind), has_kl=True, yields=True, has_own_processor=is_gpu(device), scales=True
+            frozenset(LossKind),
+            has_kl=True,
+            yields=True,
+            has_own_processor=is_gpu(device),
+            scales=True,
         )
         self._policies = policies
         self._training_pause = training_pause or TrainingPause()
         self._threads = threads or default_threads()
-        self._arguments = [str(folder), "--threads", str(self._threads), "--device", device, "--dtype", dtype, "--nice", str(nice)]
+        self._arguments = [
+            str(folder),
+            "--threads",
+            str(self._threads),
+            "--device",
+            device,
+            "--dtype",
+            dtype,
+            "--nice",
+            str(nice),
+        ]
         self._arguments += ["--convert"] if convert else []
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
@@ -163,7 +187,12 @@ class EmbeddedTrainer:
         answer = await self._ask(message, frames.Opened)
         self._plan, self.is_open = run, True
         self._watch_memory()
-        log.info("run_opened name=%s steps=%d pieces=%d", run.name, answer.progress.steps, answer.progress.pieces)
+        log.info(
+            "run_opened name=%s steps=%d pieces=%d",
+            run.name,
+            answer.progress.steps,
+            answer.progress.pieces,
+        )
         for note in answer.notes:
             log.warning("run_note name=%s note=%r", run.name, note)
         return answer.progress
@@ -173,7 +202,9 @@ class EmbeddedTrainer:
     ) -> list[list[Rollout]]:
         return await self._sample(prompts, drawing, self._source(weights))
 
-    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def sample_base(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         return await self._sample(prompts, drawing, frames.Base())
 
     async def score(self, pairs: _Pairs, weights: Weights | None = None) -> list[tuple[float, ...]]:
@@ -183,7 +214,9 @@ class EmbeddedTrainer:
         return await self._score(pairs, frames.Base())
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
-        """Add one piece's gradient. It may be written to disk later; `open` returns how many pieces were written."""
+        """Add one piece's gradient. It may be written to disk later; `open` returns how many pieces
+        were written.
+        """
         self._require_run()
         return (await self._ask(frames.Accumulate(list(data), loss), frames.Accumulated)).stats
 
@@ -192,7 +225,9 @@ class EmbeddedTrainer:
         return (await self._ask(frames.Apply(adam, normaliser), frames.Applied)).stats
 
     async def keep(self, label: str) -> Weights:
-        """Write the current weights in PEFT's format, with the training state, in place of an earlier folder of this label."""
+        """Write the current weights in PEFT's format, with the training state, in place of an
+        earlier folder of this label.
+        """
         self._require_run()
         folder = self._folder_of(label)
         await self._ask(frames.Keep(folder), frames.Done)
@@ -242,20 +277,34 @@ class EmbeddedTrainer:
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        """Set the timer that ends the process after a long pause, or after long idleness without an open run."""
+        """Set the timer that ends the process after a long pause, or after long idleness without an
+        open run.
+        """
         if self._releasing is not None:
             self._releasing.cancel()
             self._releasing = None
         is_idle = not self.is_open and not self._one_at_a_time.locked()
-        if self._release_s is not None and self._child is not None and (self._training_pause.is_still or is_idle):
-            self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release, self._child)
+        if (
+            self._release_s is not None
+            and self._child is not None
+            and (self._training_pause.is_still or is_idle)
+        ):
+            self._releasing = asyncio.get_running_loop().call_later(
+                self._release_s, self._release, self._child
+            )
 
     def _release(self, child: TrainerProcess) -> None:
         log.info("trainer_released pid=%d after_s=%g", child.pid, self._release_s)
         self._kill(child)
 
-    async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source) -> list[list[Rollout]]:
-        return (await self._ask(frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled)).groups
+    async def _sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source
+    ) -> list[list[Rollout]]:
+        return (
+            await self._ask(
+                frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled
+            )
+        ).groups
 
     async def _score(self, pairs: _Pairs, source: frames.Source) -> list[tuple[float, ...]]:
         message = frames.Score([(list(before), list(after)) for before, after in pairs], source)
@@ -292,10 +341,16 @@ class EmbeddedTrainer:
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
         if isinstance(answer, frames.RequestFailed) and answer.needs_memory:
-            await self._end(child)  # its memory is needed, and the state on disk is enough to continue
+            await self._end(
+                child
+            )  # its memory is needed, and the state on disk is enough to continue
             raise TrainerMemoryError(answer.message)
         if isinstance(answer, frames.RequestFailed):
-            raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
+            raise (
+                MissingPackageError(answer.message)
+                if answer.needs_package
+                else TrainingError(answer.message)
+            )
         return answer
 
     async def _start(self) -> TrainerProcess:
@@ -316,7 +371,9 @@ class EmbeddedTrainer:
         return child
 
     async def _end(self, child: TrainerProcess | None) -> int | None:
-        """End the process and wait until it is gone; returns its exit status, or None without a process."""
+        """End the process and wait until it is gone; returns its exit status, or None without a
+        process.
+        """
         if child is not None:
             self._kill(child)
         return None if self._reaping is None else await asyncio.shield(self._reaping)
@@ -333,7 +390,9 @@ class EmbeddedTrainer:
 
 
 def is_gpu(device: str) -> bool:
-    """Whether the trainer process computes on a GPU when it is given this device: "auto", "cpu", "cuda" or "cuda:1"."""
+    """Whether the trainer process computes on a GPU when it is given this device: "auto", "cpu",
+    "cuda" or "cuda:1".
+    """
     return device.startswith("cuda") or (device == "auto" and _has_cuda())
 
 
@@ -345,6 +404,10 @@ def _has_cuda() -> bool:
             return False
         driver = ctypes.CDLL("libcuda.so.1")
         devices = ctypes.c_int(0)
-        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value > 0
+        return (
+            driver.cuInit(0) == 0
+            and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0
+            and devices.value > 0
+        )
     except (metadata.PackageNotFoundError, OSError, AttributeError):
         return False

@@ -1,9 +1,10 @@
-"""Versions of the weights in the engine process, each with its own memory and running answers, and how they are built.
+"""Versions of the weights in the engine process, each with its own memory and running answers, and
+how they are built.
 
-A version is the base model and an adapter. It can answer as soon as the adapter is read: the adapter's small factors are added to
-every product. Then, step by step between answers, each layer gets its own weights with the adapter merged into them. That is a
-little faster and changes results only by rounding.
-"""
+A version is the base model and an adapter. It can answer as soon as the adapter is read: the
+adapter's small factors are added to every product. Then, step by step between answers, each layer
+gets its own weights with the adapter merged into them. That is a little faster and changes results
+only by rounding."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,14 @@ from metaclaw.engine.batch import Batch, DrawnToken, Job
 from metaclaw.engine.checkpoint import Shape, Steps
 from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
 from metaclaw.engine.llama import Changes, Llama, LowRankChange, interleave
-from metaclaw.engine.training.lora import Adapter, Pair, Shapes, add_change, projection_shapes, reading_adapter
+from metaclaw.engine.training.lora import (
+    Adapter,
+    Pair,
+    Shapes,
+    add_change,
+    projection_shapes,
+    reading_adapter,
+)
 from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import TrainingError, WireError
 
@@ -26,7 +34,15 @@ from metaclaw.errors import TrainingError, WireError
 class Answer:
     """A job and the text of its answer."""
 
-    def __init__(self, id: int, job: Job, vocabulary: Vocabulary, stops: Sequence[str], *, shows_logprobs: bool) -> None:
+    def __init__(
+        self,
+        id: int,
+        job: Job,
+        vocabulary: Vocabulary,
+        stops: Sequence[str],
+        *,
+        shows_logprobs: bool,
+    ) -> None:
         self.id = id
         self.job = job
         self._vocabulary = vocabulary
@@ -91,9 +107,13 @@ DEFAULT_MAX_TOKENS: Final = 256
 
 
 class Version:
-    """A model, its cache and its running answers. Versions share no cache: keys and values depend on the weights."""
+    """A model, its cache and its running answers. Versions share no cache: keys and values depend
+    on the weights.
+    """
 
-    def __init__(self, model: Llama, vocabulary: Vocabulary, slots: int, adapter: Path | None) -> None:
+    def __init__(
+        self, model: Llama, vocabulary: Vocabulary, slots: int, adapter: Path | None
+    ) -> None:
         self.adapter = adapter
         """The folder of the adapter; None for the base model."""
         self._model = model
@@ -117,12 +137,19 @@ class Version:
         room = self._model.context - len(prompt)
         if room < 1:
             raise WireError(
-                f"this model's maximum context length is {self._model.context} tokens, but the messages are {len(prompt)} tokens",
+                f"this model's maximum context length is {self._model.context} tokens, but the"
+                f" messages are {len(prompt)} tokens",
                 code="context_length_exceeded",
                 param="messages",
             )
         job = Job(prompt, min(message.max_tokens or DEFAULT_MAX_TOKENS, room), message)
-        answer = Answer(message.id, job, self._vocabulary, message.stop, shows_logprobs=message.top_logprobs is not None)
+        answer = Answer(
+            message.id,
+            job,
+            self._vocabulary,
+            message.stop,
+            shows_logprobs=message.top_logprobs is not None,
+        )
         self._batch.add(job)
         self._answers[message.id] = answer
         return frames.Accepted(message.id, len(prompt))
@@ -153,7 +180,9 @@ class Version:
 
 
 class AdaptedWeights:
-    """The model `base` with the adapter in a folder. `tensors` are those of the base, in any dtype."""
+    """The model `base` with the adapter in a folder. `tensors` are those of the base, in any
+    dtype.
+    """
 
     def __init__(self, base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> None:
         self._base = base
@@ -163,17 +192,23 @@ class AdaptedWeights:
         self._model: Llama | None = None
 
     def warm(self) -> None:
-        """Read the adapter's files into the system's cache, so that `prepare` does not wait for a disk. Errors are ignored here."""
+        """Read the adapter's files into the system's cache, so that `prepare` does not wait for a
+        disk. Errors are ignored here.
+        """
         if self._folder.is_dir():
             for path in self._folder.iterdir():
                 if path.is_file():
                     path.read_bytes()
 
     def prepare(self) -> Steps[Llama]:
-        """Build the model with the adapter next to its weights; raises TrainingError if the adapter is unusable."""
+        """Build the model with the adapter next to its weights; raises TrainingError if the adapter
+        is unusable.
+        """
         base, adapter = self._base, (yield from reading_adapter(self._folder))
         _check_fit(adapter, projection_shapes(self._tensors))
-        changes = (_changes(adapter, base.shape, base.dtype, number) for number in range(base.shape.layers))
+        changes = (
+            _changes(adapter, base.shape, base.dtype, number) for number in range(base.shape.layers)
+        )
         self._adapter, self._model = adapter, (yield from base.changed(changes))
         return self._model
 
@@ -193,8 +228,12 @@ class AdaptedWeights:
 
 def _changes(adapter: Adapter, shape: Shape, dtype: torch.dtype, number: int) -> Changes:
     prefix = f"model.layers.{number}."
-    queries, keys, values, out = (adapter.pairs.get(f"{prefix}self_attn.{name}_proj") for name in "qkvo")
-    gate, up, down = (adapter.pairs.get(f"{prefix}mlp.{name}_proj") for name in ("gate", "up", "down"))
+    queries, keys, values, out = (
+        adapter.pairs.get(f"{prefix}self_attn.{name}_proj") for name in "qkvo"
+    )
+    gate, up, down = (
+        adapter.pairs.get(f"{prefix}mlp.{name}_proj") for name in ("gate", "up", "down")
+    )
     side = shape.kv_width // 2
     wide = next((pair.b.shape[0] for pair in (gate, up) if pair is not None), 0)
     mixed = [_in_order(queries, shape.heads), _in_order(keys, shape.kv_heads), values]
@@ -210,13 +249,18 @@ def _in_order(pair: Pair | None, heads: int) -> Pair | None:
     return pair and Pair(pair.a, interleave(pair.b, heads))
 
 
-def _joined(pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dtype: torch.dtype) -> LowRankChange | None:
+def _joined(
+    pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dtype: torch.dtype
+) -> LowRankChange | None:
     """The changes of several fused products as one; None if nothing is changed."""
     present = [(sum(rows[:place]), pair) for place, pair in enumerate(pairs) if pair is not None]
     if not present:
         return None
     ranks, columns = sum(pair.a.shape[0] for _, pair in present), present[0][1].a.shape[1]
-    inwards, outwards = torch.empty(columns, ranks, dtype=dtype), torch.zeros(ranks, sum(rows), dtype=dtype)
+    inwards, outwards = (
+        torch.empty(columns, ranks, dtype=dtype),
+        torch.zeros(ranks, sum(rows), dtype=dtype),
+    )
     rank = 0
     for start, pair in present:
         end = rank + pair.a.shape[0]
@@ -230,4 +274,6 @@ def _check_fit(adapter: Adapter, shapes: Shapes) -> None:
     """Raise TrainingError if the adapter changes a projection that the model does not have."""
     for module, (down, up) in adapter.pairs.items():
         if shapes.get(module) != (up.shape[0], down.shape[1]):
-            raise TrainingError(f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model")
+            raise TrainingError(
+                f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model"
+            )

@@ -1,4 +1,6 @@
-"""The tokenizer of a model folder: its chat template, decoding that never shows half a character, and stop strings."""
+"""The tokenizer of a model folder: its chat template, decoding that never shows half a character,
+and stop strings.
+"""
 
 import json
 import re
@@ -16,7 +18,9 @@ from metaclaw.errors import EngineError, WireError
 
 _UNDECIDED: Final = "\ufffd"
 _FIRST_PRIVATE: Final = 0xF0000
-"""Private code points that replace, while a prompt is rendered, special tokens that a message spells out as text."""
+"""Private code points that replace, while a prompt is rendered, special tokens that a message
+spells out as text.
+"""
 
 
 class Vocabulary:
@@ -35,34 +39,51 @@ class Vocabulary:
             raise EngineError(f"cannot read {folder / 'tokenizer.json'}: {error}") from error
         self._literal.encode_special_tokens = True
         added = self._tokenizer.get_added_tokens_decoder().values()
-        self._special = sorted((token.content for token in added if token.special), key=len, reverse=True)
+        self._special = sorted(
+            (token.content for token in added if token.special), key=len, reverse=True
+        )
         self._hidden = re.compile(
-            f"([{chr(_FIRST_PRIVATE)}-{chr(_FIRST_PRIVATE + len(self._special) - 1)}])" if self._special else "(?!)()"
+            f"([{chr(_FIRST_PRIVATE)}-{chr(_FIRST_PRIVATE + len(self._special) - 1)}])"
+            if self._special
+            else "(?!)()"
         )
         end = config.get("eos_token")
         self._end_id = self._tokenizer.token_to_id(end) if isinstance(end, str) else None
-        self.end_ids = read_end_ids(folder) | ({self._end_id} if self._end_id is not None else set())
+        self.end_ids = read_end_ids(folder) | (
+            {self._end_id} if self._end_id is not None else set()
+        )
         """The tokens that end an answer, if the folder names any."""
-        self._named = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
+        self._named = {
+            key: value
+            for key, value in config.items()
+            if key.endswith("_token") and isinstance(value, str)
+        }
         self._template = _compile(_find_template(config, folder))
 
     def render(self, turns: Sequence[tuple[str, str]], beginning: str) -> list[int]:
-        """The tokens of the prompt, which ends with `beginning`, the required beginning of the answer.
+        """The tokens of the prompt, which ends with `beginning`, the required beginning of the
+        answer.
 
         Special tokens are special only where the template puts them: in a message they stay text.
         """
         hidden = [(role, self._hide(text)) for role, text in turns]
         try:
             rendered = self._template.render(
-                messages=[{"role": role, "content": text} for role, text in hidden], add_generation_prompt=True, **self._named
+                messages=[{"role": role, "content": text} for role, text in hidden],
+                add_generation_prompt=True,
+                **self._named,
             )
         except jinja2.TemplateError as error:
-            raise WireError(f"the model's chat template refuses this conversation: {error}", param="messages") from error
+            raise WireError(
+                f"the model's chat template refuses this conversation: {error}", param="messages"
+            ) from error
         return self._encode(rendered + beginning)
 
     @property
     def end_id(self) -> int:
-        """The token that ends an answer in the chat template. Raises EngineError if the folder names none."""
+        """The token that ends an answer in the chat template. Raises EngineError if the folder
+        names none.
+        """
         if not self.end_ids:
             raise EngineError("the model's folder does not say which token ends an answer")
         return min(self.end_ids) if self._end_id is None else self._end_id
@@ -84,7 +105,9 @@ class Vocabulary:
         ids: list[int] = []
         for number, part in enumerate(self._hidden.split(rendered)):
             if number % 2:
-                ids += self._literal.encode(self._special[ord(part) - _FIRST_PRIVATE], add_special_tokens=False).ids
+                ids += self._literal.encode(
+                    self._special[ord(part) - _FIRST_PRIVATE], add_special_tokens=False
+                ).ids
             elif part:
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
         return ids
@@ -114,7 +137,8 @@ class Detokenizer:
         return fresh
 
     def _fresh(self) -> str:
-        # Some tokenizers drop a leading space, so new tokens are decoded together with those before.
+        # Some tokenizers drop a leading space, so new tokens are decoded together with those
+        # before.
         before = self._vocabulary.decode(self._context)
         return self._vocabulary.decode(self._context + self._pending)[len(before) :]
 
@@ -137,7 +161,9 @@ class StopFinder:
         if self.found is not None:
             return ""
         self._held += text
-        hits = [(position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0]
+        hits = [
+            (position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0
+        ]
         if hits:
             # The stop string that is complete first, however the text was cut into pieces.
             position, self.found = min(hits, key=lambda hit: (hit[0] + len(hit[1]), hit[0]))
@@ -170,7 +196,11 @@ def read_end_ids(folder: Path) -> frozenset[int]:
     ends: set[int] = set()
     for path in (folder / "generation_config.json", folder / "config.json"):
         value = read_json(path).get("eos_token_id") if path.is_file() else None
-        ends |= {token for token in (value if isinstance(value, list) else [value]) if isinstance(token, int)}
+        ends |= {
+            token
+            for token in (value if isinstance(value, list) else [value])
+            if isinstance(token, int)
+        }
     return frozenset(ends)
 
 
@@ -183,7 +213,9 @@ def _find_template(config: dict[str, Json], folder: Path) -> str:
 
 
 def _compile(source: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     environment.globals["raise_exception"] = _raise_template_error
     try:
         return environment.from_string(source)

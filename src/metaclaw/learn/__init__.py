@@ -1,8 +1,9 @@
-"""Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is proven (replay) and put in force (admission).
+"""Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is proven (replay)
+and put in force (admission).
 
-Rules come from messages (listen), weights from training (slow); `supervision` runs the loops in a process beside serving.
-The names in `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first used.
-"""
+Rules come from messages (listen), weights from training (slow); `supervision` runs the loops in a
+process beside serving. The names in `_LOADED_ON_USE` bring most of the program along, so they are
+imported when they are first used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

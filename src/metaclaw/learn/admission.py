@@ -1,10 +1,11 @@
-"""Admission: save each proposal as a candidate, take it through the gate, and publish it if it passes.
+"""Admission: save each proposal as a candidate, take it through the gate, and publish it if it
+passes.
 
-The order is fixed: the candidate is saved, the gate decides, the library publishes, the candidate is saved as accepted. Each replay
-is saved with the candidate as soon as it has been paid for. After a restart a candidate continues with the replays it has, and a
-skill that is in force already is not published twice. A candidate is dropped before more is spent on it if a session that taught it
-was forgotten, or if skills were reverted after its evidence.
-"""
+The order is fixed: the candidate is saved, the gate decides, the library publishes, the candidate
+is saved as accepted. Each replay is saved with the candidate as soon as it has been paid for. After
+a restart a candidate continues with the replays it has, and a skill that is in force already is not
+published twice. A candidate is dropped before more is spent on it if a session that taught it was
+forgotten, or if skills were reverted after its evidence."""
 
 import logging
 import re
@@ -21,7 +22,15 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Probe, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Probe,
+    Proposal,
+    Standing,
+)
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
@@ -29,7 +38,14 @@ from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
-from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
+from metaclaw.privacy import (
+    Doubt,
+    Passage,
+    Redactor,
+    combined_capabilities,
+    passages_of,
+    review_skill,
+)
 from metaclaw.skills import (
     Gate,
     GateMode,
@@ -49,7 +65,8 @@ from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
-_REVIEWED_TOGETHER: Final = 7  # skills that are reviewed together with the new one; further ones are reviewed in pairs with it
+# skills that are reviewed together with the new one; further ones are reviewed in pairs with it
+_REVIEWED_TOGETHER: Final = 7
 _MOST_LEARNED: Final = 48
 _NEAR: Final = 8
 _DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
@@ -76,15 +93,37 @@ class SafetyReview:
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
-        before = [known for name in proposal.replaces if (known := self.library.view.get(name)) is not None]
+        before = [
+            known
+            for name in proposal.replaces
+            if (known := self.library.view.get(name)) is not None
+        ]
         near, beside = self._near(proposal), self._beside(proposal)
         # Capabilities that skills for the same situation have are not new.
-        review = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_REVIEWED_TOGETHER])
-        reach = reduce(or_, (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]), review.reach)
+        review = review_skill(
+            skill,
+            self._spans(proposal),
+            [*near, *before],
+            self.redactor,
+            beside[:_REVIEWED_TOGETHER],
+        )
+        reach = reduce(
+            or_,
+            (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]),
+            review.reach,
+        )
         reviewed = _said_before(proposal, before)
-        doubts = [doubt for doubt in review.objections if doubt.doubt not in _DOUBTS_OF_ORIGIN or doubt.instruction not in reviewed]
-        objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets]
-        objections += [Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts]
+        doubts = [
+            doubt
+            for doubt in review.objections
+            if doubt.doubt not in _DOUBTS_OF_ORIGIN or doubt.instruction not in reviewed
+        ]
+        objections = [
+            Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets
+        ]
+        objections += [
+            Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts
+        ]
         if reach:
             objections.append(Objection(f"it adds {reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
@@ -94,14 +133,27 @@ class SafetyReview:
         return [span for step in steps if step is not None for span in passages_of(step)]
 
     def _beside(self, proposal: Proposal) -> list[Skill]:
-        """Skills that may be in the same prompt, the likeliest first: skills for the same situation, those for every task, and
-        other learned skills of its scope, because an attack may be split into skills that share no word."""
+        """Skills that may be in the same prompt, the likeliest first: skills for the same
+        situation, those for every task, and other learned skills of its scope, because an attack
+        may be split into skills that share no word."""
         skill, index = proposal.skill, self.library.view.index
         alike = IndexLibrary(index).near(skill)
-        standing = [other for scope in {None, skill.scope} for other in index.members.standing(scope).values()]
-        learned = (other for other in index.skills() if other.scope in (None, skill.scope) and not is_untouchable(other))
-        beside = {other.name: other for other in (*alike, *standing, *islice(learned, _MOST_LEARNED))}
-        return [other for name, other in beside.items() if name not in (skill.name, *proposal.replaces)]
+        standing = [
+            other
+            for scope in {None, skill.scope}
+            for other in index.members.standing(scope).values()
+        ]
+        learned = (
+            other
+            for other in index.skills()
+            if other.scope in (None, skill.scope) and not is_untouchable(other)
+        )
+        beside = {
+            other.name: other for other in (*alike, *standing, *islice(learned, _MOST_LEARNED))
+        }
+        return [
+            other for name, other in beside.items() if name not in (skill.name, *proposal.replaces)
+        ]
 
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""
@@ -112,12 +164,21 @@ class SafetyReview:
 
 
 def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
-    """The sentences of the skill that an edit changes. They were reviewed when the skill was learned."""
+    """The sentences of the skill that an edit changes. They were reviewed when the skill was
+    learned.
+    """
     if proposal.change is not Change.EDIT:
         return frozenset()
     texts = [f"{skill.trigger}\n\n{skill.body}" for skill in before]
     orders = {order.text for text in texts for order in instructions(text)}
-    return frozenset(orders | {sentence for text in texts for sentence in split_sentences(visible_text(text), with_code=True)})
+    return frozenset(
+        orders
+        | {
+            sentence
+            for text in texts
+            for sentence in split_sentences(visible_text(text), with_code=True)
+        }
+    )
 
 
 def _check_objections(skill: Skill) -> list[Objection]:
@@ -130,11 +191,12 @@ def _check_objections(skill: Skill) -> list[Objection]:
 
 @dataclass(frozen=True, slots=True)
 class ProposalFacts:
-    """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes of its person.
+    """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes
+    of its person.
 
-    `seen` are the content hashes of the skills that the evolver was shown; a skill that has changed since is not overwritten.
-    `generation` is the newest generation of its evidence; None if the evidence is the skills in force.
-    """
+    `seen` are the content hashes of the skills that the evolver was shown; a skill that has changed
+    since is not overwritten. `generation` is the newest generation of its evidence; None if the
+    evidence is the skills in force."""
 
     probes: Callable[[], Sequence[Probe]]
     model: str
@@ -145,7 +207,9 @@ class ProposalFacts:
 
 @dataclass(eq=False, kw_only=True)
 class CandidateAdmission:
-    """Takes proposals through the gate and publishes them. Every learned skill comes into force this way."""
+    """Takes proposals through the gate and publishes them. Every learned skill comes into force
+    this way.
+    """
 
     gate: Gate
     library: AnyLibrary
@@ -166,18 +230,33 @@ class CandidateAdmission:
         return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
-        """Take a proposal through the gate: at once if nothing is replayed, else in the background."""
+        """Take a proposal through the gate: at once if nothing is replayed, else in the
+        background.
+        """
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
-            proposal = replace(proposal, skill=with_free_name(proposal.skill, self.library.view.get))
+            proposal = replace(
+                proposal, skill=with_free_name(proposal.skill, self.library.view.get)
+            )
         generation = self.library.view.generation if facts.generation is None else facts.generation
-        candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self.now())
+        candidate = Candidate(
+            CandidateId(new_id("c_")),
+            proposal,
+            Standing.DRAFT,
+            "just proposed",
+            generation,
+            self.now(),
+        )
         if not await self._save(candidate):
             return
         await self.decide_or_resume(candidate, facts, proving)
 
-    async def decide_or_resume(self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup) -> None:
-        """Decide about a candidate, from the beginning or from its saved replays. Runs in the background if it needs replays."""
+    async def decide_or_resume(
+        self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup
+    ) -> None:
+        """Decide about a candidate, from the beginning or from its saved replays. Runs in the
+        background if it needs replays.
+        """
         if not self.gate.replays(candidate.proposal):
             await self._decide(candidate, facts)
         elif candidate.id not in self._proving:
@@ -187,32 +266,51 @@ class CandidateAdmission:
     async def set_aside(self, candidate: Candidate) -> None:
         """Reject a candidate, because each attempt to decide about it crashed the learner."""
         if self.is_unfinished(candidate):
-            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
+            await self._try_to_save(
+                replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE)
+            )
 
     def is_unfinished(self, candidate: Candidate) -> bool:
         """Whether the candidate has not been decided yet."""
         return candidate.standing in (Standing.DRAFT, Standing.SHADOW)
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
-        """Apply a person's decision to a waiting candidate. Raises SkillError if the candidate does not wait for one."""
+        """Apply a person's decision to a waiting candidate. Raises SkillError if the candidate does
+        not wait for one.
+        """
         if candidate.standing is not Standing.WAITING:
-            raise SkillError(f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}")
+            raise SkillError(
+                f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}"
+            )
         if not approved:
-            return await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
-        admission = GateResult(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
+            return await self._try_to_save(
+                replace(candidate, standing=Standing.REJECTED, reason="a person turned it away")
+            )
+        admission = GateResult(
+            Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate
+        )
         return await self._publish(candidate, admission, {}, by_person=True)
 
-    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
-        """Move a skill in force to another state, unless a person has touched it or reverted after the generation in view."""
-        expected, learned = {skill.name: skill.content_hash}, LearnedFrom(self.library.view.generation)
-        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
+    async def change_state(
+        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None
+    ) -> bool:
+        """Move a skill in force to another state, unless a person has touched it or reverted after
+        the generation in view.
+        """
+        expected, learned = (
+            {skill.name: skill.content_hash},
+            LearnedFrom(self.library.view.generation),
+        )
+        if not await self._try(
+            lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)
+        ):
             return False
         await self.record_reason(skill, reason, certificate)
         return True
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
-        """Retire a learned skill, unless a person has touched it, or reverted after the generation `since` of the evidence (by
-        default the present one)."""
+        """Retire a learned skill, unless a person has touched it, or reverted after the generation
+        `since` of the evidence (by default the present one)."""
         why, expected = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}
         learned = LearnedFrom(self.library.view.generation if since is None else since)
         if not await self._try(lambda: self._put([], (skill.name,), why, expected, learned)):
@@ -231,7 +329,9 @@ class CandidateAdmission:
 
     async def _decide(self, candidate: Candidate, facts: ProposalFacts) -> None:
         if await run_sync(self.candidates.is_reverted, candidate.generation):
-            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
+            await self._try_to_save(
+                replace(candidate, standing=Standing.REJECTED, reason=_REVERTED)
+            )
             return
         if await self._is_in_force_already(candidate.proposal):
             reason = f"{candidate.proposal.skill.name} is in force already"
@@ -248,18 +348,29 @@ class CandidateAdmission:
             await self._publish(candidate, admission, facts.seen)
         else:
             await self._try_to_save(
-                replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
+                replace(
+                    candidate,
+                    standing=admission.standing,
+                    reason=admission.reason,
+                    certificate=admission.certificate,
+                )
             )
 
     async def _is_in_force_already(self, proposal: Proposal) -> bool:
         """Whether another candidate with the same text is in force."""
         known = self.library.view.get(proposal.skill.name)
-        if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
+        if (
+            known is None
+            or not _is_same(known, proposal.skill)
+            or proposal.change is not Change.NEW
+        ):
             return False
         return await run_sync(accepted_candidate, self.candidates, known) is not None
 
     async def _replaying(self, candidate: Candidate, facts: ProposalFacts) -> Replaying:
-        """What the gate needs to replay a candidate: its turns, its saved replays, and a function that saves each new one."""
+        """What the gate needs to replay a candidate: its turns, its saved replays, and a function
+        that saves each new one.
+        """
         if not self.gate.replays(candidate.proposal):
             return Replaying((), facts.model)
 
@@ -269,30 +380,54 @@ class CandidateAdmission:
                 replace(candidate, standing=Standing.SHADOW, reason=words, certificate=certificate)
             )
 
-        return Replaying(await run_sync(facts.probes), facts.model, candidate.certificate, save_replay)
+        return Replaying(
+            await run_sync(facts.probes), facts.model, candidate.certificate, save_replay
+        )
 
     async def _is_wanted(self, candidate: Candidate) -> bool:
-        """Whether the candidate still exists undecided: a session may have been forgotten, or skills reverted, meanwhile."""
+        """Whether the candidate still exists undecided: a session may have been forgotten, or
+        skills reverted, meanwhile.
+        """
         known = await run_sync(self.candidates.candidate, candidate.id)
         return known is not None and self.is_unfinished(known)
 
     async def _publish(
-        self, candidate: Candidate, admission: GateResult, seen: Mapping[SkillName, str], *, by_person: bool = False
+        self,
+        candidate: Candidate,
+        admission: GateResult,
+        seen: Mapping[SkillName, str],
+        *,
+        by_person: bool = False,
     ) -> Candidate:
-        """Put a candidate's skill in force, unless a skill of its name or one that it replaces has changed, or its evidence is out
-        of date."""
+        """Put a candidate's skill in force, unless a skill of its name or one that it replaces has
+        changed, or its evidence is out of date."""
         if await run_sync(self.candidates.candidate, candidate.id) is None:
-            return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
+            return replace(
+                candidate,
+                standing=Standing.REJECTED,
+                reason="a session that taught it was forgotten",
+            )
         proposal = candidate.proposal
-        accepted = replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=admission.certificate)
+        accepted = replace(
+            candidate,
+            standing=Standing.ACCEPTED,
+            reason=admission.reason,
+            certificate=admission.certificate,
+        )
         skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
         if await self._is_in_force_already(proposal):
             return await self._try_to_save(
-                replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already")
+                replace(
+                    candidate,
+                    standing=Standing.REJECTED,
+                    reason=f"{skill.name} is in force already",
+                )
             )
         known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
-            return await self._try_to_save(accepted)  # the program was stopped just before it saved this
+            return await self._try_to_save(
+                accepted
+            )  # the program was stopped just before it saved this
         # A person's decision counts as made now, even if skills were reverted after the proposal.
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
@@ -300,12 +435,23 @@ class CandidateAdmission:
             gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
-            generation = await self._put([skill], gone, _publish_reason(proposal), expected, learned, by_person=by_person)
+            generation = await self._put(
+                [skill], gone, _publish_reason(proposal), expected, learned, by_person=by_person
+            )
         except (SkillError, RefusedError) as error:
-            return await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
-        # The log has no names or reasons: they have a person's words, which must be deleted with their session.
+            return await self._try_to_save(
+                replace(candidate, standing=Standing.REJECTED, reason=str(error))
+            )
+        # The log has no names or reasons: they have a person's words, which must be deleted with
+        # their session.
         turns = len(proposal.support)
-        log.info("skill_born candidate=%s state=%s generation=%d turns=%d", candidate.id, skill.state, generation, turns)
+        log.info(
+            "skill_born candidate=%s state=%s generation=%d turns=%d",
+            candidate.id,
+            skill.state,
+            generation,
+            turns,
+        )
         if not await self._save(accepted):
             await self.retire(skill, "a session that taught it was forgotten", since=generation)
         return accepted
@@ -313,14 +459,26 @@ class CandidateAdmission:
     async def refuse(self, proposal: Proposal, reason: str) -> None:
         """Save a proposal that was refused before the gate as rejected, so that people see why."""
         generation, made_at = self.library.view.generation, self.now()
-        await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
+        await self._save(
+            Candidate(
+                CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at
+            )
+        )
 
     def _gone(self, proposal: Proposal, admission: GateResult) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
-        return [name for name in names if name != proposal.skill.name and self.library.view.get(name) is not None]
+        return [
+            name
+            for name in names
+            if name != proposal.skill.name and self.library.view.get(name) is not None
+        ]
 
-    def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
-        """Content hashes that must be unchanged at publication. Raises SkillError if a skill to be replaced is not in force."""
+    def _expected(
+        self, proposal: Proposal, seen: Mapping[SkillName, str]
+    ) -> dict[SkillName, str | None]:
+        """Content hashes that must be unchanged at publication. Raises SkillError if a skill to be
+        replaced is not in force.
+        """
         expected: dict[SkillName, str | None] = {proposal.skill.name: None}
         for name in proposal.replaces:
             known = self.library.view.get(name)
@@ -348,20 +506,27 @@ class CandidateAdmission:
         by_person: bool = False,
     ) -> int:
         view = await run_sync(
-            lambda: self.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+            lambda: self.library.publish(
+                put, gone, reason, expected=expected, learned=learned, by_person=by_person
+            )
         )
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:
         text = await run_sync(self.redact, notice)
-        await self.announce("notice", {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text})
+        await self.announce(
+            "notice",
+            {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text},
+        )
 
     async def _try_to_save(self, candidate: Candidate) -> Candidate:
         await self._save(candidate)
         return candidate
 
     async def _save(self, candidate: Candidate) -> bool:
-        """Save a candidate without secrets; return False if a session that taught it was forgotten."""
+        """Save a candidate without secrets; return False if a session that taught it was
+        forgotten.
+        """
         redacted = await run_sync(self._redacted, candidate)
         try:
             await run_sync(self.candidates.save_candidate, redacted)
@@ -374,22 +539,39 @@ class CandidateAdmission:
 
     def _redacted(self, candidate: Candidate) -> Candidate:
         skill, redact = candidate.proposal.skill, self.redact
-        extra = {key: redact(value) if isinstance(value, str) else value for key, value in skill.extra.items()}
+        extra = {
+            key: redact(value) if isinstance(value, str) else value
+            for key, value in skill.extra.items()
+        }
         clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
         shown = candidate.certificate
-        certificate = None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
+        certificate = (
+            None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
+        )
         proposal = replace(candidate.proposal, skill=clean)
-        return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
+        return replace(
+            candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate
+        )
 
-    async def record_reason(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
-        """Record on the candidate why its skill was retired or changed, for people and for the evolver."""
+    async def record_reason(
+        self, skill: Skill, reason: str, certificate: Certificate | None = None
+    ) -> None:
+        """Record on the candidate why its skill was retired or changed, for people and for the
+        evolver.
+        """
         candidate = await run_sync(accepted_candidate, self.candidates, skill)
         if candidate is not None:
-            await self._try_to_save(replace(candidate, reason=reason, certificate=certificate or candidate.certificate))
+            await self._try_to_save(
+                replace(candidate, reason=reason, certificate=certificate or candidate.certificate)
+            )
 
 
-async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]) -> int | None:
-    """Begin an attempt with these turns as its support; None if one of them has been used already, or is forgotten."""
+async def claim_turns(
+    candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]
+) -> int | None:
+    """Begin an attempt with these turns as its support; None if one of them has been used already,
+    or is forgotten.
+    """
     try:
         return await run_sync(candidates.begin_attempt, kind, generation, turns)
     except RefusedError as error:
@@ -398,11 +580,24 @@ async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, tur
 
 
 def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:
-    """The candidate that became this skill; None for a skill that a person wrote or has changed since. Blocks."""
+    """The candidate that became this skill; None for a skill that a person wrote or has changed
+    since. Blocks.
+    """
     if is_untouchable(skill) and not skill.pinned:
         return None
-    accepted = (candidate for candidate in candidates.of_skill(skill.name) if candidate.standing is Standing.ACCEPTED)
-    return next((candidate for candidate in accepted if candidate.proposal.skill.content_hash == skill.content_hash), None)
+    accepted = (
+        candidate
+        for candidate in candidates.of_skill(skill.name)
+        if candidate.standing is Standing.ACCEPTED
+    )
+    return next(
+        (
+            candidate
+            for candidate in accepted
+            if candidate.proposal.skill.content_hash == skill.content_hash
+        ),
+        None,
+    )
 
 
 def _as_filed(skill: Skill) -> Skill:
@@ -416,29 +611,49 @@ def _is_same(in_force: Skill, skill: Skill) -> bool:
 
 
 def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
-    """The skill with the names of the wider skills that it contradicts: they are not placed together with it."""
+    """The skill with the names of the wider skills that it contradicts: they are not placed
+    together with it.
+    """
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
 
 
 def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
-    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError if its text has changed."""
+    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError if
+    its text has changed.
+    """
     if rule is None or rule.content_hash != proposed.content_hash:
-        raise SkillError(f"{proposed.name} says something else since this check was proposed for it")
-    extra = {key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")}
+        raise SkillError(
+            f"{proposed.name} says something else since this check was proposed for it"
+        )
+    extra = {
+        key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")
+    }
     return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
 
 
 def _publish_reason(proposal: Proposal) -> str:
     count = len(proposal.support)
-    return f"{_VERBS[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
+    return (
+        f"{_VERBS[proposal.change]} {proposal.skill.name} from {count}"
+        f" turn{'' if count == 1 else 's'}"
+    )
 
 
 def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
-    """The rejected proposals: their number for each reason, and the newest with their texts. Blocks."""
-    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _MOST_REASONS_COUNTED)))
+    """The rejected proposals: their number for each reason, and the newest with their texts.
+    Blocks.
+    """
+    reasons = Counter(
+        map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _MOST_REASONS_COUNTED))
+    )
     last = [
-        {"name": skill.name, "text": _shown(skill), "reason": candidate.reason, "at": candidate.made_at.isoformat()}
+        {
+            "name": skill.name,
+            "text": _shown(skill),
+            "reason": candidate.reason,
+            "at": candidate.made_at.isoformat(),
+        }
         for candidate in candidates.candidates(Standing.REJECTED, _MOST_SHOWN)
         for skill in (candidate.proposal.skill,)
     ]
@@ -446,7 +661,9 @@ def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
 
 
 def _kind_of_reason(reason: str) -> str:
-    """The first reason without the details of one proposal: `it holds a secret`, `its trigger has N words`."""
+    """The first reason without the details of one proposal: `it holds a secret`, `its trigger has N
+    words`.
+    """
     first = _DETAIL.split(reason, maxsplit=1)[0]
     return _NUMBER.sub("N", first).strip() or "no reason given"
 

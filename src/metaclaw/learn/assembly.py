@@ -1,4 +1,6 @@
-"""Assembly of the learning part from the configuration: models, gate, replays, and the background loops."""
+"""Assembly of the learning part from the configuration: models, gate, replays, and the background
+loops.
+"""
 
 import os
 import time
@@ -96,7 +98,9 @@ class LearningStores:
 
 
 class Learning:
-    """Builds the learning loops and starts them. `words` returns a person's own words, given the agent's name and the raw text."""
+    """Builds the learning loops and starts them. `words` returns a person's own words, given the
+    agent's name and the raw text.
+    """
 
     def __init__(
         self,
@@ -113,8 +117,8 @@ class Learning:
         models: Models | None = None,
         clock: LearningClock | None = None,
     ) -> None:
-        """By default, `stores` write to the database, `budget` counts into them, and `models` are those of the providers.
-        `attempt_log` has the failed attempts of earlier processes."""
+        """By default, `stores` write to the database, `budget` counts into them, and `models` are
+        those of the providers. `attempt_log` has the failed attempts of earlier processes."""
         stores = stores or LearningStores.of(database)
         self._clock = clock or LearningClock()
         self._config = config
@@ -132,7 +136,11 @@ class Learning:
         self.budget = budget or Budget(config, stores.spending)
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
         self.models = models or Models(providers, timeout_s, self.budget)
-        self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+        self.redactor = Redactor(
+            KnownSecrets.collect(os.environ, Path.home(), config)
+            if config.privacy.redact
+            else KnownSecrets()
+        )
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
         self.unusable = UnusableAnswers()
@@ -203,13 +211,22 @@ class Learning:
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, section.votes, self._render, answered=answered)
+            return (
+                None
+                if found is None
+                else Judge(found, section.votes, self._render, answered=answered)
+            )
 
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        scorer, budgets = ReplayScorer(self.judge_for, self.redact), Budgets.configured(self._config.skills)
-        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, self.generations.at, budgets)
+        scorer, budgets = (
+            ReplayScorer(self.judge_for, self.redact),
+            Budgets.configured(self._config.skills),
+        )
+        return CassetteReplayer(
+            self.reader, self.steps, self.models.served, scorer, self.generations.at, budgets
+        )
 
     def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
@@ -232,7 +249,13 @@ class Learning:
             admission=self.admission,
             teams=self._teams,
         )
-        expiry = Expiry(uses=uses, generations=self.generations, admission=self.admission, teams=self._teams, now=self._clock.now)
+        expiry = Expiry(
+            uses=uses,
+            generations=self.generations,
+            admission=self.admission,
+            teams=self._teams,
+            now=self._clock.now,
+        )
         watch = RuleWatch(
             uses=uses,
             generations=self.generations,
@@ -241,7 +264,13 @@ class Learning:
             announce=self.announce,
             teams=self._teams,
         )
-        retrial = Retrial(uses=uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift, now=self._clock.now)
+        retrial = Retrial(
+            uses=uses,
+            candidates=self.candidates,
+            admission=self.admission,
+            uplift=self.uplift,
+            now=self._clock.now,
+        )
         return Maintenance(
             reader=self.reader,
             uses=uses,
@@ -252,7 +281,13 @@ class Learning:
             uplift=self.uplift,
             attempt_log=self.attempt_log,
             now=self._clock.now,
-            chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self._config.skills.gate == "full" else [])),
+            chores=(
+                expiry,
+                skill_merge,
+                scope_promotion,
+                watch,
+                *([retrial] if self._config.skills.gate == "full" else []),
+            ),
         )
 
     def _listening(self) -> Listening:
@@ -265,7 +300,9 @@ class Learning:
             redact=self.redact,
             foreign=messages.foreign,
             teams=self._teams,
-            trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self._may_judge),
+            trial=CheckTrial(
+                self.reader, self.recorded, self.redact, self.judge_for, self._may_judge
+            ),
             on_failure=self.wake_fast_loop,
             now=self._clock.now,
         )
@@ -287,7 +324,9 @@ class Learning:
 
     async def _may_listen(self, model: str, is_promising: bool) -> bool:
         """Whether the budget allows a listen call; promising messages may use its reserve."""
-        return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
+        return await self.budget.may_spend(
+            Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising
+        )
 
     async def _may_judge(self) -> bool:
         """Whether the budget allows a question to the judge."""
@@ -336,7 +375,9 @@ class Learning:
         )
 
     def _may_train(self) -> Callable[[TurnId], bool]:
-        """A function that says whether weights could learn from a turn: weights are trained, and its tokens are recorded."""
+        """A function that says whether weights could learn from a turn: weights are trained, and
+        its tokens are recorded.
+        """
         policy = self._config.policy
         if policy is None or policy.mode == "skills_only":
             return lambda turn: False
@@ -420,8 +461,9 @@ def owner_of(
     on_forget: Callable[[SessionId], None] = lambda session: None,
     serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
 ) -> OwnerActions:
-    """Build the actions of a person. `on_failure` is called when a turn was marked as failed; by default it wakes the loops of
-    `learning`. `on_forget` is called with a session that is to be forgotten, for other caches."""
+    """Build the actions of a person. `on_failure` is called when a turn was marked as failed; by
+    default it wakes the loops of `learning`. `on_forget` is called with a session that is to be
+    forgotten, for other caches."""
 
     def forget_everywhere(session: SessionId) -> None:
         on_forget(session)

@@ -1,4 +1,6 @@
-"""Verdicts on recorded turns, by checks, detectors and the judge; scores of replays; and the calibration of verdicts."""
+"""Verdicts on recorded turns, by checks, detectors and the judge; scores of replays; and the
+calibration of verdicts.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,7 +13,15 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
+from metaclaw.domain.check import (
+    Check,
+    Conversation,
+    Finding,
+    PatternCheck,
+    Place,
+    ProgramCheck,
+    SchemaCheck,
+)
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
@@ -63,7 +73,9 @@ _LEAST_SHOWN: Final = 20
 
 
 def concerns(check: Check, answer: Sequence[Part]) -> bool:
-    """Whether a check applies to an answer: it has a call of the check's tools, or is a final answer, which calls no tool."""
+    """Whether a check applies to an answer: it has a call of the check's tools, or is a final
+    answer, which calls no tool.
+    """
     calls = any(isinstance(part, ToolCall) for part in answer)
     match check:
         case PatternCheck() | SchemaCheck() if check.where.place is Place.CALLS:
@@ -77,24 +89,32 @@ def concerns(check: Check, answer: Sequence[Part]) -> bool:
 
 
 def needs_situation(rule: Skill) -> bool:
-    """Whether the task must be compared with the rule's situation: rules for other situations may be in the prompt, too. A rule
-    whose check reads tool calls needs no comparison."""
+    """Whether the task must be compared with the rule's situation: rules for other situations may
+    be in the prompt, too. A rule whose check reads tool calls needs no comparison."""
     if rule.kind is not SkillKind.RULE or rule_when(rule) == ALWAYS:
         return False
     check = readable_check(rule)
     return not (isinstance(check, PatternCheck | SchemaCheck) and check.where.place is Place.CALLS)
 
 
-def matching(view: LibraryView, task: str, scope: Scope, teams: Teams, day: date) -> frozenset[SkillName]:
+def matching(
+    view: LibraryView, task: str, scope: Scope, teams: Teams, day: date
+) -> frozenset[SkillName]:
     """The names of the rules and skills that match the task, or apply always."""
     query = query_text(task) if task else ""
     return (
-        frozenset(skill.name for skill in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)) if query else frozenset()
+        frozenset(
+            skill.name for skill in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)
+        )
+        if query
+        else frozenset()
     )
 
 
 def readable_check(rule: Skill) -> Check | None:
-    """The check of a rule or skill; None if it has none, or if it cannot be read, which `status` reports."""
+    """The check of a rule or skill; None if it has none, or if it cannot be read, which `status`
+    reports.
+    """
     try:
         return check_of(rule)
     except SkillError as error:
@@ -112,7 +132,9 @@ class Situations:
 
     def match(self, rule: Skill, task: str, scope: Scope) -> bool:
         """Whether a rule applies to this task of this speaker."""
-        return not needs_situation(rule) or rule.name in matching(self.library.view, task, scope, self.teams, self.today())
+        return not needs_situation(rule) or rule.name in matching(
+            self.library.view, task, scope, self.teams, self.today()
+        )
 
 
 def always_match(rule: Skill, task: str, scope: Scope) -> bool:
@@ -126,7 +148,9 @@ def _says_something(answer: Sequence[Part]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QuickVerdict:
-    """The verdict of checks or detectors, None if they say nothing. `failed_check` names a skill whose check failed to run."""
+    """The verdict of checks or detectors, None if they say nothing. `failed_check` names a skill
+    whose check failed to run.
+    """
 
     verdict: Verdict | None
     failed_check: SkillName | None = None
@@ -134,8 +158,9 @@ class QuickVerdict:
 
 @dataclass(eq=False, kw_only=True)
 class Assessment:
-    """Gives verdicts on recorded turns. `judge_for` returns the judge for turns of a model, or None. `matches` says whether a rule
-    applies to a task of a speaker, and blocks; `judged` is called with the judge's model after each turn that it judged."""
+    """Gives verdicts on recorded turns. `judge_for` returns the judge for turns of a model, or
+    None. `matches` says whether a rule applies to a task of a speaker, and blocks; `judged` is
+    called with the judge's model after each turn that it judged."""
 
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
@@ -150,14 +175,24 @@ class Assessment:
     def at_once(self, step: Step, later: Step | None = None) -> QuickVerdict:
         """The verdict of checks or detectors. Blocks.
 
-        If a check fails, the turn failed. If it passes, the detectors may still find a failure, because a check tests one rule and
-        not the whole task.
-        """
-        findings = {name: finding for name in step.stamp.skills if (finding := self._check(name, step)) is not None}
+        If a check fails, the turn failed. If it passes, the detectors may still find a failure,
+        because a check tests one rule and not the whole task."""
+        findings = {
+            name: finding
+            for name in step.stamp.skills
+            if (finding := self._check(name, step)) is not None
+        }
         outcomes = [finding.outcome for finding in findings.values()]
         if Outcome.FAIL in outcomes:
             return QuickVerdict(
-                Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
+                Verdict(
+                    step.turn,
+                    Outcome.FAIL,
+                    Source.CHECK,
+                    1.0,
+                    fault=Fault.AGENT,
+                    comment="a skill's check failed",
+                )
             )
         sensed = sense(step, later)
         if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
@@ -166,13 +201,17 @@ class Assessment:
             return QuickVerdict(Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0))
         if sensed.verdict is not None:
             return QuickVerdict(verdict(step, sensed, None, self.calibration()))
-        return QuickVerdict(None, next((name for name, finding in findings.items() if finding.has_failed), None))
+        return QuickVerdict(
+            None, next((name for name, finding in findings.items() if finding.has_failed), None)
+        )
 
     def has_judge(self, step: Step) -> bool:
         return self.judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """The judge's verdict; None if there is no judge. Raises BudgetError if the budget does not allow it now."""
+        """The judge's verdict; None if there is no judge. Raises BudgetError if the budget does not
+        allow it now.
+        """
         judge = self.judge_for(step.model)
         if judge is None:
             return None
@@ -196,15 +235,22 @@ class Assessment:
         return examine(check, step.answer, conversation=conversation_of(step))
 
     def _applies(self, skill: Skill, check: Check, step: Step) -> bool:
-        """Whether a check applies to this answer. A skill's check always does, because skills are placed where they match."""
-        return skill.is_skill or (concerns(check, step.answer) and self.matches(skill, step.task, step.scope))
+        """Whether a check applies to this answer. A skill's check always does, because skills are
+        placed where they match.
+        """
+        return skill.is_skill or (
+            concerns(check, step.answer) and self.matches(skill, step.task, step.scope)
+        )
 
 
 class ReplayScorer:
-    """Scores a replay: by the skill's check if that fails on the recorded failure, else by a judge that sees the task, the person's
-    remark on the recorded answer, and the new answer, but not the prompt."""
+    """Scores a replay: by the skill's check if that fails on the recorded failure, else by a judge
+    that sees the task, the person's remark on the recorded answer, and the new answer, but not the
+    prompt."""
 
-    def __init__(self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]) -> None:
+    def __init__(
+        self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]
+    ) -> None:
         self._judge_for = judge_for
         self._redact = redact
 
@@ -220,15 +266,25 @@ class ReplayScorer:
         """The outcome of a replay. Raises JudgeError if there is no check and no judge."""
         check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
-            return ReplayScore(await run_sync(run_check, check, (*played.calls, *played.answer), conversation_of(played.step)))
+            return ReplayScore(
+                await run_sync(
+                    run_check, check, (*played.calls, *played.answer), conversation_of(played.step)
+                )
+            )
         judge = self._judge_for(played.step.model)
         if judge is None:
             raise JudgeError("no check and no judge")
         requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
         shown = await run_sync(self._redact, in_words(played.answer, played.calls))
         votes = await judge.judge_replay(requirement, shown)
-        note = "its check passes the recorded failure, too, so a judge decided" if check is not None else ""
-        tokens = _vote_tokens(requirement, shown) * max(1, votes.passed + votes.failed + votes.unknown)
+        note = (
+            "its check passes the recorded failure, too, so a judge decided"
+            if check is not None
+            else ""
+        )
+        tokens = _vote_tokens(requirement, shown) * max(
+            1, votes.passed + votes.failed + votes.unknown
+        )
         share = votes.share_failed
         if share is None or share == 0.5:
             return ReplayScore(Outcome.UNKNOWN, tokens, "the judge gave no verdict")
@@ -236,8 +292,13 @@ class ReplayScorer:
 
 
 def _tells(check: Check, played: ReplayedTurn) -> bool:
-    """Whether a check can decide: it must fail the recorded answer if that was a failure. Blocks."""
-    return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
+    """Whether a check can decide: it must fail the recorded answer if that was a failure.
+    Blocks.
+    """
+    return (
+        played.kind is ProbeKind.PASSING
+        or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
+    )
 
 
 def _vote_tokens(requirement: str, answer: str) -> int:
@@ -249,7 +310,10 @@ def replay_requirement(step: Step, kind: ProbeKind) -> str:
     task = cut_middle(step.task, _MOST_REQUIREMENT_CHARS)
     if kind is ProbeKind.PASSING or step.said_after is None:
         return task
-    return f"{task}\n\n== The remark on an earlier answer\n{cut_middle(step.said_after, _MOST_REQUIREMENT_CHARS)}"
+    return (
+        f"{task}\n\n== The remark on an earlier"
+        f" answer\n{cut_middle(step.said_after, _MOST_REQUIREMENT_CHARS)}"
+    )
 
 
 def conversation_of(step: Step) -> Conversation:
@@ -266,13 +330,19 @@ def in_words(answer: Sequence[Part], calls: Sequence[ToolCall]) -> str:
     """The calls and words of an answer as text for a judge."""
     earlier = [f"[called {call.name} with {call.arguments}]" for call in calls]
     texts = [part.text for part in answer if isinstance(part, Text)]
-    last = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
+    last = [
+        f"[calls {part.name} with {part.arguments}]"
+        for part in answer
+        if isinstance(part, ToolCall)
+    ]
     return "\n".join([*earlier, *texts, *last])[:_MOST_ANSWER_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Quality of the verdicts, measured on the `turns` that a person or a check graded; None if there are too few."""
+    """Quality of the verdicts, measured on the `turns` that a person or a check graded; None if
+    there are too few.
+    """
 
     turns: int
     auroc: float | None = None
@@ -283,8 +353,8 @@ class CalibrationLoop:
     """Fits the calibration again every ten minutes."""
 
     def __init__(self, graded: Callable[[int], list[tuple[Verdict, Outcome]]]) -> None:
-        """`graded` returns at most the given number of verdicts, newest first, each with the outcome that a person or a check gave
-        the same turn. It blocks."""
+        """`graded` returns at most the given number of verdicts, newest first, each with the
+        outcome that a person or a check gave the same turn. It blocks."""
         self._graded = graded
         self.current = Calibration()
         self.trust = Trust(0)
@@ -320,4 +390,8 @@ def _raw(graded: Verdict) -> float | None:
 
 def _trust(pairs: Iterable[tuple[float, bool]]) -> Trust:
     known = list(pairs)
-    return Trust(len(known)) if len(known) < _LEAST_SHOWN else Trust(len(known), auroc(known), ece(known))
+    return (
+        Trust(len(known))
+        if len(known) < _LEAST_SHOWN
+        else Trust(len(known), auroc(known), ece(known))
+    )

@@ -1,15 +1,16 @@
 """The learning budget: limits and counts what the program's own calls to models cost in a day.
 
-Every call goes through `Budget.charge`. A call that exceeds the rest of the day's budget waits until midnight, or until the limit
-grows with the day's traffic; a purpose that must not wait is refused instead. A call is counted in the store before its answer is
-used, so a crash loses at most the calls under way, and all processes count into the same sums.
+Every call goes through `Budget.charge`. A call that exceeds the rest of the day's budget waits
+until midnight, or until the limit grows with the day's traffic; a purpose that must not wait is
+refused instead. A call is counted in the store before its answer is used, so a crash loses at most
+the calls under way, and all processes count into the same sums.
 
-Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights stop first, then new skills and the
-proof of trained weights; the last fifth is only for reading messages of people. With the default limit, messages that may state a
-rule have a reserve beyond it.
+Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights
+stop first, then new skills and the proof of trained weights; the last fifth is only for reading
+messages of people. With the default limit, messages that may state a rule have a reserve beyond it.
 
-Requests that ask a provider again because of a held rule are never refused, but count against the limits.
-"""
+Requests that ask a provider again because of a held rule are never refused, but count against the
+limits."""
 
 import logging
 import re
@@ -91,7 +92,11 @@ class Price:
     def cost(self, usage: Usage) -> float:
         """The cost of these tokens. Writing to a provider's cache counts as input."""
         fresh = max(0, usage.input_tokens - usage.cached_tokens)
-        return (fresh * self.input + usage.cached_tokens * self.cached + usage.output_tokens * self.output) / 1e6
+        return (
+            fresh * self.input
+            + usage.cached_tokens * self.cached
+            + usage.output_tokens * self.output
+        ) / 1e6
 
 
 class Prices:
@@ -99,7 +104,9 @@ class Prices:
 
     def __init__(self, configured: Sequence[PriceConfig] = ()) -> None:
         self._configured = {
-            price.model: Price(price.input, price.output, price.input if price.cached is None else price.cached)
+            price.model: Price(
+                price.input, price.output, price.input if price.cached is None else price.cached
+            )
             for price in configured
         }
         self.of = lru_cache(maxsize=256)(self._find)
@@ -110,15 +117,16 @@ class Prices:
         for known in (name, model):
             if known in self._configured:
                 return self._configured[known]
-        # Routers put the maker in front ("anthropic/claude-sonnet-4-5"); releases have a date at the end.
+        # Routers put the maker in front ("anthropic/claude-sonnet-4-5"); releases have a date at
+        # the end.
         price = _BUILT_IN.get(_DATED.sub("", model.rpartition("/")[2].lower()))
         return None if price is None else Price(*price)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The limits and the spending of one day. `limit_cost` is None if money is not limited; `is_for_unpriced` says that the token
-    limit is only for models without a price."""
+    """The limits and the spending of one day. `limit_cost` is None if money is not limited;
+    `is_for_unpriced` says that the token limit is only for models without a price."""
 
     day: str
     resets_at: datetime
@@ -133,7 +141,9 @@ class Account:
         """The tokens that count against the token limit."""
         return self._counted(self.spent)
 
-    def has_room(self, call: Spending, under_way: Spending, share: float, *, with_reserve: bool = False) -> bool:
+    def has_room(
+        self, call: Spending, under_way: Spending, share: float, *, with_reserve: bool = False
+    ) -> bool:
         """Whether a call fits into this share of the limits, together with the calls under way."""
         total = self.spent + under_way + call
         reserve = self.reserve_tokens if with_reserve else 0
@@ -142,7 +152,9 @@ class Account:
         return self.limit_cost is None or not call.cost or total.cost <= share * self.limit_cost
 
     def room(self, under_way: Spending, share: float, price: Price | None) -> "TokenRoom":
-        """The rest of this share of the limits, and the whole share, in tokens of a model with this price."""
+        """The rest of this share of the limits, and the whole share, in tokens of a model with this
+        price.
+        """
         spent = self.spent + under_way
         limits = []
         if price is None or not self.is_for_unpriced:
@@ -151,12 +163,18 @@ class Account:
         if self.limit_cost is not None and price is not None and price.input > 0.0:
             whole, tokens = share * self.limit_cost, 1e6 / price.input
             limits.append((tokens * (whole - spent.cost), tokens * whole, "learning.daily_cost"))
-        left, whole, setting = min(limits, default=(_UNLIMITED, _UNLIMITED, "learning.daily_tokens"))
+        left, whole, setting = min(
+            limits, default=(_UNLIMITED, _UNLIMITED, "learning.daily_tokens")
+        )
         return TokenRoom(max(0, int(left)), int(whole), self.resets_at, setting)
 
     def facts(self) -> dict[str, object]:
         """The account as JSON, for `status`."""
-        left_cost = None if self.limit_cost is None else round(max(0.0, self.limit_cost - self.spent.cost), 6)
+        left_cost = (
+            None
+            if self.limit_cost is None
+            else round(max(0.0, self.limit_cost - self.spent.cost), 6)
+        )
         return {
             "day": self.day,
             "limit": self.limit_tokens,
@@ -175,8 +193,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class TokenRoom:
-    """The tokens that calls of one purpose may still use today, and in a whole day; when today ends, and the setting that limits
-    them."""
+    """The tokens that calls of one purpose may still use today, and in a whole day; when today
+    ends, and the setting that limits them."""
 
     left: int
     a_day: int
@@ -187,10 +205,17 @@ class TokenRoom:
 class Budget:
     """Admits calls and counts them (upstream.Meter)."""
 
-    def __init__(self, config: Config, spending: SqlSpending, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        config: Config,
+        spending: SqlSpending,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._limits = config.learning
         self._spending = spending
-        self._zone = None if config.schedule.timezone is None else ZoneInfo(config.schedule.timezone)
+        self._zone = (
+            None if config.schedule.timezone is None else ZoneInfo(config.schedule.timezone)
+        )
         self._now = now
         self._prices = Prices(config.learning.prices)
         self._account: Account | None = None
@@ -204,21 +229,27 @@ class Budget:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """The number of requests that wait for the budget, by purpose; for a purpose that never waits, 1 if its last request was
-        refused."""
+        """The number of requests that wait for the budget, by purpose; for a purpose that never
+        waits, 1 if its last request was refused."""
         refused = {purpose.value: 1 for purpose in self._refused}
         return {purpose: count for purpose, count in {**refused, **self._waiting}.items() if count}
 
-    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
-        """Whether a call of about `tokens` tokens to `provider/model` would be admitted now, without waiting; `with_reserve` says
-        whether it may use the reserve for reading."""
+    async def may_spend(
+        self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True
+    ) -> bool:
+        """Whether a call of about `tokens` tokens to `provider/model` would be admitted now,
+        without waiting; `with_reserve` says whether it may use the reserve for reading."""
         call = _priced(Usage(tokens, 0), self._prices.of(model))
-        has_room = self._has_room(await run_sync(self._current), purpose, call, with_reserve=with_reserve)
+        has_room = self._has_room(
+            await run_sync(self._current), purpose, call, with_reserve=with_reserve
+        )
         self._note(purpose, is_refused=not has_room)
         return has_room
 
     async def room(self, purpose: Purpose, model: str) -> TokenRoom:
-        """The tokens of input that calls of a purpose to `provider/model` may use, for planning a long run."""
+        """The tokens of input that calls of a purpose to `provider/model` may use, for planning a
+        long run.
+        """
         account, price = await run_sync(self._current), self._prices.of(model)
         return account.room(sum(self._under_way.values(), Spending()), _share(purpose), price)
 
@@ -240,24 +271,35 @@ class Budget:
 
     async def count(self, purpose: Purpose, model: str, spent: Spent, turns: int = 0) -> None:
         """Add to today's sums in the store. If the store fails, the next call writes them."""
-        counts = {"turns": turns, "calls": spent.calls, "failures": spent.failures, "estimated": spent.estimated}
+        counts = {
+            "turns": turns,
+            "calls": spent.calls,
+            "failures": spent.failures,
+            "estimated": spent.estimated,
+        }
         counted = replace(_priced(spent.usage, self._prices.of(model)), **counts)
         if counted == Spending():
             return
         key = SpendingKey(self._day(self._now()), purpose.value, model, learned_item())
         self._unwritten[key] = self._unwritten.get(key, Spending()) + counted
-        async with self._writing:  # one write for all calls that were counted while another write ran
+        async with (
+            self._writing
+        ):  # one write for all calls that were counted while another write ran
             if self._unwritten:
                 sums, self._unwritten = self._unwritten, {}
                 if not await run_sync(self._write, sums):
                     for unwritten, more in sums.items():
-                        self._unwritten[unwritten] = self._unwritten.get(unwritten, Spending()) + more
+                        self._unwritten[unwritten] = (
+                            self._unwritten.get(unwritten, Spending()) + more
+                        )
 
     def account(self) -> Account:
         """Today's account. Blocks. Raises StoreError."""
         self.count_served()
         now = self._now()
-        account = self._account_of(now, self._spending.sums(self._day(now - timedelta(days=_DAYS_AVERAGED))))
+        account = self._account_of(
+            now, self._spending.sums(self._day(now - timedelta(days=_DAYS_AVERAGED)))
+        )
         if self._account is not None and self._account.day != account.day:
             self._refused.clear()
             self._spending.forget_items_before(self._day(now - timedelta(days=_ITEMS_KEPT_DAYS)))
@@ -265,7 +307,9 @@ class Budget:
         return account
 
     def count_served(self) -> None:
-        """Count the agents' main turns that have not been counted yet. Blocks. Raises StoreError."""
+        """Count the agents' main turns that have not been counted yet. Blocks. Raises
+        StoreError.
+        """
         while self._spending.add_served(self.price_served):
             pass
 
@@ -273,14 +317,22 @@ class Budget:
         """The first of the last `days` days, of which today is the last."""
         return self._day(self._now() - timedelta(days=days - 1))
 
-    def price_served(self, purpose: str, received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
-        """The key and sums of a request of an agent's main turn: the turn itself, or a new try after held calls (`enforce`)."""
-        counted = replace(_priced(usage, self._prices.of(model)), turns=int(purpose == SERVED), calls=1)
+    def price_served(
+        self, purpose: str, received_at: datetime, model: str, usage: Usage
+    ) -> tuple[SpendingKey, Spending]:
+        """The key and sums of a request of an agent's main turn: the turn itself, or a new try
+        after held calls (`enforce`).
+        """
+        counted = replace(
+            _priced(usage, self._prices.of(model)), turns=int(purpose == SERVED), calls=1
+        )
         return SpendingKey(self._day(received_at), purpose, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
         # A verdict on a replay counts as a part of the replay.
-        waits_as = (Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose).value
+        waits_as = (
+            Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose
+        ).value
         while True:
             changed = self._changed
             account = await run_sync(self._current)
@@ -290,11 +342,18 @@ class Budget:
             self._note(purpose, is_refused=True)
             if purpose in _NEVER_WAITS or not waits_for_budget():
                 raise BudgetError(
-                    f"today's learning budget is used up ({account.used_tokens:,} of {account.limit_tokens:,} tokens); it is"
-                    f" renewed at {account.resets_at:%H:%M}. To go on now, raise learning.daily_tokens or learning.daily_cost"
+                    f"today's learning budget is used up ({account.used_tokens:,} of"
+                    f" {account.limit_tokens:,} tokens); it is renewed at"
+                    f" {account.resets_at:%H:%M}. To go on now, raise learning.daily_tokens or"
+                    " learning.daily_cost"
                 )
             if not self._waiting[waits_as]:
-                log.info("learning_waits for=%s used=%d limit=%d", waits_as, account.used_tokens, account.limit_tokens)
+                log.info(
+                    "learning_waits for=%s used=%d limit=%d",
+                    waits_as,
+                    account.used_tokens,
+                    account.limit_tokens,
+                )
             self._waiting[waits_as] += 1
             try:
                 until_midnight_s = (account.resets_at - self._now()).total_seconds()
@@ -310,7 +369,9 @@ class Budget:
         else:
             self._refused.discard(purpose)
 
-    def _has_room(self, account: Account, purpose: Purpose, call: Spending, *, with_reserve: bool = True) -> bool:
+    def _has_room(
+        self, account: Account, purpose: Purpose, call: Spending, *, with_reserve: bool = True
+    ) -> bool:
         under_way = sum(self._under_way.values(), Spending())
         with_reserve = with_reserve and purpose is Purpose.LISTEN
         return account.has_room(call, under_way, _share(purpose), with_reserve=with_reserve)
@@ -319,7 +380,11 @@ class Budget:
         """Today's account, at most 5 seconds old. Blocks."""
         now, account = self._now(), self._account
         is_of_today = account is not None and account.day == self._day(now)
-        if account is not None and is_of_today and time.monotonic() - self._read_at_s < _READ_AGAIN_S:
+        if (
+            account is not None
+            and is_of_today
+            and time.monotonic() - self._read_at_s < _READ_AGAIN_S
+        ):
             return account
         try:
             return self.account()
@@ -335,11 +400,17 @@ class Budget:
         return Account(
             day=day,
             # `astimezone` takes a naive time as local time.
-            resets_at=midnight.astimezone() if self._zone is None else midnight.replace(tzinfo=self._zone),
-            limit_tokens=_default_tokens(day, sums) if limits.daily_tokens is None else limits.daily_tokens,
+            resets_at=(
+                midnight.astimezone() if self._zone is None else midnight.replace(tzinfo=self._zone)
+            ),
+            limit_tokens=(
+                _default_tokens(day, sums) if limits.daily_tokens is None else limits.daily_tokens
+            ),
             limit_cost=limits.daily_cost,
             is_for_unpriced=limits.daily_tokens is None and limits.daily_cost is not None,
-            reserve_tokens=RESERVE_TOKENS if limits.daily_tokens is None and limits.daily_cost is None else 0,
+            reserve_tokens=(
+                RESERVE_TOKENS if limits.daily_tokens is None and limits.daily_cost is None else 0
+            ),
             spent=sum(own, Spending()),
         )
 
@@ -377,7 +448,12 @@ class _Charge:
             mine.usage.output_tokens + more.usage.output_tokens,
             mine.usage.cached_tokens + more.usage.cached_tokens,
         )
-        self.spent = Spent(mine.calls + more.calls, mine.failures + more.failures, mine.estimated + more.estimated, usage)
+        self.spent = Spent(
+            mine.calls + more.calls,
+            mine.failures + more.failures,
+            mine.estimated + more.estimated,
+            usage,
+        )
 
 
 def _share(purpose: Purpose) -> float:
@@ -389,7 +465,9 @@ def _share(purpose: Purpose) -> float:
 
 
 def _default_tokens(day: str, sums: Sums) -> int:
-    """A tenth of the day's traffic, or of the recent days' average if that is more; at least `FLOOR_TOKENS`."""
+    """A tenth of the day's traffic, or of the recent days' average if that is more; at least
+    `FLOOR_TOKENS`.
+    """
     traffic: Counter[str] = Counter()
     for key, spent in sums.items():
         if key.purpose == SERVED:

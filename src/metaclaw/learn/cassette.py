@@ -1,12 +1,13 @@
 """A recorded session as a cassette: tool calls are answered from the recording; no tool is run.
 
-Calls are compared in a canonical form, without the order of keys, blanks, harmless quotes and the model's remarks about the call.
-The tool's name and the command tell the effect of a call: it looks, takes a note, changes a file, or may change anything.
+Calls are compared in a canonical form, without the order of keys, blanks, harmless quotes and the
+model's remarks about the call. The tool's name and the command tell the effect of a call: it looks,
+takes a note, changes a file, or may change anything.
 
-A recorded result is valid only after the same changes as in the recording: the result of reading a file before an edit does not
-answer a read after the edit. Only changes that may concern the call are compared. A call that changes something gets its recorded
-result, too; a call without a valid result is a miss.
-"""
+A recorded result is valid only after the same changes as in the recording: the result of reading a
+file before an edit does not answer a read after the edit. Only changes that may concern the call
+are compared. A call that changes something gets its recorded result, too; a call without a valid
+result is a miss."""
 
 import json
 import posixpath
@@ -39,13 +40,16 @@ def _set(words: str) -> frozenset[str]:
 
 
 _LOOKERS: Final = _set(
-    "ls cat head tail grep egrep fgrep rg ag wc pwd echo printf which type file stat tree du df ps printenv date whoami id uname"
-    " diff cmp uniq cut tr jq basename dirname realpath readlink test true false nl column xxd hexdump md5sum sha256sum cd sleep"
-    " find sort sed awk pytest mypy flake8 pylint pyright tox jest vitest eslint"
+    "ls cat head tail grep egrep fgrep rg ag wc pwd echo printf which type file stat tree du df ps"
+    " printenv date whoami id uname diff cmp uniq cut tr jq basename dirname realpath readlink test"
+    " true false nl column xxd hexdump md5sum sha256sum cd sleep find sort sed awk pytest mypy"
+    " flake8 pylint pyright tox jest vitest eslint"
 )
 # These programs only look if their first argument is in the set.
 _SUBCOMMANDS: Final = {
-    "git": _set("status log diff show rev-parse ls-files blame grep describe shortlog reflog cat-file"),
+    "git": _set(
+        "status log diff show rev-parse ls-files blame grep describe shortlog reflog cat-file"
+    ),
     "npm": _set("test t ls view outdated --version -v"),
     "yarn": _set("test lint --version"),
     "pnpm": _set("test lint ls --version"),
@@ -55,7 +59,9 @@ _SUBCOMMANDS: Final = {
     "ruff": _set("check --version"),
     "pip": _set("list show freeze --version"),
     "tsc": _set("--noEmit --version"),
-    **dict.fromkeys(("python", "python3", "node", "ruby", "java", "rustc", "gcc"), _set("--version -V -version")),
+    **dict.fromkeys(
+        ("python", "python3", "node", "ruby", "java", "rustc", "gcc"), _set("--version -V -version")
+    ),
 }
 _RUN_SCRIPTS: Final = _set("test lint typecheck")
 _PYTHON_MODULES: Final = _set("pytest unittest mypy flake8 pylint")
@@ -74,7 +80,9 @@ _FILE_READERS: Final = _set("cat head tail nl wc stat file")
 
 
 def canonical_command(command: str) -> str:
-    """The command without differences in blanks, in quotes around plain words, and in a semicolon at the end."""
+    """The command without differences in blanks, in quotes around plain words, and in a semicolon
+    at the end.
+    """
     command = command.strip()
     script = _one_line(command)
     if script is None:
@@ -94,9 +102,16 @@ def canonical_command(command: str) -> str:
 def only_looks(command: str) -> bool:
     """Whether a command, judged by its words, changes nothing that a later command could see."""
     script = _one_line(command.strip())
-    if script is None or not script.commands or script.functions or any(sign in command for sign in ("`", "$(", "<(", ">(")):
+    if (
+        script is None
+        or not script.commands
+        or script.functions
+        or any(sign in command for sign in ("`", "$(", "<(", ">("))
+    ):
         return False
-    return not _writes(script) and all(_looks([word.text for word in command.words]) for command in script.commands)
+    return not _writes(script) and all(
+        _looks([word.text for word in command.words]) for command in script.commands
+    )
 
 
 def paths_read(command: str) -> tuple[str, ...] | None:
@@ -110,11 +125,22 @@ def paths_read(command: str) -> tuple[str, ...] | None:
         return None
     if any(_EXPANDED.intersection(command.strip()[word.begin : word.end]) for word in words):
         return None
-    return tuple(sorted(word.text for word in words if not word.text.startswith("-") and not word.text.isdecimal())) or None
+    return (
+        tuple(
+            sorted(
+                word.text
+                for word in words
+                if not word.text.startswith("-") and not word.text.isdecimal()
+            )
+        )
+        or None
+    )
 
 
 def _one_line(command: str) -> Script | None:
-    """The script of one line; None for several lines, comments, here documents, and text that is no shell command."""
+    """The script of one line; None for several lines, comments, here documents, and text that is no
+    shell command.
+    """
     if "\n" in command:
         return None
     try:
@@ -140,12 +166,20 @@ def _words(script: Script) -> Iterator[Word]:
 def _plain_word(written: str, words: Sequence[Word]) -> str:
     """A word with plain quoting, or as written if a shell would expand it."""
     text = words[0].text
-    return shlex.quote(text) if len(words) == 1 and _PLAIN.fullmatch(text) and not _EXPANDED.intersection(written) else written
+    return (
+        shlex.quote(text)
+        if len(words) == 1 and _PLAIN.fullmatch(text) and not _EXPANDED.intersection(written)
+        else written
+    )
 
 
 def _spaced(between: str) -> str:
     """The text between two words, with one blank between its operators."""
-    return between.strip() if _QUOTED.search(between) else " ".join(_OPERATOR.sub(r" \1 ", between).split())
+    return (
+        between.strip()
+        if _QUOTED.search(between)
+        else " ".join(_OPERATOR.sub(r" \1 ", between).split())
+    )
 
 
 def _looks(words: list[str]) -> bool:
@@ -176,24 +210,39 @@ def _without_git_options(words: list[str]) -> list[str]:
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SHELL: Final = _set("bash shell sh terminal exec command cmd run execute powershell console")
 _COMMANDS: Final = ("command", "cmd", "script")
-_LOOKS: Final = _set("read get list ls view cat grep glob search find fetch show describe lookup stat inspect browse count status")
+_LOOKS: Final = _set(
+    "read get list ls view cat grep glob search find fetch show describe lookup stat inspect browse"
+    " count status"
+)
 _CHANGES: Final = _set(
-    "write edit create update delete remove set put post send patch apply insert replace move rename add commit push run execute"
-    " submit kill start stop upload install save query"
+    "write edit create update delete remove set put post send patch apply insert replace move"
+    " rename add commit push run execute submit kill start stop upload install save query"
 )
 _NOTES: Final = _set("todo todos plan think thinking")
 _NOTE_VERBS: Final = _set("write read update create set list enter exit mode tool sequential")
 _VERBS: Final = ("command", "action", "operation")
-_PATHS: Final = ("file_path", "filepath", "path", "file", "filename", "notebook_path", "target_file", "absolute_path")
-_PATCHED: Final = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE)
+_PATHS: Final = (
+    "file_path",
+    "filepath",
+    "path",
+    "file",
+    "filename",
+    "notebook_path",
+    "target_file",
+    "absolute_path",
+)
+_PATCHED: Final = re.compile(
+    r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
+)
 # The model's remarks about a call, and its timeout: they do not change the result.
 _REMARKS: Final = _set(
-    "description explanation reason justification thought rationale why timeout timeout_ms timeout_s yield_time_ms"
+    "description explanation reason justification thought rationale why timeout timeout_ms"
+    " timeout_s yield_time_ms"
 )
 # Arguments that say how much of the result is wanted.
 _AMOUNTS: Final = _set(
-    "limit offset head_limit max_results num_results page_size max_output_tokens max_lines lines start_line end_line view_range"
-    " max_length max_chars"
+    "limit offset head_limit max_results num_results page_size max_output_tokens max_lines lines"
+    " start_line end_line view_range max_length max_chars"
 )
 
 
@@ -206,8 +255,8 @@ class CallEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallMeaning:
-    """The meaning of a call. `key` is its canonical form, `loose` the same without the arguments that limit the result. `paths` are
-    the files it reads or changes; None: it may be any."""
+    """The meaning of a call. `key` is its canonical form, `loose` the same without the arguments
+    that limit the result. `paths` are the files it reads or changes; None: it may be any."""
 
     name: str
     key: str
@@ -240,9 +289,13 @@ def understand(call: ToolCall) -> CallMeaning:
     if command is None and effect is not CallEffect.LOOK:
         key = _key(name, arguments, None)
         return CallMeaning(name, key, key, effect, paths)
-    compared = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
+    compared = {
+        key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS
+    }
     without_amounts = {key: value for key, value in compared.items() if key.lower() not in _AMOUNTS}
-    return CallMeaning(name, _key(name, compared, command), _key(name, without_amounts, command), effect, paths)
+    return CallMeaning(
+        name, _key(name, compared, command), _key(name, without_amounts, command), effect, paths
+    )
 
 
 def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
@@ -254,7 +307,11 @@ def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) ->
     verbs = {verb for name in _VERBS if isinstance(verb := arguments.get(name), str)}
     if verbs & _LOOKS or (not verbs and words & _LOOKS and not words & _CHANGES):
         return CallEffect.LOOK
-    return CallEffect.WRITE if (words | verbs) & _CHANGES and _paths(arguments) else CallEffect.ANYTHING
+    return (
+        CallEffect.WRITE
+        if (words | verbs) & _CHANGES and _paths(arguments)
+        else CallEffect.ANYTHING
+    )
 
 
 def _decoded(arguments: str) -> Json:
@@ -270,7 +327,9 @@ def _command(arguments: dict[str, Json]) -> str | None:
     match value:
         case str():
             return value
-        case [str() as shell, str() as flag, str() as line] if posixpath.basename(shell) in ("bash", "sh", "zsh") and "c" in flag:
+        case [str() as shell, str() as flag, str() as line] if (
+            posixpath.basename(shell) in ("bash", "sh", "zsh") and "c" in flag
+        ):
             return line
         case [str(), *_]:
             return shlex.join(str(word) for word in value)
@@ -280,7 +339,9 @@ def _command(arguments: dict[str, Json]) -> str | None:
 
 def _paths(arguments: dict[str, Json]) -> tuple[str, ...] | None:
     """The files that a call names, or None."""
-    found = [value for name in _PATHS if isinstance(value := arguments.get(name), str) and value.strip()]
+    found = [
+        value for name in _PATHS if isinstance(value := arguments.get(name), str) and value.strip()
+    ]
     if not found and isinstance(patch := arguments.get("input") or arguments.get("patch"), str):
         found = _PATCHED.findall(patch)
     return tuple(sorted({_clean_path(path) for path in found})) or None
@@ -291,7 +352,9 @@ def _clean_path(path: str) -> str:
 
 
 def _overlap(mine: str, theirs: str) -> bool:
-    """Whether two paths may be the same, or one may contain the other. The folder of a relative path is not known."""
+    """Whether two paths may be the same, or one may contain the other. The folder of a relative
+    path is not known.
+    """
     if mine == theirs or "." in (mine, theirs):
         return True
     short, long = sorted((mine.strip("/"), theirs.strip("/")), key=len)
@@ -301,7 +364,9 @@ def _overlap(mine: str, theirs: str) -> bool:
 def _key(name: str, arguments: dict[str, Json], command: str | None) -> str:
     shown = {key: _canonical(key, value) for key, value in arguments.items() if value is not None}
     if command is not None:
-        shown = {key: value for key, value in shown.items() if key not in _COMMANDS} | {"command": canonical_command(command)}
+        shown = {key: value for key, value in shown.items() if key not in _COMMANDS} | {
+            "command": canonical_command(command)
+        }
     return f"{name} {json.dumps(shown, sort_keys=True, separators=(',', ':'))}"
 
 
@@ -314,7 +379,9 @@ def _canonical(key: str, value: Json) -> Json:
         case list():
             return [_canonical("", item) for item in value]
         case dict():
-            return {name: _canonical(name, item) for name, item in value.items() if item is not None}
+            return {
+                name: _canonical(name, item) for name, item in value.items() if item is not None
+            }
         case _:
             return value
 
@@ -325,7 +392,9 @@ def _trimmed(value: Json) -> Json:
 
 # Clients replace old results with such a text to save tokens.
 _EMPTIED: Final = re.compile(
-    r"\W*(?:old )?tool (?:result|output)s?(?: content)? (?:was |were )?(?:cleared|removed|omitted|pruned)", re.I
+    r"\W*(?:old )?tool (?:result|output)s?(?: content)? (?:was |were"
+    r" )?(?:cleared|removed|omitted|pruned)",
+    re.I,
 )
 _CUSTOM: Final = {"custom_tool_call": "custom_tool_call_output"}
 
@@ -340,7 +409,11 @@ class RecordedCall:
     @property
     def changed(self) -> bool:
         """Whether it may have changed something. A failed write has not."""
-        failed = self.meaning.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
+        failed = (
+            self.meaning.effect is CallEffect.WRITE
+            and self.result is not None
+            and self.result.is_error
+        )
         return self.meaning.changes and not failed
 
 
@@ -371,7 +444,9 @@ PlaybackResult: TypeAlias = ExactResult | SimilarResult | Miss
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The tool calls of a session with their results, in order. The first `start` calls came before the replayed step."""
+    """The tool calls of a session with their results, in order. The first `start` calls came before
+    the replayed step.
+    """
 
     calls: tuple[RecordedCall, ...]
     start: int
@@ -386,19 +461,25 @@ class Recording:
 
 
 class Cassette:
-    """One replay of a recording. It remembers which results were used and which changes were made."""
+    """One replay of a recording. It remembers which results were used and which changes were
+    made.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self._calls = recording.calls
         self._start = recording.start
         self._played: set[int] = set()
-        self._changes = [recorded.meaning for recorded in recording.calls[: recording.start] if recorded.changed]
+        self._changes = [
+            recorded.meaning for recorded in recording.calls[: recording.start] if recorded.changed
+        ]
 
     def play(self, call: ToolCall) -> PlaybackResult:
         """The recorded result of this call, with its id."""
         meaning = understand(call)
         same = [
-            at for at, recorded in enumerate(self._calls) if recorded.result is not None and recorded.meaning.key == meaning.key
+            at
+            for at, recorded in enumerate(self._calls)
+            if recorded.result is not None and recorded.meaning.key == meaning.key
         ]
         fitting = [at for at in same if self._has_same_changes(at, meaning)]
         if fitting:
@@ -410,7 +491,11 @@ class Cassette:
         if same:
             return Miss(f"{meaning.name} was recorded, but not after the same changes")
         known = any(recorded.meaning.name == meaning.name for recorded in self._calls)
-        return Miss(f"this call of {meaning.name} was not recorded" if known else f"no call of {meaning.name} was recorded")
+        return Miss(
+            f"this call of {meaning.name} was not recorded"
+            if known
+            else f"no call of {meaning.name} was recorded"
+        )
 
     def closes(self, call: ToolCall) -> bool:
         """Whether the recorded session ended with this call, so that no result was recorded."""
@@ -418,12 +503,16 @@ class Cassette:
         return last is not None and last.result is None and last.meaning.key == understand(call).key
 
     def _has_same_changes(self, at: int, meaning: CallMeaning) -> bool:
-        """Whether the same changes that concern this call came before it in the recording and in the replay."""
+        """Whether the same changes that concern this call came before it in the recording and in
+        the replay.
+        """
         before = (recorded.meaning for recorded in self._calls[:at] if recorded.changed)
         return _changes_for(meaning, before) == _changes_for(meaning, self._changes)
 
     def _choose(self, fitting: Sequence[int]) -> int:
-        """The next unused result; a call that is made more often than recorded gets the last result again."""
+        """The next unused result; a call that is made more often than recorded gets the last result
+        again.
+        """
         fresh = (at for at in fitting if at >= self._start and at not in self._played)
         return next(fresh, fitting[-1])
 
@@ -431,15 +520,23 @@ class Cassette:
         """The first similar call whose result can be used, and the difference."""
         for at, recorded in enumerate(self._calls):
             known = recorded.meaning
-            if recorded.result is None or known.name != meaning.name or known.effect is not meaning.effect:
+            if (
+                recorded.result is None
+                or known.name != meaning.name
+                or known.effect is not meaning.effect
+            ):
                 continue
             match meaning.effect:
                 case CallEffect.NOTE:
                     return at, "a note, in other words"
-                case CallEffect.LOOK if known.loose == meaning.loose and self._has_same_changes(at, meaning):
+                case CallEffect.LOOK if known.loose == meaning.loose and self._has_same_changes(
+                    at, meaning
+                ):
                     return at, "how much of it is wanted"
                 case CallEffect.WRITE if (
-                    known.paths == meaning.paths and not recorded.result.is_error and self._has_same_changes(at, meaning)
+                    known.paths == meaning.paths
+                    and not recorded.result.is_error
+                    and self._has_same_changes(at, meaning)
                 ):
                     return at, "what is written"
         return None
@@ -455,7 +552,9 @@ class Cassette:
         return replace(result, call_id=call.id, extra={} if kind is None else {"type": kind})
 
 
-def _changes_for(call: CallMeaning, changes: Iterable[CallMeaning]) -> dict[tuple[str, ...] | None, list[str]]:
+def _changes_for(
+    call: CallMeaning, changes: Iterable[CallMeaning]
+) -> dict[tuple[str, ...] | None, list[str]]:
     """The changes that may concern a call, in order for each set of files."""
     by_paths: dict[tuple[str, ...] | None, list[str]] = {}
     for change in changes:
@@ -471,7 +570,9 @@ def _said(steps: Sequence[Step]) -> Iterator[Message]:
 
 
 def _recorded_calls(messages: Iterable[Message]) -> list[RecordedCall]:
-    """Calls with their results. A session may reuse ids: a result belongs to the last unanswered call with its id."""
+    """Calls with their results. A session may reuse ids: a result belongs to the last unanswered
+    call with its id.
+    """
     calls: list[RecordedCall] = []
     waiting: dict[str, int] = {}
     for part in (part for message in messages for part in message.parts):
@@ -486,4 +587,8 @@ def _recorded_calls(messages: Iterable[Message]) -> list[RecordedCall]:
 
 
 def _is_emptied(result: ToolResult) -> bool:
-    return len(result.parts) == 1 and isinstance(only := result.parts[0], Text) and _EMPTIED.match(only.text) is not None
+    return (
+        len(result.parts) == 1
+        and isinstance(only := result.parts[0], Text)
+        and _EMPTIED.match(only.text) is not None
+    )

@@ -1,10 +1,10 @@
 """The fast loop: failures become skills that take effect on the next request.
 
-Failures of one kind, within one scope, are shown to the evolver together, also if a person stated a rule or fact in between
-(docs/decisions/0009). Turns that the evolver was shown are marked as support in the database: they are never shown again and never
-train weights. An interrupted attempt without a result is resumed. Failures that no skill can fix are not shown, and may train the
-weights (`EvolverFilter`).
-"""
+Failures of one kind, within one scope, are shown to the evolver together, also if a person stated a
+rule or fact in between (docs/decisions/0009). Turns that the evolver was shown are marked as
+support in the database: they are never shown again and never train weights. An interrupted attempt
+without a result is resumed. Failures that no skill can fix are not shown, and may train the weights
+(`EvolverFilter`)."""
 
 import logging
 import time
@@ -41,8 +41,9 @@ _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 @dataclass(eq=False, kw_only=True)
 class FastLoop:
-    """Turns open failures into proposals and passes them to admission. `is_unread` says whether the message of a turn has not been
-    read yet: the message may make a rule of the failure. `may_train` says whether weights could learn from a turn; it blocks."""
+    """Turns open failures into proposals and passes them to admission. `is_unread` says whether the
+    message of a turn has not been read yet: the message may make a rule of the failure. `may_train`
+    says whether weights could learn from a turn; it blocks."""
 
     failures: FailureReader
     candidates: SqlCandidates
@@ -62,7 +63,10 @@ class FastLoop:
         self.wakeup = LoopWakeup()
         self._filter = EvolverFilter(lambda turn: self.may_train(turn), self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        self._guard, self._writing_guard = RetryGuard("fast", self.attempt_log), RetryGuard("writing", self.attempt_log)
+        self._guard, self._writing_guard = (
+            RetryGuard("fast", self.attempt_log),
+            RetryGuard("writing", self.attempt_log),
+        )
         self._is_looking = False
         self.writing = 0
         """Groups of failures for which a model is writing a skill."""
@@ -70,7 +74,9 @@ class FastLoop:
 
     @property
     def counted(self) -> list[dict[str, object]]:
-        """Kinds of failure that have not happened often enough for a skill: their number, and the number needed."""
+        """Kinds of failure that have not happened often enough for a skill: their number, and the
+        number needed.
+        """
         return [
             {"kind": kind, "words": words, "failures": failures, "needed": self.min_failures}
             for kind, words, failures in self._counted
@@ -111,7 +117,9 @@ class FastLoop:
         await run_sync(self.library.follow)
         failures = await run_sync(self.failures.open_failures, self.library.view.generation)
         settled = [failure for failure in failures if not self._has_unread_reply(failure)]
-        shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
+        shown = await run_sync(
+            self.failures.not_overtaken, self._filter.shown, self.library.view.generation
+        )
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, settled, shown)
         too_few = (kind for kind in kinds if not is_learnable(kind, self.min_failures))
@@ -147,7 +155,9 @@ class FastLoop:
         for candidate in filter(self.admission.is_unfinished, waiting):
             async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self.admission.decide_or_resume(candidate, await run_sync(self._facts_again, candidate), background)
+                    await self.admission.decide_or_resume(
+                        candidate, await run_sync(self._facts_again, candidate), background
+                    )
                 else:
                     await self.admission.set_aside(candidate)
 
@@ -156,14 +166,18 @@ class FastLoop:
         return found is not None and found.kind is SkillKind.SKILL
 
     def _has_unread_reply(self, failure: Failure) -> bool:
-        """Whether the person's reply to a failure has not been read yet; the reply may make a rule."""
+        """Whether the person's reply to a failure has not been read yet; the reply may make a
+        rule.
+        """
         answer = self.failures.answer_to(failure)
         return answer is not None and self.is_unread(answer)
 
     async def _from_failures(self, kind: FailureGroup, background: TaskGroup) -> None:
         if self.writer_for(kind.failures[-1].step.model) is None:
             return  # no model can write a skill: the failures may train the weights
-        attempt = await claim_turns(self.candidates, kind.name, self.library.view.generation, kind.turns)
+        attempt = await claim_turns(
+            self.candidates, kind.name, self.library.view.generation, kind.turns
+        )
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
@@ -178,14 +192,20 @@ class FastLoop:
             self.writing += 1
             background.start_soon(self._ask_in_background, writer, kind, attempt, background)
 
-    async def _ask_in_background(self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
+    async def _ask_in_background(
+        self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup
+    ) -> None:
         try:
             await self._ask(writer, kind, attempt, background)
         finally:
             self.writing -= 1
 
-    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
-        """Ask for proposals. If the model cannot be reached, ask again after each of the pauses, then give up."""
+    async def _ask(
+        self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup
+    ) -> None:
+        """Ask for proposals. If the model cannot be reached, ask again after each of the pauses,
+        then give up.
+        """
         for pause_s in (*self.pauses_s, None):
             async with self._limiter, self._writing_guard.attempt(attempt) as may:
                 if not may:
@@ -196,7 +216,12 @@ class FastLoop:
                 except StoreError:
                     raise
                 except MetaClawError as error:
-                    log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
+                    log.warning(
+                        "evolver_unavailable cause=%s again_in_s=%s reason=%s",
+                        kind.cause,
+                        pause_s,
+                        error,
+                    )
                 else:
                     for proposal, facts in written:
                         await self.admission.admit(proposal, facts, background)
@@ -207,7 +232,9 @@ class FastLoop:
         self._filter.remove(attempt)  # no evolver has read its failures
         await run_sync(self.candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, ProposalFacts]]:
+    async def _written(
+        self, writer: Evolver, kind: FailureGroup
+    ) -> list[tuple[Proposal, ProposalFacts]]:
         """The writer's proposals, each with the facts for the gate."""
         whole = await run_sync(self.failures.in_full, kind)
         near = await run_sync(self._near, whole)
@@ -215,16 +242,27 @@ class FastLoop:
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
-        return [(proposal, replace(self._facts(proposal, step), seen=seen)) for proposal in proposals]
+        return [
+            (proposal, replace(self._facts(proposal, step), seen=seen)) for proposal in proposals
+        ]
 
     def _facts(self, proposal: Proposal, step: Step) -> ProposalFacts:
         scopes = frozenset(applying(step.scope, self.teams))
-        return ProposalFacts(partial(self.probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
+        return ProposalFacts(
+            partial(self.probes.choose, proposal),
+            step.model,
+            scopes,
+            generation=step.stamp.generation,
+        )
 
     def _facts_again(self, candidate: Candidate) -> ProposalFacts:
         proposal = candidate.proposal
         teacher = self.failures.newest(proposal.support)
-        return ProposalFacts(partial(self.probes.choose, proposal), "") if teacher is None else self._facts(proposal, teacher)
+        return (
+            ProposalFacts(partial(self.probes.choose, proposal), "")
+            if teacher is None
+            else self._facts(proposal, teacher)
+        )
 
     async def _resume(self, attempt: SkillAttempt, background: TaskGroup) -> None:
         kind = await run_sync(self.failures.kind_of, attempt)

@@ -1,9 +1,10 @@
-"""The listening loop: a model reads each new message of a person, and the rules and facts it finds are in force at once.
+"""The listening loop: a model reads each new message of a person, and the rules and facts it finds
+are in force at once.
 
-The messages of one person are read in order, those of different people concurrently. The cursor stays before the oldest unread
-message, so that a killed process reads it at its next start. `ListenerHealth` says when a provider that failed is asked again;
-until then, and where no model can be asked, only sure phrases make rules.
-"""
+The messages of one person are read in order, those of different people concurrently. The cursor
+stays before the oldest unread message, so that a killed process reads it at its next start.
+`ListenerHealth` says when a provider that failed is asked again; until then, and where no model can
+be asked, only sure phrases make rules."""
 
 import logging
 import time
@@ -34,7 +35,14 @@ from metaclaw.learn.stated_rules import (
     sure_rules,
     takes_back,
 )
-from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import (
+    LISTEN_CURSOR,
+    TURNS_CURSOR,
+    AttemptLog,
+    LoopProgress,
+    LoopWakeup,
+    RetryGuard,
+)
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
@@ -63,8 +71,9 @@ TOKENS: Final = 1_500
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that has not been read yet, and the name of the model that will read it, if any. `is_sure` says that its sure
-    phrases have been searched, `is_applied` that rules from them are in force."""
+    """A message that has not been read yet, and the name of the model that will read it, if any.
+    `is_sure` says that its sure phrases have been searched, `is_applied` that rules from them are
+    in force."""
 
     spoken: SpokenMessage
     model: str
@@ -77,9 +86,10 @@ class _Waiting:
 
 @dataclass(eq=False, kw_only=True)
 class Listening:
-    """Reads new turns from the ledger, has a model read their messages, and applies the result. `listener` returns the model that
-    may read a conversation, given its provider and model. `may_spend` says whether the budget allows a call, given the model's name
-    and whether the message is promising. `read` is called when a message has been read."""
+    """Reads new turns from the ledger, has a model read their messages, and applies the result.
+    `listener` returns the model that may read a conversation, given its provider and model.
+    `may_spend` says whether the budget allows a call, given the model's name and whether the
+    message is promising. `read` is called when a message has been read."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -109,9 +119,14 @@ class Listening:
 
     @property
     def reading(self) -> int:
-        """The number of unread messages, without those whose model has failed several times in a row."""
+        """The number of unread messages, without those whose model has failed several times in a
+        row.
+        """
         unread = (*self._waiting, *self._busy.values())
-        return sum(max(message.failures, self._health.failures(message.model)) < _UNREACHABLE_FAILURES for message in unread)
+        return sum(
+            max(message.failures, self._health.failures(message.model)) < _UNREACHABLE_FAILURES
+            for message in unread
+        )
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -127,10 +142,14 @@ class Listening:
         """Whether the message of this turn is still to be read."""
         if self._newest is None or turn > self._newest:
             return True
-        return any(message.spoken.turn == turn for message in (*self._waiting, *self._busy.values()))
+        return any(
+            message.spoken.turn == turn for message in (*self._waiting, *self._busy.values())
+        )
 
     def prepare(self) -> None:
-        """At the first start, skip the turns that have verdicts already. Blocks; call it before any loop runs."""
+        """At the first start, skip the turns that have verdicts already. Blocks; call it before any
+        loop runs.
+        """
         if not self.cursors.has_cursor(LISTEN_CURSOR):
             self.cursors.move_cursor(LISTEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
 
@@ -143,13 +162,19 @@ class Listening:
                 found = await self.poll(asking)
                 empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
                 if found < _ROWS_AT_ONCE:
-                    await self.wakeup.wait(_POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S)
+                    await self.wakeup.wait(
+                        _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
+                    )
 
     async def poll(self, asking: TaskGroup) -> int:
-        """Read new rows of the ledger and have their messages read; return how many rows there were."""
+        """Read new rows of the ledger and have their messages read; return how many rows there
+        were.
+        """
         progress = self._progress or await self._begin()
         rows = (
-            await run_sync(self.reader.turns_after, progress.reached, _ROWS_AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+            await run_sync(self.reader.turns_after, progress.reached, _ROWS_AT_ONCE)
+            if len(self._waiting) < _MOST_WAITING
+            else []
         )
         if rows:
             await run_sync(self.rules.follow)
@@ -170,7 +195,9 @@ class Listening:
         self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self.candidates.interrupted)
         listened = (attempt for attempt in interrupted if attempt.kind == LISTENED)
-        self._interrupted = {turn: attempt.number for attempt in listened for turn in attempt.turns[-1:]}
+        self._interrupted = {
+            turn: attempt.number for attempt in listened for turn in attempt.turns[-1:]
+        }
         self._progress = LoopProgress(self._kept)
         return self._progress
 
@@ -180,7 +207,9 @@ class Listening:
             self._kept = progress.settled
 
     async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
-        """The message of a turn; None if no person wrote it, or if it repeats the session's last message."""
+        """The message of a turn; None if no person wrote it, or if it repeats the session's last
+        message.
+        """
         async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self.messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
@@ -257,18 +286,35 @@ class Listening:
             return False
         except (MetaClawError, TimeoutError, OSError, ValueError) as error:
             reason = str(error) or f"no answer within {self.timeout_s:g} s"
-            log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason)
-            is_timeout = isinstance(error, TimeoutError) or (isinstance(error, UpstreamError) and error.code == TIMEOUT)
+            log.warning(
+                "listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason
+            )
+            is_timeout = isinstance(error, TimeoutError) or (
+                isinstance(error, UpstreamError) and error.code == TIMEOUT
+            )
             self._health.record_failure(model.name, reason, is_costly=is_timeout)
             await self._take_sure(message)
             return False
         self._health.record_usable(model.name)
-        await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=message.is_applied)
+        await self.rules.apply(
+            spoken,
+            understood,
+            LISTEN,
+            self._interrupted.pop(spoken.turn, None),
+            is_again=message.is_applied,
+        )
         return True
 
     async def _not_understood(self, message: _Waiting, model: Model, error: JudgeError) -> bool:
-        """Ask once more after an unusable answer, then give up; return whether the message is given up."""
-        log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, message.spoken.turn, error)
+        """Ask once more after an unusable answer, then give up; return whether the message is given
+        up.
+        """
+        log.warning(
+            "listener_answer_unusable model=%s turn=%s reason=%s",
+            model.name,
+            message.spoken.turn,
+            error,
+        )
         message.unreadable += 1
         if message.unreadable < _MOST_UNUSABLE_ANSWERS:
             return False
@@ -292,11 +338,15 @@ class Listening:
             sure = await run_sync(sure_rules, message.spoken.words)
             if sure.items:
                 message.is_applied = True
-                await self.rules.apply(message.spoken, sure, PHRASES, self._interrupted.pop(message.spoken.turn, None))
+                await self.rules.apply(
+                    message.spoken, sure, PHRASES, self._interrupted.pop(message.spoken.turn, None)
+                )
 
     async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
         today = self.today()
-        request = await run_sync(lambda: build_request(*self._shown(spoken), self.rules.listed(spoken), today))
+        request = await run_sync(
+            lambda: build_request(*self._shown(spoken), self.rules.listed(spoken), today)
+        )
         with anyio.fail_after(self.timeout_s):
             answer = await model.ask(request, Purpose.LISTEN)
         return read_answer(answer, today)
@@ -304,7 +354,9 @@ class Listening:
     def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
         """The message, and a line with the exchange before it, both without secrets. Blocks."""
         message = head_and_tail(self.redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
-        task, answer = (" ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer))
+        task, answer = (
+            " ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer)
+        )
         if not answer:
             return message, ""
         task, answer = keep_ends(task, *_TASK_ENDS, " … "), keep_ends(answer, *_ANSWER_ENDS, " … ")

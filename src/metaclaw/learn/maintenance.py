@@ -1,7 +1,8 @@
-"""Maintenance of the skills in force: decide live trials, retire harmful skills, and run the daily chores.
+"""Maintenance of the skills in force: decide live trials, retire harmful skills, and run the daily
+chores.
 
-Only learned skills are examined, at most 100 at a time. They are listed again only when the library has changed.
-"""
+Only learned skills are examined, at most 100 at a time. They are listed again only when the library
+has changed."""
 
 import logging
 from bisect import bisect_right
@@ -36,7 +37,14 @@ from metaclaw.skills import (
     replays_in_words,
     trial_prior,
 )
-from metaclaw.store import DrawnTurn, LedgerReader, SqlCandidates, SqlCursors, SqlGenerations, SqlUses
+from metaclaw.store import (
+    DrawnTurn,
+    LedgerReader,
+    SqlCandidates,
+    SqlCursors,
+    SqlGenerations,
+    SqlUses,
+)
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +73,13 @@ class UpliftReader:
         return measure_uplift([] if since is None else self._tasks(skill, since.text_since))
 
     def trial(self, skill: Skill, certificate: Certificate | None) -> TrialReport:
-        """The result of a live trial so far: its tasks since it began, with the replays as the prior."""
+        """The result of a live trial so far: its tasks since it began, with the replays as the
+        prior.
+        """
         since = self._generations.in_force(skill.name)
-        return judge_trial([] if since is None else self._tasks(skill, since.generation), trial_prior(certificate))
+        return judge_trial(
+            [] if since is None else self._tasks(skill, since.generation), trial_prior(certificate)
+        )
 
     def harm(self, skill: Skill, certificate: Certificate | None) -> TaskCounts | None:
         """The tasks that show that a live skill does harm; None if they do not."""
@@ -79,12 +91,16 @@ class UpliftReader:
         return tasks_of(self._reader.drawn_turns(skill.name, since=since))
 
     def model(self, skill: Skill) -> str | None:
-        """The model that serves most of a skill's recent tasks; None if no model clearly does, or if there are too few tasks."""
+        """The model that serves most of a skill's recent tasks; None if no model clearly does, or
+        if there are too few tasks.
+        """
         return model_of_most(self._reader.drawn_turns(skill.name, _RECENT_TURNS))
 
 
 def tasks_of(drawn: Sequence[DrawnTurn]) -> list[LiveTask]:
-    """Turns, newest first, as tasks, oldest first: a task's turns share one draw, so they count as one; it failed if any did."""
+    """Turns, newest first, as tasks, oldest first: a task's turns share one draw, so they count as
+    one; it failed if any did.
+    """
     tasks: dict[tuple[str, int], LiveTask] = {}
     for turn in reversed(drawn):
         key, outcome = (turn.session, turn.segment), turn.outcome or Outcome.UNKNOWN
@@ -139,14 +155,20 @@ class Maintenance:
                 await self.run_once(background)
 
     async def run_once(self, background: TaskGroup) -> None:
-        """Count the uses of skills, decide the next trials, retire harmful skills, and run the chores that are due."""
+        """Count the uses of skills, decide the next trials, retire harmful skills, and run the
+        chores that are due.
+        """
         await run_sync(self.library.follow)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
         for skill in (*learned.canaries.next(), *learned.live.next()):
             async with self._guard.attempt(skill.name) as may:
                 if may:
-                    await (self._judge(skill) if skill.state is SkillState.CANARY else self._retire_if_harmful(skill))
+                    await (
+                        self._judge(skill)
+                        if skill.state is SkillState.CANARY
+                        else self._retire_if_harmful(skill)
+                    )
         for chore in self.chores:
             if await run_sync(self._is_due, chore):
                 await chore.do((await run_sync(self._list)).skills, background)
@@ -162,9 +184,16 @@ class Maintenance:
         """The learned skills that the program may change."""
         view = self.library.view
         if view is not self._seen:
-            skills = sorted((skill for skill in view.index.skills() if not is_untouchable(skill)), key=lambda skill: skill.name)
-            canaries = self._learned.canaries.of([skill for skill in skills if skill.state is SkillState.CANARY])
-            live = self._learned.live.of([skill for skill in skills if skill.state is SkillState.LIVE])
+            skills = sorted(
+                (skill for skill in view.index.skills() if not is_untouchable(skill)),
+                key=lambda skill: skill.name,
+            )
+            canaries = self._learned.canaries.of(
+                [skill for skill in skills if skill.state is SkillState.CANARY]
+            )
+            live = self._learned.live.of(
+                [skill for skill in skills if skill.state is SkillState.LIVE]
+            )
             self._learned, self._seen = _Learned(tuple(skills), canaries, live), view
         return self._learned
 
@@ -181,7 +210,9 @@ class Maintenance:
     async def _judge(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
             # Libraries of versions in which rules had no kind may hold rules on trial.
-            await self.admission.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
+            await self.admission.change_state(
+                skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial"
+            )
             return
         certificate = await run_sync(self._certificate, skill)
         report = await run_sync(self.uplift.trial, skill, certificate)
@@ -193,11 +224,21 @@ class Maintenance:
             case TrialDecision.CONTINUE:
                 log.debug("trial_continues hash=%s", skill.content_hash)
 
-    async def _promote(self, skill: Skill, report: TrialReport, earlier: Certificate | None) -> None:
-        model = await run_sync(self.uplift.model, skill) or ("" if earlier is None else earlier.model)
-        notes = () if earlier is None or not earlier.replays else (f"before that: {replays_in_words(earlier.replays)}",)
+    async def _promote(
+        self, skill: Skill, report: TrialReport, earlier: Certificate | None
+    ) -> None:
+        model = await run_sync(self.uplift.model, skill) or (
+            "" if earlier is None else earlier.model
+        )
+        notes = (
+            ()
+            if earlier is None or not earlier.replays
+            else (f"before that: {replays_in_words(earlier.replays)}",)
+        )
         certificate = report.certificate(model, notes, earlier)
-        if await self.admission.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
+        if await self.admission.change_state(
+            skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate
+        ):
             log.info("skill_promoted hash=%s", skill.content_hash)
 
     async def _retire_if_harmful(self, skill: Skill) -> None:
@@ -214,7 +255,9 @@ class Maintenance:
 
 
 class _Rotation:
-    """Returns the next few skills at each call, in the order of their names, and starts again at the end."""
+    """Returns the next few skills at each call, in the order of their names, and starts again at
+    the end.
+    """
 
     def __init__(self, skills: Sequence[Skill], last: str = "") -> None:
         self._skills = skills

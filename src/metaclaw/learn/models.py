@@ -1,5 +1,6 @@
-"""The models that the program calls itself: listener, judge, evolver, and for replays the models that served turns. Also their
-health: which listeners fail and when they are asked again, and which models give unusable answers."""
+"""The models that the program calls itself: listener, judge, evolver, and for replays the models
+that served turns. Also their health: which listeners fail and when they are asked again, and which
+models give unusable answers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +24,13 @@ UNLEARNED: Final[Mapping[str, object]] = {
 }
 """The `status` of learning before anything was learned."""
 Answered = Callable[[str, str | None], None]
-"""Called with the name of a model that answered, and with the reason why its answer cannot be used, or None."""
+"""Called with the name of a model that answered, and with the reason why its answer cannot be used,
+or None.
+"""
 JUDGE: Final = "judge"
 EVOLVER: Final = "evolver"
-# A judge may give an unreadable vote now and then; an evolver is asked rarely, and nothing is learned without its answer.
+# A judge may give an unreadable vote now and then; an evolver is asked rarely, and nothing is
+# learned without its answer.
 _LEAST_IN_A_ROW: Final = {JUDGE: 3, EVOLVER: 1}
 _PAUSES_S: Final = (2.0, 5.0, 15.0)
 _COSTLY_PAUSES_S: Final = (2.0, 15.0, 60.0)
@@ -36,56 +40,79 @@ _REASON_CHARS: Final = 200
 class Models:
     """Creates one `Model` for each provider and model name, at its first use."""
 
-    def __init__(self, providers: Sequence[Provider], timeout_s: float, meter: Meter = UNMETERED) -> None:
+    def __init__(
+        self, providers: Sequence[Provider], timeout_s: float, meter: Meter = UNMETERED
+    ) -> None:
         self._providers = {provider.name: provider for provider in providers}
         self._timeout_s = timeout_s
         self._meter = meter
         self._known: dict[tuple[str, str, float, str], HttpModel | LocalModel | None] = {}
 
     def served(self, provider: str, model: str) -> Model | None:
-        """The model that served a turn; None if its provider is not configured any more, or if the program has no key for it."""
+        """The model that served a turn; None if its provider is not configured any more, or if the
+        program has no key for it.
+        """
         return self._model(provider, model, self._timeout_s)
 
-    def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
-        """A function that returns the model that may read a conversation, given its provider and model; or None.
+    def listener(
+        self, section: ListenConfig, judge: JudgeConfig
+    ) -> Callable[[str, str], Model | None]:
+        """A function that returns the model that may read a conversation, given its provider and
+        model; or None.
 
-        Another provider sees a person's words only if the configuration names it, or names a model that it lists. The embedded
-        model reads only if it is named. The returned model does not wait for calls of other purposes.
-        """
+        Another provider sees a person's words only if the configuration names it, or names a model
+        that it lists. The embedded model reads only if it is named. The returned model does not
+        wait for calls of other purposes."""
         model, named = section.model or judge.model, section.provider or judge.provider
 
         def ask(provider: str, served: str) -> Model | None:
             chosen = named or (model and self._having(model, first=provider)) or self._own(provider)
-            return None if chosen is None else self._model(chosen, model or served, section.timeout_s, "listen")
+            return (
+                None
+                if chosen is None
+                else self._model(chosen, model or served, section.timeout_s, "listen")
+            )
 
         return ask
 
     def shown_listener(self, section: ListenConfig, judge: JudgeConfig) -> str | None:
         """The model that reads messages, for `status`; None if there is none."""
         model, named = section.model or judge.model, section.provider or judge.provider
-        provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
+        provider = (
+            named
+            or (model and self._having(model))
+            or next(filter(self._own, self._providers), None)
+        )
         if provider is None:
             return None
         if named is None and not model:
             return "the provider and model of the conversation"
-        return f"{named or 'the provider of the conversation'}, {model or 'the model of the conversation'}"
+        return (
+            f"{named or 'the provider of the conversation'},"
+            f" {model or 'the model of the conversation'}"
+        )
 
     def _own(self, provider: str) -> str | None:
         """The provider's name if the program may ask it, else None."""
         endpoint = self._providers.get(provider)
-        return provider if isinstance(endpoint, HttpEndpoint) and not endpoint.is_passthrough else None
+        return (
+            provider if isinstance(endpoint, HttpEndpoint) and not endpoint.is_passthrough else None
+        )
 
-    def _model(self, provider: str, model: str, timeout_s: float, lane: str = "") -> HttpModel | LocalModel | None:
+    def _model(
+        self, provider: str, model: str, timeout_s: float, lane: str = ""
+    ) -> HttpModel | LocalModel | None:
         key = (provider, model, timeout_s, lane)
         if key not in self._known:
             self._known[key] = self._build(provider, model, timeout_s)
         return self._known[key]
 
     def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        """A function that returns the model to ask, given the model of a turn: at the configured provider, or at the first that has
-        the model.
+        """A function that returns the model to ask, given the model of a turn: at the configured
+        provider, or at the first that has the model.
 
-        The embedded model is asked only if it is named, because it is too small to judge or to write."""
+        The embedded model is asked only if it is named, because it is too small to judge or to
+        write."""
 
         def ask(served: str) -> Model | None:
             model = section.model or served
@@ -97,12 +124,19 @@ class Models:
     def _having(self, model: str, first: str = "") -> str | None:
         """The first provider that may be asked and lists this model; `first` before the others."""
         names = sorted(self._providers, key=lambda name: name != first)
-        return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
+        return next(
+            (name for name in names if self._own(name) and model in self._providers[name].models),
+            None,
+        )
 
     def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
         """The model that is asked, for `status`; None if there is none."""
         provider = self._provider(section)
-        return None if provider is None else f"{provider}/{section.model or 'the model that served the turn'}"
+        return (
+            None
+            if provider is None
+            else f"{provider}/{section.model or 'the model that served the turn'}"
+        )
 
     def _provider(self, section: JudgeConfig | EvolverConfig) -> str | None:
         return section.provider or next(filter(self._own, self._providers), None)
@@ -112,14 +146,20 @@ class Models:
             case None:
                 return None
             case HttpEndpoint() as http:
-                return None if http.is_passthrough else HttpModel(http, model, meter=self._meter, timeout_s=timeout_s)
+                return (
+                    None
+                    if http.is_passthrough
+                    else HttpModel(http, model, meter=self._meter, timeout_s=timeout_s)
+                )
             case inside:
                 return LocalModel(inside, model, meter=self._meter, timeout_s=timeout_s)
 
 
 @dataclass(slots=True)
 class _Outage:
-    """Failures of a model since its last answer. `is_probed` says that the model is reading a message now."""
+    """Failures of a model since its last answer. `is_probed` says that the model is reading a
+    message now.
+    """
 
     since: str
     reason: str = ""
@@ -130,7 +170,9 @@ class _Outage:
 
 @dataclass(slots=True)
 class _NotUnderstood:
-    """Unusable answers of a model: `messages` counts all of them, `in_a_row` those since the last usable answer."""
+    """Unusable answers of a model: `messages` counts all of them, `in_a_row` those since the last
+    usable answer.
+    """
 
     model: str
     reason: str = ""
@@ -140,8 +182,9 @@ class _NotUnderstood:
 
 
 class ListenerHealth:
-    """Remembers failures by the name of the model. A model that fails gets one message at a time, after a pause of at most 15
-    seconds, or 60 seconds after a timeout, which may cost tokens. Its first answer ends the pause for all messages."""
+    """Remembers failures by the name of the model. A model that fails gets one message at a time,
+    after a pause of at most 15 seconds, or 60 seconds after a timeout, which may cost tokens. Its
+    first answer ends the pause for all messages."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -169,7 +212,9 @@ class ListenerHealth:
         return 0 if outage is None else outage.failures
 
     def record_failure(self, model: str, reason: str, *, is_costly: bool) -> None:
-        """Record that the model gave no answer; `is_costly` says that the provider may charge for it nevertheless."""
+        """Record that the model gave no answer; `is_costly` says that the provider may charge for
+        it nevertheless.
+        """
         outage = self._outages.setdefault(model, _Outage(_utc_now()))
         pauses_s = _COSTLY_PAUSES_S if is_costly else _PAUSES_S
         outage.again_at = self._now() + pauses_s[min(outage.failures, len(pauses_s) - 1)]
@@ -191,15 +236,28 @@ class ListenerHealth:
         unusable.in_a_row += 1
 
     def facts(self, unread: int) -> Mapping[str, object]:
-        """For `status`: the number of unread messages, the models that fail now, and the unusable answers since the start."""
+        """For `status`: the number of unread messages, the models that fail now, and the unusable
+        answers since the start.
+        """
         return {
             "unread": unread,
             "failing": [
-                {"model": model, "reason": outage.reason, "since": outage.since, "failures": outage.failures}
+                {
+                    "model": model,
+                    "reason": outage.reason,
+                    "since": outage.since,
+                    "failures": outage.failures,
+                }
                 for model, outage in self._outages.items()
             ],
             "not_understood": [
-                {"model": one.model, "messages": one.messages, "in_a_row": one.in_a_row, "reason": one.reason, "at": one.at}
+                {
+                    "model": one.model,
+                    "messages": one.messages,
+                    "in_a_row": one.in_a_row,
+                    "reason": one.reason,
+                    "at": one.at,
+                }
                 for one in self._unusable.values()
             ],
         }
@@ -218,7 +276,9 @@ class _Unusable:
 
 @dataclass(eq=False)
 class UnusableAnswers:
-    """Counts unusable answers for each role (judge, evolver) and model since the last usable answer."""
+    """Counts unusable answers for each role (judge, evolver) and model since the last usable
+    answer.
+    """
 
     _counts: dict[tuple[str, str], _Unusable] = field(default_factory=dict)
 
@@ -237,9 +297,17 @@ class UnusableAnswers:
 
     @property
     def facts(self) -> list[Json]:
-        """For `status`: the models whose last answers could not be used, with the number, the reason and the time."""
+        """For `status`: the models whose last answers could not be used, with the number, the
+        reason and the time.
+        """
         return [
-            {"role": role, "model": model, "answers": count.answers, "reason": count.reason, "at": count.at}
+            {
+                "role": role,
+                "model": model,
+                "answers": count.answers,
+                "reason": count.reason,
+                "at": count.at,
+            }
             for (role, model), count in self._counts.items()
             if count.answers >= _LEAST_IN_A_ROW[role]
         ]

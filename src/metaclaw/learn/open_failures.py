@@ -1,4 +1,6 @@
-"""Failures that may become a skill, those kept for training, earlier proposals for similar ones, and turns for proofs."""
+"""Failures that may become a skill, those kept for training, earlier proposals for similar ones,
+and turns for proofs.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +16,16 @@ from metaclaw.domain.verdict import OpenFailure, Outcome, Source, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, RetryGuard
-from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, Teams, applies, applying, group_failures, is_spoken_against
+from metaclaw.skills import (
+    MOST_SHOWN,
+    Failure,
+    FailureGroup,
+    Teams,
+    applies,
+    applying,
+    group_failures,
+    is_spoken_against,
+)
 from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms
 
@@ -46,7 +57,9 @@ class SkillChanges:
         if not failures:
             return []
         self._read(min(one.generation for one in failures), generation)
-        last: dict[Scope, SkillChange | None] = {scope: self._last(scope) for scope in {one.scope for one in failures}}
+        last: dict[Scope, SkillChange | None] = {
+            scope: self._last(scope) for scope in {one.scope for one in failures}
+        }
         return [one for one in failures if not _is_overtaken(one, last[one.scope])]
 
     def _read(self, after: int, generation: int) -> None:
@@ -65,20 +78,24 @@ class SkillChanges:
         found = (
             change
             for change in self._newest.values()
-            if (change.skill.scope is None or change.skill.scope in mine) and change.skill.is_for_workspace(scope.workspace)
+            if (change.skill.scope is None or change.skill.scope in mine)
+            and change.skill.is_for_workspace(scope.workspace)
         )
         return max(found, key=lambda change: change.number, default=None)
 
 
 def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
-    return last is not None and last.number > failure.generation and last.published_at >= failure.judged_at
+    return (
+        last is not None
+        and last.number > failure.generation
+        and last.published_at >= failure.judged_at
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A failure as it was read, the turn after it, and how many turns its session had then. Message bodies are left out, because
-    many failures may wait until there are enough similar ones.
-    """
+    """A failure as it was read, the turn after it, and how many turns its session had then. Message
+    bodies are left out, because many failures may wait until there are enough similar ones."""
 
     failure: Failure
     followed_by: TurnId | None
@@ -110,9 +127,12 @@ class FailureReader:
         self._guard = RetryGuard("reading", self.attempt_log)
 
     def open_failures(self, generation: int) -> list[Failure]:
-        """The newest failures made up to this generation that may still teach a skill (decision 9); one that was read before is
-        not read again unless its verdict has changed, or its conversation has gone on."""
-        failures = self.changes.without_overtaken(self.verdicts.open_failures(generation, _LISTED), generation)
+        """The newest failures made up to this generation that may still teach a skill (decision 9);
+        one that was read before is not read again unless its verdict has changed, or its
+        conversation has gone on."""
+        failures = self.changes.without_overtaken(
+            self.verdicts.open_failures(generation, _LISTED), generation
+        )
         turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
         standings = self.reader.standings_of(turns)
         known, self._known = self._known, {}
@@ -121,14 +141,23 @@ class FailureReader:
             if verdict is None:
                 continue
             before = known.get(turn)
-            found = before if before is not None and self._is_current(before, verdict) else self._read(turn, verdict)
+            found = (
+                before
+                if before is not None and self._is_current(before, verdict)
+                else self._read(turn, verdict)
+            )
             if found is not None:
                 self._known[turn] = found
         return [found.failure for found in self._known.values()]
 
     def not_overtaken(self, shown: Sequence[ShownFailure], generation: int) -> list[ShownFailure]:
-        """Of the shown failures, those after which no skill for their speaker was added or changed."""
-        asked = [OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER) for one in shown]
+        """Of the shown failures, those after which no skill for their speaker was added or
+        changed.
+        """
+        asked = [
+            OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER)
+            for one in shown
+        ]
         left = {one.turn for one in self.changes.without_overtaken(asked, generation)}
         return [one for one in shown if one.failure.step.turn in left]
 
@@ -141,12 +170,21 @@ class FailureReader:
         """The group with whole turns, for the model that writes a skill."""
         whole = (self.recorded.step(failure.step.turn) for failure in kind.failures)
         pairs = zip(kind.failures, whole, strict=True)
-        return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
+        return replace(
+            kind,
+            failures=tuple(
+                one if step is None else Failure(step, one.verdict) for one, step in pairs
+            ),
+        )
 
     def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
         """The group of an interrupted attempt; None if none of its turns is a failure any more."""
         standings = self.reader.standings_of(attempt.turns)
-        found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
+        found = [
+            self._read(turn, verdict)
+            for turn in attempt.turns
+            if (verdict := standings[turn].verdict) is not None
+        ]
         failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
         kinds = group_failures(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
@@ -158,15 +196,26 @@ class FailureReader:
 
     def unfinished(self) -> list[Candidate]:
         """Candidates that are not decided yet, oldest first."""
-        found = [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)]
+        found = [
+            one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)
+        ]
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
     def turned_away(self, kind: FailureGroup) -> list[Candidate]:
-        """Earlier proposals for the same or a similar group that were rejected, or retired since; newest first."""
+        """Earlier proposals for the same or a similar group that were rejected, or retired since;
+        newest first.
+        """
         words = " ".join(f"{failure.step.task} {failure.complaint}" for failure in kind.failures)
         terms = set(count_terms(words))
-        past = [*self._of(Standing.REJECTED), *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one))]
-        mine = [one for one in past if one.proposal.skill.scope == kind.scope and _is_alike(one, kind.name, terms)]
+        past = [
+            *self._of(Standing.REJECTED),
+            *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one)),
+        ]
+        mine = [
+            one
+            for one in past
+            if one.proposal.skill.scope == kind.scope and _is_alike(one, kind.name, terms)
+        ]
         return sorted(mine, key=lambda one: (one.made_at, one.id), reverse=True)
 
     def _of(self, standing: Standing) -> list[Candidate]:
@@ -178,7 +227,9 @@ class FailureReader:
     def _is_current(self, known: _Known, verdict: Verdict) -> bool:
         if known.failure.verdict != verdict:
             return False
-        return known.followed_by is not None or known.turns == self._turns_in(known.failure.step.session)
+        return known.followed_by is not None or known.turns == self._turns_in(
+            known.failure.step.session
+        )
 
     def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
         with self._guard.attempt_now(turn) as may:
@@ -219,7 +270,8 @@ class Probes:
         self._tasks: OrderedDict[TurnId, _Task | None] = OrderedDict()
 
     def choose(self, proposal: Proposal) -> tuple[Probe, ...]:
-        """The failures it was made from, then others that look like them, and as many passing turns, the most similar first.
+        """The failures it was made from, then others that look like them, and as many passing
+        turns, the most similar first.
 
         Where no failure taught it, the turn in which an instruction was given stands for one.
         """
@@ -238,9 +290,15 @@ class Probes:
         self._tasks.clear()
 
     def _alike(self, proposal: Proposal, outcome: Outcome) -> list[TurnId]:
-        """Turns of this outcome whose person may see the skill, by how much their task shares with it; none that share nothing."""
+        """Turns of this outcome whose person may see the skill, by how much their task shares with
+        it; none that share nothing.
+        """
         wanted = set(count_terms(f"{proposal.skill.trigger} {proposal.skill.body}"))
-        recent = [turn for turn in self.verdicts.recent(outcome, _LOOKED_AT) if turn not in proposal.support]
+        recent = [
+            turn
+            for turn in self.verdicts.recent(outcome, _LOOKED_AT)
+            if turn not in proposal.support
+        ]
         standings = self.reader.standings_of(recent) if outcome is Outcome.FAIL else {}
         found = []
         for turn in recent:
@@ -248,16 +306,23 @@ class Probes:
             if task is None or not applies(proposal.skill.scope, task.scope, self.teams):
                 continue
             shared = len(wanted & task.terms)
-            if shared and (outcome is not Outcome.FAIL or (turn in standings and _failed(standings[turn].verdict))):
+            if shared and (
+                outcome is not Outcome.FAIL
+                or (turn in standings and _failed(standings[turn].verdict))
+            ):
                 found.append((shared, turn))
         return [turn for _, turn in sorted(found, key=lambda one: -one[0])]
 
     def _task(self, turn: TurnId) -> _Task | None:
-        """Cached: every candidate looks at the same recent turns, and reading one parses its whole request."""
+        """Cached: every candidate looks at the same recent turns, and reading one parses its whole
+        request.
+        """
         if turn not in self._tasks:
             recorded = self.reader.turn(turn)
             step = None if recorded is None else self.steps.build(recorded, None)
-            self._tasks[turn] = None if step is None else _Task(frozenset(count_terms(step.task)), step.scope)
+            self._tasks[turn] = (
+                None if step is None else _Task(frozenset(count_terms(step.task)), step.scope)
+            )
             while len(self._tasks) > _KEPT:
                 self._tasks.popitem(last=False)
         return self._tasks[turn]
@@ -274,22 +339,26 @@ def tasks_in_words(steps: Sequence[Step]) -> str:
 
 
 class EvolverFilter:
-    """Withholds failures that no skill can fix from the evolver, so that they may train the weights (decision 9).
+    """Withholds failures that no skill can fix from the evolver, so that they may train the weights
+    (decision 9).
 
-    A turn that the evolver was shown is support and never trains. A turn from which weights can learn, and against which the person
-    did not speak, is therefore withheld
+    A turn that the evolver was shown is support and never trains. A turn from which weights can
+    learn, and against which the person did not speak, is therefore withheld
 
     - where the check of a skill in its prompt failed: the rule was there already;
-    - where a similar failure was shown before, and no skill for its speaker was added or changed since.
+    - where a similar failure was shown before, and no skill for its speaker was added or changed
+      since.
 
-    Failures are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the
-    tasks must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again.
+    Failures are similar if they have the same cause and the same rules and skills in the prompt;
+    where no skill is among these, the tasks must be of one kind as well. This is remembered as long
+    as the process runs; after a restart a few are shown again.
 
-    `may_train` says whether weights could learn from a turn, and blocks; `is_skill` says whether a name is a skill's, not that of
-    a rule or fact, which may stand in every prompt.
-    """
+    `may_train` says whether weights could learn from a turn, and blocks; `is_skill` says whether a
+    name is a skill's, not that of a rule or fact, which may stand in every prompt."""
 
-    def __init__(self, may_train: Callable[[TurnId], bool], is_skill: Callable[[SkillName], bool]) -> None:
+    def __init__(
+        self, may_train: Callable[[TurnId], bool], is_skill: Callable[[SkillName], bool]
+    ) -> None:
         self._may_train = may_train
         self._is_skill = is_skill
         self._shown: dict[int, tuple[ShownFailure, ...]] = {}
@@ -320,14 +389,30 @@ class EvolverFilter:
         found = {attempt: tuple(filter(stays, some)) for attempt, some in self._shown.items()}
         self._shown = {attempt: some for attempt, some in found.items() if some}
 
-    def kinds_to_show(self, failures: Sequence[Failure], shown: Sequence[ShownFailure]) -> list[FailureGroup]:
-        """Open failures by kind, without those kept for training. `shown` are failures shown before that no skill has answered
-        since. Of failures that could train the weights, a kind has at most as many as an evolver reads in full. Blocks."""
-        left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
+    def kinds_to_show(
+        self, failures: Sequence[Failure], shown: Sequence[ShownFailure]
+    ) -> list[FailureGroup]:
+        """Open failures by kind, without those kept for training. `shown` are failures shown before
+        that no skill has answered since. Of failures that could train the weights, a kind has at
+        most as many as an evolver reads in full. Blocks."""
+        left = {
+            one.step.turn
+            for one in failures
+            if not is_spoken_against(one) and self._may_train(one.step.turn)
+        }
         before = {one.failure.step.turn: one.failure for one in shown}
-        open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
+        open_ones = {
+            one.step.turn: one
+            for one in failures
+            if not (one.step.turn in left and one.verdict.source is Source.CHECK)
+        }
         kinds = group_failures([*(before | open_ones).values()])
-        known = {_prompt(kind, one) for kind in kinds for one in kind.failures if one.step.turn in before and self._has_skill(one)}
+        known = {
+            _prompt(kind, one)
+            for kind in kinds
+            for one in kind.failures
+            if one.step.turn in before and self._has_skill(one)
+        }
         found = (_to_show(kind, before, left, known) for kind in kinds)
         return [kind for kind in found if kind.failures]
 
@@ -343,11 +428,22 @@ def _prompt(kind: FailureGroup, failure: Failure) -> _Prompt:
 
 
 def _to_show(
-    kind: FailureGroup, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]
+    kind: FailureGroup,
+    before: Mapping[TurnId, Failure],
+    left: Collection[TurnId],
+    known: Collection[_Prompt],
 ) -> FailureGroup:
     """The kind without failures that were shown before or are kept for training."""
     here = {_prompt(kind, one) for one in kind.failures if one.step.turn in before}
     asked = [one for one in kind.failures if one.step.turn not in before]
     kept = [one for one in asked if one.step.turn not in left]
-    new = [one for one in asked if one.step.turn in left and _prompt(kind, one) not in here and _prompt(kind, one) not in known]
-    return replace(kind, failures=tuple(sorted([*kept, *new[:MOST_SHOWN]], key=lambda one: one.step.turn)))
+    new = [
+        one
+        for one in asked
+        if one.step.turn in left
+        and _prompt(kind, one) not in here
+        and _prompt(kind, one) not in known
+    ]
+    return replace(
+        kind, failures=tuple(sorted([*kept, *new[:MOST_SHOWN]], key=lambda one: one.step.turn))
+    )

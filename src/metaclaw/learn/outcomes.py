@@ -1,12 +1,14 @@
 """The outcome loop: give every main turn a verdict.
 
-A turn is assessed when the next request of its session arrives, and the last turn when its session ends. Checks and detectors,
-which are free, decide first; the judge is asked, in the background, only about turns that they cannot decide, and only about a
-share of the turns, within a budget. Other turns wait with an unknown verdict whose comment says so, also over a restart; those most
-likely to have failed are asked about first. If the judge gives no vote, it is asked again, after longer and longer pauses.
+A turn is assessed when the next request of its session arrives, and the last turn when its session
+ends. Checks and detectors, which are free, decide first; the judge is asked, in the background,
+only about turns that they cannot decide, and only about a share of the turns, within a budget.
+Other turns wait with an unknown verdict whose comment says so, also over a restart; those most
+likely to have failed are asked about first. If the judge gives no vote, it is asked again, after
+longer and longer pauses.
 
-After a stop the loop continues at the first turn that is not done (`LoopProgress`) and skips turns that have a verdict.
-"""
+After a stop the loop continues at the first turn that is not done (`LoopProgress`) and skips turns
+that have a verdict."""
 
 import heapq
 import logging
@@ -27,9 +29,25 @@ from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import (
+    ENDS_CURSOR,
+    SET_ASIDE,
+    TURNS_CURSOR,
+    AttemptLog,
+    LoopProgress,
+    LoopWakeup,
+    RetryGuard,
+)
 from metaclaw.outcome import fuse
-from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
+from metaclaw.store import (
+    EndedSession,
+    LedgerReader,
+    RecordedTurn,
+    RefusedError,
+    SqlCursors,
+    SqlVerdicts,
+    TurnRow,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +71,9 @@ _MOST_JUDGED_AT_ONCE: Final = 4
 
 
 class JudgeAllowance:
-    """The questions that the judge may be asked. Every turn adds `share` of a question, up to 20; every question takes one."""
+    """The questions that the judge may be asked. Every turn adds `share` of a question, up to 20;
+    every question takes one.
+    """
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -68,7 +88,9 @@ class JudgeAllowance:
         self._left = min(self._left + self._share, self._most)
 
     def take(self, *, is_needed: bool = False) -> bool:
-        """Count one more question and return True if it may be asked. With `is_needed` it always may, unless the share is 0."""
+        """Count one more question and return True if it may be asked. With `is_needed` it always
+        may, unless the share is 0.
+        """
         if self._left < 1.0 and not (is_needed and self._most):
             return False
         self._left = max(0.0, self._left - 1.0)
@@ -82,7 +104,9 @@ class JudgeAllowance:
 
 
 class PutOffQuestions:
-    """Turns to ask about later, at most 1,000; of more, those that failed with the lowest probability stay unknown."""
+    """Turns to ask about later, at most 1,000; of more, those that failed with the lowest
+    probability stay unknown.
+    """
 
     def __init__(self, verdicts: SqlVerdicts) -> None:
         self._verdicts = verdicts
@@ -100,7 +124,9 @@ class PutOffQuestions:
     def put(self, verdict: Verdict) -> None:
         """Ask about the turn of this unknown verdict later; its comment says why."""
         self._count += 1
-        heapq.heappush(self._heap, (-fuse(verdict.signals), -self._count, verdict.turn, verdict.comment))
+        heapq.heappush(
+            self._heap, (-fuse(verdict.signals), -self._count, verdict.turn, verdict.comment)
+        )
         if len(self._heap) > _MOST_PUT_OFF:
             self._heap.remove(max(self._heap))
             heapq.heapify(self._heap)
@@ -114,7 +140,11 @@ class PutOffQuestions:
         self._heap.clear()
         for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
             verdict = self._verdicts.verdict_of(turn)
-            if verdict is not None and verdict.source is Source.UNDECIDED and verdict.comment in (BUDGET_USED, SHARE_USED):
+            if (
+                verdict is not None
+                and verdict.source is Source.UNDECIDED
+                and verdict.comment in (BUDGET_USED, SHARE_USED)
+            ):
                 self.put(verdict)
 
 
@@ -141,14 +171,19 @@ class JudgeRetries:
     def later(self, turn: TurnId, tries: int) -> None:
         """Ask once more after `tries` failed attempts, up to `MOST_TRIES`."""
         if tries < MOST_TRIES:
-            self._waiting.append(DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1)))
+            self._waiting.append(
+                DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1))
+            )
 
     def due(self) -> list[DueQuestion]:
         """Remove and return the questions that are due."""
         now = self._now()
         due = [question for question in self._waiting if question.at_s <= now]
         if due:
-            self._waiting = deque((question for question in self._waiting if question.at_s > now), maxlen=_MOST_RETRIES)
+            self._waiting = deque(
+                (question for question in self._waiting if question.at_s > now),
+                maxlen=_MOST_RETRIES,
+            )
         return due
 
     def recall(self) -> None:
@@ -161,8 +196,14 @@ class JudgeRetries:
 
 
 def has_no_vote(verdict: Verdict) -> bool:
-    """Whether a judge was asked and none of its votes could be read. The answer that it cannot tell is a vote with a reason."""
-    return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
+    """Whether a judge was asked and none of its votes could be read. The answer that it cannot tell
+    is a vote with a reason.
+    """
+    return (
+        verdict.votes is not None
+        and verdict.votes.share_failed is None
+        and not verdict.votes.reasons
+    )
 
 
 class _Hold(NamedTuple):
@@ -174,8 +215,8 @@ class _Hold(NamedTuple):
 
 @dataclass(eq=False, kw_only=True)
 class OutcomeLoop:
-    """Reads new turns from the ledger and records verdicts. `may_ask` says whether the budget allows one more question.
-    `catch_up` loads the skills in force, and blocks."""
+    """Reads new turns from the ledger and records verdicts. `may_ask` says whether the budget
+    allows one more question. `catch_up` loads the skills in force, and blocks."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -198,7 +239,10 @@ class OutcomeLoop:
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
-        self._guard, self._judging = RetryGuard("sensing", self.attempt_log), RetryGuard("judging", self.attempt_log)
+        self._guard, self._judging = (
+            RetryGuard("sensing", self.attempt_log),
+            RetryGuard("judging", self.attempt_log),
+        )
         self._kept: dict[str, int] = {}
         self._verdicts_made = 0
 
@@ -211,7 +255,8 @@ class OutcomeLoop:
                 self._verdicts_made = 0
                 rows = await self.poll(judging)
                 if rows >= _ROWS_AT_ONCE:
-                    # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
+                    # Far behind means much traffic: pause, so that writing verdicts does not slow
+                    # down serving.
                     await anyio.sleep(self._verdicts_made * _PAUSE_PER_VERDICT_S)
                 else:
                     empty_polls = 0 if rows else empty_polls + 1
@@ -222,7 +267,9 @@ class OutcomeLoop:
         turns = self._turns or await self._begin()
         rows = await run_sync(self.reader.turns_after, turns.reached, _ROWS_AT_ONCE)
         if rows:
-            await run_sync(self.catch_up)  # after reading the rows, so that the skills of their turns are known
+            await run_sync(
+                self.catch_up
+            )  # after reading the rows, so that the skills of their turns are known
         for row in rows:
             if row.kind is TurnKind.MAIN:
                 async with self._guard.attempt(row.id) as may:
@@ -240,7 +287,10 @@ class OutcomeLoop:
     async def _begin(self) -> LoopProgress:
         for name in (TURNS_CURSOR, ENDS_CURSOR):
             self._kept[name] = await run_sync(self.cursors.cursor, name)
-        self._turns, self._ends = LoopProgress(self._kept[TURNS_CURSOR]), LoopProgress(self._kept[ENDS_CURSOR])
+        self._turns, self._ends = (
+            LoopProgress(self._kept[TURNS_CURSOR]),
+            LoopProgress(self._kept[ENDS_CURSOR]),
+        )
         self._asking.clear()
         await run_sync(self._retrying.recall)
         await run_sync(self.questions.recall)
@@ -259,20 +309,31 @@ class OutcomeLoop:
             await self._assess(step, this, _Hold(turns, row.seq), judging)
 
     async def _leave(self, row: TurnRow) -> None:
-        """Record a turn that is set aside, and the open turns before it, which would be read with it, as unknown."""
+        """Record a turn that is set aside, and the open turns before it, which would be read with
+        it, as unknown.
+        """
         earlier, is_open = await run_sync(self._before, row, _LOOK_FAR_BACK)
-        for turn in (row.id, *(before.id for before, waits in zip(earlier, is_open, strict=True) if waits)):
+        for turn in (
+            row.id,
+            *(before.id for before, waits in zip(earlier, is_open, strict=True) if waits),
+        ):
             await self._record(_unknown(turn, SET_ASIDE))
 
     def _read_around(self, row: TurnRow) -> tuple[list[Step], Step | None]:
-        """The steps that a new turn follows, and its own step. Reads only the turns from the first open one to this turn."""
+        """The steps that a new turn follows, and its own step. Reads only the turns from the first
+        open one to this turn.
+        """
         earlier, is_open = self._before(row, _LOOK_BACK)
         if len(earlier) == _LOOK_BACK and is_open[-1]:
-            # Several agents work in one session: the turn that this one follows may be further back.
+            # Several agents work in one session: the turn that this one follows may be further
+            # back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
         # If a failed request was sent again, this turn follows only the second one.
         retried = {turn.retry_of for turn in (row, *earlier)}
-        oldest = max((at for at, turn in enumerate(earlier) if is_open[at] and turn.id not in retried), default=-1)
+        oldest = max(
+            (at for at, turn in enumerate(earlier) if is_open[at] and turn.id not in retried),
+            default=-1,
+        )
         this = self.reader.turn(row.id) if oldest >= 0 else None
         if this is None:
             return [], None
@@ -288,13 +349,19 @@ class OutcomeLoop:
         return followed, self._recorded.build(this, None) if followed else None
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
-        """The main turns of the session before this one, newest first, and whether each is open: it waits for a verdict."""
+        """The main turns of the session before this one, newest first, and whether each is open: it
+        waits for a verdict.
+        """
         earlier = self.reader.main_turns_before(row.session, row.seq, limit)
         standings = self.reader.standings_of([turn.id for turn in earlier]) if earlier else {}
         without_verdict = {turn for turn, standing in standings.items() if standing.verdict is None}
-        return earlier, [turn.id in without_verdict and turn.id not in self._asking for turn in earlier]
+        return earlier, [
+            turn.id in without_verdict and turn.id not in self._asking for turn in earlier
+        ]
 
-    def _if_followed_by(self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]) -> list[Step]:
+    def _if_followed_by(
+        self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]
+    ) -> list[Step]:
         if self.steps.following(recorded, later) is not this:
             return []
         step = self._recorded.build(recorded, this)
@@ -325,16 +392,24 @@ class OutcomeLoop:
     def _last_open(self, session: SessionId) -> TurnRow | None:
         """The last main turn of a session, if it has no verdict yet."""
         last = self.reader.last_main_turn(session)
-        standing = None if last is None or last.id in self._asking else self.reader.standing_of(last.id)
+        standing = (
+            None if last is None or last.id in self._asking else self.reader.standing_of(last.id)
+        )
         return last if standing is not None and standing.verdict is None else None
 
-    async def _assess(self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup) -> None:
+    async def _assess(
+        self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup
+    ) -> None:
         found = await run_sync(self.assessor.at_once, step, later)
         if found.verdict is not None:
             await self._record(found.verdict)
         elif not self.assessor.has_judge(step):
             failed = found.failed_check
-            why = f"the check of {failed} failed to run; metaclaw status says why" if failed else "no judge is configured"
+            why = (
+                f"the check of {failed} failed to run; metaclaw status says why"
+                if failed
+                else "no judge is configured"
+            )
             await self._record(_unknown(step.turn, why))
         elif self.allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
@@ -344,8 +419,12 @@ class OutcomeLoop:
             await self._put_off(step, later, SHARE_USED)
 
     async def _put_off(self, step: Step, later: Step | None, why: str) -> None:
-        """Record a turn as unknown for now, and ask about it when the allowance and the budget permit."""
-        verdict = replace(_unknown(step.turn, why), signals=await run_sync(self.assessor.signals, step, later))
+        """Record a turn as unknown for now, and ask about it when the allowance and the budget
+        permit.
+        """
+        verdict = replace(
+            _unknown(step.turn, why), signals=await run_sync(self.assessor.signals, step, later)
+        )
         await self._record(verdict)
         self.questions.put(verdict)
 
@@ -358,10 +437,16 @@ class OutcomeLoop:
             self._asking.add(turn)
             judging.start_soon(self._ask_again, turn, 1)
 
-    async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
+    async def _ask(
+        self, step: Step, later: Step | None, tries: int, done: Callable[[], None]
+    ) -> None:
         try:
             async with self._limiter, self._judging.attempt(step.turn) as may:
-                asked = await self.assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
+                asked = (
+                    await self.assessor.asked(step, later)
+                    if may
+                    else _unknown(step.turn, SET_ASIDE)
+                )
         except BudgetError:
             self.allowance.give_back()
             await self._put_off(step, later, BUDGET_USED)
@@ -383,17 +468,25 @@ class OutcomeLoop:
 
     def _read_again(self, turn: TurnId) -> Step | None:
         standing = self.reader.standing_of(turn)
-        is_unknown = standing is not None and standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN
+        is_unknown = (
+            standing is not None
+            and standing.verdict is not None
+            and standing.verdict.outcome is Outcome.UNKNOWN
+        )
         return self._recorded.step(turn) if is_unknown else None
 
     async def _record(self, verdict: Verdict) -> None:
         try:
             stands = await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError as error:
-            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # the turn was forgotten meanwhile
+            log.debug(
+                "verdict_refused turn=%s reason=%s", verdict.turn, error
+            )  # the turn was forgotten meanwhile
             return
         self._verdicts_made += 1
-        log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
+        log.debug(
+            "verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source
+        )
         if stands and verdict.teaches:
             self.on_failure()
 

@@ -1,4 +1,6 @@
-"""Actions of a person: give feedback on a turn, retire or revert skills, decide on candidates, forget a session."""
+"""Actions of a person: give feedback on a turn, retire or revert skills, decide on candidates,
+forget a session.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,8 +38,9 @@ class SkillFacts:
 
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's commands and announces each. `on_failure` is called when a turn was marked as failed, `on_forget` when
-    caches must drop a session, `serve` with the batches that were dropped, because other weights may have to serve."""
+    """Carries out a person's commands and announces each. `on_failure` is called when a turn was
+    marked as failed, `on_forget` when caches must drop a session, `serve` with the batches that
+    were dropped, because other weights may have to serve."""
 
     reader: LedgerReader
     verdicts: VerdictStore
@@ -59,7 +62,9 @@ class OwnerActions:
         if await run_sync(self.reader.turn, turn) is None:
             return None
         fault = Fault.AGENT if outcome is Outcome.FAIL else None
-        verdict = Verdict(turn, outcome, Source.USER, _P_FAIL[outcome], fault=fault, comment=comment.strip())
+        verdict = Verdict(
+            turn, outcome, Source.USER, _P_FAIL[outcome], fault=fault, comment=comment.strip()
+        )
         try:
             await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError:
@@ -93,7 +98,8 @@ class OwnerActions:
         return None if found is None else await self.admission.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
-        """Forget a session with everything derived from it, and report what was deleted; None if there is no such session.
+        """Forget a session with everything derived from it, and report what was deleted; None if
+        there is no such session.
 
         This also finishes an earlier attempt that was interrupted.
         """
@@ -103,11 +109,15 @@ class OwnerActions:
             if report is None:
                 return None
             await self._finish(report.found.batches)
-            # Again, for a turn that was being answered: by now it, and what was learned from it, has been written.
+            # Again, for a turn that was being answered: by now it, and what was learned from it,
+            # has been written.
             report = await run_sync(self.erasure.forget_again, report)
             self.on_forget(session)
             report = await run_sync(self.erasure.purge, report)
-            await self.announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
+            await self.announce(
+                "forgotten",
+                {"session": session, "turns": report.turns, "skills": len(report.found.skills)},
+            )
             return report.as_json()
 
     async def finish_forgetting(self) -> None:

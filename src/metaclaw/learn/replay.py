@@ -1,11 +1,13 @@
-"""Replays of recorded turns with a skill (ports.Replayer): the model answers again, and tool results come from the cassette.
+"""Replays of recorded turns with a skill (ports.Replayer): the model answers again, and tool
+results come from the cassette.
 
-Only the model that served the turn is asked, so that no provider sees words that it has not seen before. A replay ends with an
-answer that calls no tool. Its outcome is unknown if a call was not recorded, the model cannot be asked, or it takes too many steps.
+Only the model that served the turn is asked, so that no provider sees words that it has not seen
+before. A replay ends with an answer that calls no tool. Its outcome is unknown if a call was not
+recorded, the model cannot be asked, or it takes too many steps.
 
-The prompt is the recorded one, except for the skill on trial. The skill is placed where the proxy places it: at the end of the
-system text for a session's first task, after the person's own words for a later task.
-"""
+The prompt is the recorded one, except for the skill on trial. The skill is placed where the proxy
+places it: at the end of the system text for a session's first task, after the person's own words
+for a later task."""
 
 import logging
 from collections import OrderedDict
@@ -17,12 +19,30 @@ from typing import Final, Protocol
 from anyio import to_thread
 
 from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
-from metaclaw.domain.chat import ChatRequest, Completion, Message, Part, Reasoning, Role, Text, ToolCall, ToolMode, ToolResult
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolMode,
+    ToolResult,
+)
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Placement, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError, WireError
+from metaclaw.errors import (
+    BudgetError,
+    JudgeError,
+    MetaClawError,
+    StoreError,
+    UpstreamError,
+    WireError,
+)
 from metaclaw.learn.cassette import Cassette, Miss, Recording, SimilarResult
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose
@@ -51,10 +71,20 @@ class Arms:
 
 
 class ReplayPrompt:
-    """The prompt of a recorded turn, into which a skill can be placed. `own_words` returns a person's own words in a message."""
+    """The prompt of a recorded turn, into which a skill can be placed. `own_words` returns a
+    person's own words in a message.
+    """
 
-    def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:
-        """`known` are the skills that were in the prompt, as they were then. Raises UnplayableError."""
+    def __init__(
+        self,
+        turn: Turn,
+        known: Mapping[SkillName, Skill],
+        own_words: Callable[[Message], str],
+        budgets: Budgets,
+    ) -> None:
+        """`known` are the skills that were in the prompt, as they were then. Raises
+        UnplayableError.
+        """
         self.request = sent_request(turn)
         """The request that the provider got."""
         self._placements = tuple(placement for placement in turn.placements if placement.is_lasting)
@@ -63,7 +93,9 @@ class ReplayPrompt:
         self._budgets = budgets
 
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
-        """The prompt without and with the skill; the skills it replaces are in neither. Raises UnplayableError."""
+        """The prompt without and with the skill; the skills it replaces are in neither. Raises
+        UnplayableError.
+        """
         gone = {skill.name, *replaces}
         without = self.request
         host: tuple[Placement, int] | None = None
@@ -77,27 +109,46 @@ class ReplayPrompt:
             return Arms(without, self._with_new(without, skill, gone))
         return Arms(without, self._with_host(skill, gone, *host))
 
-    def _with_host(self, skill: Skill, gone: Collection[SkillName], host: Placement, at: int) -> ChatRequest:
+    def _with_host(
+        self, skill: Skill, gone: Collection[SkillName], host: Placement, at: int
+    ) -> ChatRequest:
         """The prompt in which the skill takes the place of the first skill that it replaces."""
         request = _swap(self.request, host.text, self._text(host, gone, skill, at))
         for placement in self._placements:
-            if placement is not host and not set(gone).isdisjoint((*placement.skills, *placement.listed)):
+            if placement is not host and not set(gone).isdisjoint(
+                (*placement.skills, *placement.listed)
+            ):
                 request = _swap(request, placement.text, self._text(placement, gone))
         return request
 
-    def _with_new(self, request: ChatRequest, skill: Skill, gone: Collection[SkillName]) -> ChatRequest:
-        """The prompt with the skill, added to `request`, which is the prompt without the skills in `gone`."""
+    def _with_new(
+        self, request: ChatRequest, skill: Skill, gone: Collection[SkillName]
+    ) -> ChatRequest:
+        """The prompt with the skill, added to `request`, which is the prompt without the skills in
+        `gone`.
+        """
         tasks = [at for at, message in enumerate(request.messages) if self._own_words(message)]
         spot = tasks[-1] if len(tasks) > 1 else None
-        texts = ((placement, self._text_in(request, placement, gone)) for placement in self._placements)
-        beside = next(((placement, text) for placement, text in texts if _is_placed_at(placement, text, request, spot)), None)
+        texts = (
+            (placement, self._text_in(request, placement, gone)) for placement in self._placements
+        )
+        beside = next(
+            (
+                (placement, text)
+                for placement, text in texts
+                if _is_placed_at(placement, text, request, spot)
+            ),
+            None,
+        )
         if beside is None:
             block = self._text(Placement(b"", (), ""), gone, skill)
             return _in_system(request, block) if spot is None else _behind(request, spot, block)
         placement, text = beside
         return _swap(request, text, self._text(placement, gone, skill))
 
-    def _text_in(self, request: ChatRequest, placement: Placement, gone: Collection[SkillName]) -> str:
+    def _text_in(
+        self, request: ChatRequest, placement: Placement, gone: Collection[SkillName]
+    ) -> str:
         """The text of a block in the prompt without the skills in `gone`."""
         is_touched = not set(gone).isdisjoint((*placement.skills, *placement.listed))
         return self._text(placement, gone) if is_touched else placement.text
@@ -108,8 +159,16 @@ class ReplayPrompt:
             raise UnplayableError(f"the skill {name} that was in the prompt is no longer known")
         return found
 
-    def _text(self, placement: Placement, gone: Collection[SkillName], new: Skill | None = None, at: int | None = None) -> str:
-        """A block without the skills in `gone` and with the new skill, which is last unless `at` gives its place."""
+    def _text(
+        self,
+        placement: Placement,
+        gone: Collection[SkillName],
+        new: Skill | None = None,
+        at: int | None = None,
+    ) -> str:
+        """A block without the skills in `gone` and with the new skill, which is last unless `at`
+        gives its place.
+        """
         before = placement.skills if at is None else placement.skills[:at]
         behind = () if at is None else placement.skills[at:]
         placed = [self._skill(name) for name in before if name not in gone]
@@ -122,10 +181,17 @@ class ReplayPrompt:
             placed.append(new)
         placed += [self._skill(name) for name in behind if name not in gone]
         listed = [self._skill(name) for name in placement.listed if name not in gone]
-        block = render_block(placed, self._budgets.skills_tokens, listed=listed, rules_budget_tokens=self._budgets.rules_tokens)
+        block = render_block(
+            placed,
+            self._budgets.skills_tokens,
+            listed=listed,
+            rules_budget_tokens=self._budgets.rules_tokens,
+        )
         if new is not None and new.name not in block.skills:
             tokens = self._budgets.skills_tokens if new.is_skill else self._budgets.rules_tokens
-            raise UnplayableError(f"the skill {new.name} does not fit into the prompt's budget of {tokens} tokens")
+            raise UnplayableError(
+                f"the skill {new.name} does not fit into the prompt's budget of {tokens} tokens"
+            )
         return block.text.removeprefix(_BLANK_LINE)
 
 
@@ -147,11 +213,15 @@ def _is_placed_at(placement: Placement, text: str, request: ChatRequest, spot: i
         return False
     if spot is None:
         return not placement.anchor
-    return any(isinstance(part, Text) and text in part.text for part in request.messages[spot].parts)
+    return any(
+        isinstance(part, Text) and text in part.text for part in request.messages[spot].parts
+    )
 
 
 def _swap(request: ChatRequest, old: str, new: str) -> ChatRequest:
-    """The request with the block `new` in the place of `old`, or without `old` if `new` is empty."""
+    """The request with the block `new` in the place of `old`, or without `old` if `new` is
+    empty.
+    """
     messages = list(request.messages)
     for at, message in enumerate(messages):
         for number, part in enumerate(message.parts):
@@ -176,7 +246,10 @@ def _swapped(text: str, old: str, new: str) -> str:
 def _in_system(request: ChatRequest, block: str) -> ChatRequest:
     """The request with the block at the end of the system text, in the form of its wire."""
     messages = request.messages
-    leading = next((at for at, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
+    leading = next(
+        (at for at, message in enumerate(messages) if message.role is not Role.SYSTEM),
+        len(messages),
+    )
     wire = wire_format(request.wire)
     if leading and not wire.has_system_field:
         return _behind(request, leading - 1, block)
@@ -188,7 +261,9 @@ def _in_system(request: ChatRequest, block: str) -> ChatRequest:
 
 
 def _behind(request: ChatRequest, at: int, block: str) -> ChatRequest:
-    """The request with the block at the end of one message: in its text if it has no other parts, else as a separate part."""
+    """The request with the block at the end of one message: in its text if it has no other parts,
+    else as a separate part.
+    """
     message = request.messages[at]
     apart = wire_format(request.wire).appends_parts and message.role is not Role.SYSTEM
     match message.parts:
@@ -204,11 +279,15 @@ def replay_request(prompt: ChatRequest, seed: int) -> ChatRequest:
     """The prompt as a request for one answer, not streamed and not stored by the provider."""
     sampling = replace(prompt.sampling, seed=seed, n=1, logprobs=False, top_logprobs=None)
     dropped = ("stream_options", "background")
-    extra = {name: value for name, value in prompt.extra.items() if name not in dropped} | dict(wire_format(prompt.wire).unkept)
+    extra = {name: value for name, value in prompt.extra.items() if name not in dropped} | dict(
+        wire_format(prompt.wire).unkept
+    )
     return replace(prompt, stream=False, include_usage=False, sampling=sampling, extra=extra)
 
 
-def next_request(request: ChatRequest, answer: Sequence[Part], results: Sequence[ToolResult]) -> ChatRequest:
+def next_request(
+    request: ChatRequest, answer: Sequence[Part], results: Sequence[ToolResult]
+) -> ChatRequest:
     """The next request of the same conversation, as a client would make it."""
     parts = tuple(said for part in answer if (said := _said_again(request, part)) is not None)
     if wire_format(request.wire).joins_results:
@@ -218,7 +297,11 @@ def next_request(request: ChatRequest, answer: Sequence[Part], results: Sequence
     choice = request.tool_choice
     # A model that must call a tool each time would never end.
     free = None if choice is not None and choice.mode is ToolMode.REQUIRED else choice
-    return replace(request, messages=(*request.messages, Message(Role.ASSISTANT, parts), *answers), tool_choice=free)
+    return replace(
+        request,
+        messages=(*request.messages, Message(Role.ASSISTANT, parts), *answers),
+        tool_choice=free,
+    )
 
 
 def _said_again(request: ChatRequest, part: Part) -> Part | None:
@@ -228,21 +311,32 @@ def _said_again(request: ChatRequest, part: Part) -> Part | None:
             return Text(part.text)
         case Reasoning() if not wire_format(request.wire).needs_signed_reasoning:
             # Some servers need the reasoning back, others refuse it: do as the recorded client did.
-            thoughts = (isinstance(said, Reasoning) for message in request.messages for said in message.parts)
+            thoughts = (
+                isinstance(said, Reasoning)
+                for message in request.messages
+                for said in message.parts
+            )
             return part if any(thoughts) else None
         case Reasoning():
             return part if part.signature is not None else None
         case ToolCall():
             # The provider's id refers to an item that the replay told it not to store.
-            return replace(part, extra={name: value for name, value in part.extra.items() if name not in ("id", "status")})
+            return replace(
+                part,
+                extra={
+                    name: value
+                    for name, value in part.extra.items()
+                    if name not in ("id", "status")
+                },
+            )
         case _:
             return part
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTurn:
-    """A replayed turn: the recorded step, the kind of the probe, and the replay's answer and calls. The step's `said_after` is the
-    person's next message, even if it came several turns later."""
+    """A replayed turn: the recorded step, the kind of the probe, and the replay's answer and calls.
+    The step's `said_after` is the person's next message, even if it came several turns later."""
 
     step: Step
     kind: ProbeKind
@@ -278,8 +372,9 @@ class ReplayLimits:
 
 @dataclass(eq=False)
 class CassetteReplayer:
-    """Replays recorded turns with a skill. `model_for` returns the model of a provider by name, or None if the program cannot ask
-    it; `generation` returns a generation by its number (may block). `budgets` are those of the proxy's prompts."""
+    """Replays recorded turns with a skill. `model_for` returns the model of a provider by name, or
+    None if the program cannot ask it; `generation` returns a generation by its number (may block).
+    `budgets` are those of the proxy's prompts."""
 
     reader: LedgerReader
     builder: StepBuilder
@@ -303,8 +398,12 @@ class CassetteReplayer:
             return ReplayCost(0)
         return ReplayCost(scene.tokens, estimate_text(f"{skill.trigger}{skill.body}") + judging)
 
-    async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
-        """Replay the turn with the skill, for at most `limit` tokens. Never raises for a turn that cannot be replayed or judged."""
+    async def replay(
+        self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int
+    ) -> ReplayResult:
+        """Replay the turn with the skill, for at most `limit` tokens. Never raises for a turn that
+        cannot be replayed or judged.
+        """
         unknown = partial(ReplayResult, probe, Outcome.UNKNOWN)
         try:
             scene = await self._scene(probe.turn)
@@ -313,28 +412,50 @@ class CassetteReplayer:
             return unknown(note=str(error))
         model = self.model_for(scene.turn.provider, scene.turn.model)
         if model is None:
-            return unknown(note=f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be asked by the program")
+            return unknown(
+                note=(
+                    f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be"
+                    " asked by the program"
+                )
+            )
         if self.scorer.estimate(skill, scene.step) is None:
             return unknown(note="it has no check, and no judge is configured")
         run = await self._play(model, prompt, scene.recording, seed, limit)
         if run.answer is None:
-            return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)
+            return unknown(
+                run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens
+            )
         try:
-            score = await self.scorer.score(skill, ReplayedTurn(scene.step, probe.kind, run.answer, tuple(run.calls)))
+            score = await self.scorer.score(
+                skill, ReplayedTurn(scene.step, probe.kind, run.answer, tuple(run.calls))
+            )
         except (JudgeError, UpstreamError) as error:
             log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
-            return unknown(run.tokens, f"it could not be judged: {error}", is_unavailable=isinstance(error, BudgetError))
-        return ReplayResult(probe, score.outcome, run.tokens + score.tokens, "; ".join(filter(None, (run.note, score.note))))
+            return unknown(
+                run.tokens,
+                f"it could not be judged: {error}",
+                is_unavailable=isinstance(error, BudgetError),
+            )
+        return ReplayResult(
+            probe,
+            score.outcome,
+            run.tokens + score.tokens,
+            "; ".join(filter(None, (run.note, score.note))),
+        )
 
     def forget(self) -> None:
         """Drop the cached turns, because a session is to be forgotten."""
         self._scenes.clear()
 
     async def _scene(self, turn: TurnId) -> "_Scene":
-        """The turn, prepared for replays and cached; read again if its session has changed or been deleted since."""
+        """The turn, prepared for replays and cached; read again if its session has changed or been
+        deleted since.
+        """
         scene = self._scenes.get(turn)
         if scene is not None:
-            session = await to_thread.run_sync(self.reader.session, scene.turn.session, abandon_on_cancel=True)
+            session = await to_thread.run_sync(
+                self.reader.session, scene.turn.session, abandon_on_cancel=True
+            )
             scene = scene if session is not None and session.turns == scene.turns else None
         if scene is None:
             scene = await to_thread.run_sync(self._read, turn, abandon_on_cancel=True)
@@ -344,13 +465,16 @@ class CassetteReplayer:
         return scene
 
     def _read(self, turn: TurnId) -> "_Scene":
-        """Read everything that a replay of this turn needs. Blocks. Raises UnplayableError or StoreError."""
+        """Read everything that a replay of this turn needs. Blocks. Raises UnplayableError or
+        StoreError.
+        """
         recorded = self.reader.turn(turn)
         if recorded is None:
             raise UnplayableError("the turn is not recorded any more")
         session = self.reader.session(recorded.turn.session)
         steps = self.builder.chain(
-            [recorded, *self._later(recorded)], is_ended=session is not None and session.ended_at is not None
+            [recorded, *self._later(recorded)],
+            is_ended=session is not None and session.ended_at is not None,
         )
         if not steps:
             raise UnplayableError("the turn is not a main turn, or its request cannot be read")
@@ -359,8 +483,18 @@ class CassetteReplayer:
         prompt = ReplayPrompt(recorded.turn, known, own_words, self.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
-        answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))
-        return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), prompt, answers)
+        answers = next(
+            (number for number, one in enumerate(steps, 1) if one.said_after is not None),
+            len(steps),
+        )
+        return _Scene(
+            recorded.turn,
+            0 if session is None else session.turns,
+            step,
+            Recording.of(steps),
+            prompt,
+            answers,
+        )
 
     def _later(self, recorded: RecordedTurn) -> list[RecordedTurn]:
         """The main turns of the session after this one, at most `max_later_turns`."""
@@ -381,9 +515,14 @@ class CassetteReplayer:
         generation = self.generation(turn.stamp.generation)
         return {skill.name: skill for skill in generation.skills} if generation is not None else {}
 
-    async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int) -> "_Run":
+    async def _play(
+        self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int
+    ) -> "_Run":
         """Run one replay until its last answer, or until it cannot continue."""
-        request, run = replay_request(prompt, seed), _Run(Cassette(recording), self.limits.accept_nearest)
+        request, run = (
+            replay_request(prompt, seed),
+            _Run(Cassette(recording), self.limits.accept_nearest),
+        )
         for _ in range(self.limits.max_answers):
             try:
                 answer = await model.ask(request, Purpose.REPLAY)
@@ -405,8 +544,8 @@ class CassetteReplayer:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A turn prepared for replays. `turns` is the number of turns of its session when it was read, `answers` the number of answers
-    that the task took from this turn on."""
+    """A turn prepared for replays. `turns` is the number of turns of its session when it was read,
+    `answers` the number of answers that the task took from this turn on."""
 
     turn: Turn
     turns: int
@@ -417,14 +556,22 @@ class _Scene:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the recorded task from this turn on: as the provider counted, or estimated from the request."""
+        """Tokens of the recorded task from this turn on: as the provider counted, or estimated from
+        the request.
+        """
         usage = self.turn.usage
-        return self.answers * (estimate_tokens(self.prompt.request) if usage is None else usage.input_tokens + usage.output_tokens)
+        return self.answers * (
+            estimate_tokens(self.prompt.request)
+            if usage is None
+            else usage.input_tokens + usage.output_tokens
+        )
 
 
 @dataclass(slots=True)
 class _Run:
-    """The state of one replay. `answer` stays None if the replay cannot continue, and `note` says why."""
+    """The state of one replay. `answer` stays None if the replay cannot continue, and `note` says
+    why.
+    """
 
     cassette: Cassette
     accept_nearest: bool
@@ -436,7 +583,9 @@ class _Run:
     is_unavailable: bool = False
 
     def answer_calls(self, answer: Completion) -> list[ToolResult] | str:
-        """The results of an answer's calls, empty for the last answer; or the reason why the replay cannot continue."""
+        """The results of an answer's calls, empty for the last answer; or the reason why the replay
+        cannot continue.
+        """
         results: list[ToolResult] = []
         for call in (part for part in answer.parts if isinstance(part, ToolCall)):
             played = self.cassette.play(call)
@@ -453,7 +602,11 @@ class _Run:
     def end(self, answer: tuple[Part, ...]) -> "_Run":
         """End with the last answer."""
         self.answer, near = answer, self.near
-        self.note = f"{len(near)} results were of a call that differs: {', '.join(dict.fromkeys(near))}" if near else ""
+        self.note = (
+            f"{len(near)} results were of a call that differs: {', '.join(dict.fromkeys(near))}"
+            if near
+            else ""
+        )
         return self
 
     def stop(self, why: str, *, is_unavailable: bool = False) -> "_Run":

@@ -1,9 +1,10 @@
-"""Deletion from the store: turns older than the configured days, turns beyond the size limit, and sessions that are forgotten.
+"""Deletion from the store: turns older than the configured days, turns beyond the size limit, and
+sessions that are forgotten.
 
-A deletion cannot be undone, and a wall clock can be wrong. If the clock is more than a day ahead of the last run of retention,
-nothing is deleted until it has stayed ahead for a day. A clock that goes back is accepted at once, because an earlier time deletes
-less. Each step of forgetting a session can be repeated: an interrupted deletion is finished at the next start.
-"""
+A deletion cannot be undone, and a wall clock can be wrong. If the clock is more than a day ahead of
+the last run of retention, nothing is deleted until it has stayed ahead for a day. A clock that goes
+back is accepted at once, because an earlier time deletes less. Each step of forgetting a session
+can be repeated: an interrupted deletion is finished at the next start."""
 
 import logging
 import shutil
@@ -92,7 +93,12 @@ class Retention:
             return
         gone = await run_sync(self.forgetting.forget_before, now - timedelta(days=self.days))
         if gone.turns:
-            log.info("forgotten turns=%d sessions=%d older_than_days=%d", gone.turns, gone.sessions, self.days)
+            log.info(
+                "forgotten turns=%d sessions=%d older_than_days=%d",
+                gone.turns,
+                gone.sessions,
+                self.days,
+            )
 
     def _doubt(self, now: datetime) -> str | None:
         """Why the clock is doubted, or None. Blocks."""
@@ -106,8 +112,9 @@ class Retention:
                 doubted = now
                 self._keep(DOUBTED_CURSOR, now)
             return (
-                f"deletes nothing until {doubted + _DAY:%Y-%m-%d %H:%M} UTC: the clock is {(now - trusted).days} days ahead of when"
-                " retention last ran, so it may be wrong. If it is right, do nothing; else set the clock"
+                f"deletes nothing until {doubted + _DAY:%Y-%m-%d %H:%M} UTC: the clock is"
+                f" {(now - trusted).days} days ahead of when retention last ran, so it may be"
+                " wrong. If it is right, do nothing; else set the clock"
             )
         self._keep(TRUSTED_CURSOR, now)
         if doubted is not None:
@@ -150,9 +157,9 @@ class StoreUpkeep:
 class Erased:
     """The report of forgetting a session: what was deleted with it.
 
-    Skills that a person has rewritten since stay. The texts of deleted skills are removed from the recorded prompts of other
-    sessions; their answers stay. `backups` still contain the session. `is_purged` says that the files of the database no longer do.
-    """
+    Skills that a person has rewritten since stay. The texts of deleted skills are removed from the
+    recorded prompts of other sessions; their answers stay. `backups` still contain the session.
+    `is_purged` says that the files of the database no longer do."""
 
     session: SessionId
     turns: int
@@ -165,8 +172,16 @@ class Erased:
     def as_json(self) -> dict[str, Json]:
         """The report as JSON."""
         found = self.found
-        learned: dict[str, Json] = {"candidates": len(found.candidates), "skills": [*found.skills], "edited": [*found.edited]}
-        learned |= {"sessions": [*found.sessions], "batches": [*found.batches], "versions": [*found.versions]}
+        learned: dict[str, Json] = {
+            "candidates": len(found.candidates),
+            "skills": [*found.skills],
+            "edited": [*found.edited],
+        }
+        learned |= {
+            "sessions": [*found.sessions],
+            "batches": [*found.batches],
+            "versions": [*found.versions],
+        }
         done: dict[str, Json] = {"backups": [*self.backups], "purged": self.is_purged}
         seconds = round(time.monotonic() - self.began_s, 3)
         return {"session": self.session, "turns": self.turns, **learned, **done, "seconds": seconds}
@@ -178,7 +193,9 @@ class SessionErasure:
     Unless `is_alone`, only a small database is compacted, because all writes wait meanwhile.
     """
 
-    def __init__(self, database: Database, library: SkillLibrary, policies: Path, *, is_alone: bool = False) -> None:
+    def __init__(
+        self, database: Database, library: SkillLibrary, policies: Path, *, is_alone: bool = False
+    ) -> None:
         self._database = database
         self._library = library
         self._policies = policies
@@ -186,13 +203,17 @@ class SessionErasure:
         self._forgetting = SqlForgetting(database)
 
     def forget(self, session: SessionId) -> Erased | None:
-        """Delete the session's turns and what was learned from them; None if there is no trace of such a session."""
+        """Delete the session's turns and what was learned from them; None if there is no trace of
+        such a session.
+        """
         began_s = time.monotonic()
         self._forgetting.begin(session)
         known = LedgerReader(self._database).session(session)
         turns = self._forgetting.forget_session(session).turns
         found = self._forgetting.derived_data(session)
-        if known is None and not (turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)):
+        if known is None and not (
+            turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)
+        ):
             return None
         self._take_back()
         return Erased(session, turns, found, None if known is None else known.began_at, began_s)
@@ -207,24 +228,38 @@ class SessionErasure:
         return replace(report, turns=report.turns + turns)
 
     def remove_weights(self) -> None:
-        """Delete the weights of deleted versions, and the files that runs of ended batches have left."""
+        """Delete the weights of deleted versions, and the files that runs of ended batches have
+        left.
+        """
         batch = SqlBatches(self._database).open_batch_now()
         running = "" if batch is None else f"{batch.number:06d}"
         versions = SqlPolicies(self._database).thrown_away()
         folders = {folder for version in versions for folder in (version.adapter, version.training)}
-        ours = [Path(folder) for folder in folders if folder is not None and Path(folder).parent == self._policies]
+        ours = [
+            Path(folder)
+            for folder in folders
+            if folder is not None and Path(folder).parent == self._policies
+        ]
         runs = self._policies / "runs"
         ours += [run for run in runs.iterdir() if run.name != running] if runs.is_dir() else []
         for folder in ours:
             shutil.rmtree(folder, ignore_errors=True)
 
     def purge(self, report: Erased) -> Erased:
-        """Remove deleted text from the files of the database, and list the backups that still contain it."""
+        """Remove deleted text from the files of the database, and list the backups that still
+        contain it.
+        """
         self._forgetting.end([report.session])
         purged = self._purge()
         known = SqlBackups(self._database).known()
-        old = [backup for backup in known if backup.path.exists() and (report.since is None or backup.made_at >= report.since)]
-        log.info("session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged)
+        old = [
+            backup
+            for backup in known
+            if backup.path.exists() and (report.since is None or backup.made_at >= report.since)
+        ]
+        log.info(
+            "session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged
+        )
         return replace(report, backups=tuple(str(backup.path) for backup in old), is_purged=purged)
 
     def finish(self) -> bool:
@@ -240,36 +275,50 @@ class SessionErasure:
 
     def _purge(self) -> bool:
         try:
-            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_PURGE_LIMIT_S)
+            return self._forgetting.purge(
+                compact_below_bytes=self._compact_below_bytes, within_s=_PURGE_LIMIT_S
+            )
         except StoreError as error:
             log.warning("deleted text is still in the database's files reason=%s", error)
             return False
 
     def _take_back(self) -> None:
-        """Retire the skills, delete their files, then their history. Repeat if a skill was published meanwhile."""
+        """Retire the skills, delete their files, then their history. Repeat if a skill was
+        published meanwhile.
+        """
         for _ in range(_MOST_TRIES):
             descent = self._forgetting.derived_data()
             names = [name for name in descent.skills if self._library.view.get(name) is not None]
             if names:
                 restored = self._replaced_by(names, descent.names)
                 others = [skill for skill in self._library.view.skills if skill.name not in names]
-                overriding = [skill for skill in others if not set(names).isdisjoint(overrides_of(skill))]
+                overriding = [
+                    skill for skill in others if not set(names).isdisjoint(overrides_of(skill))
+                ]
                 changed = [_without_overrides(skill, names) for skill in overriding]
-                self._library.publish([*changed, *restored], names, "forgot a session", by_person=True)
+                self._library.publish(
+                    [*changed, *restored], names, "forgot a session", by_person=True
+                )
             self._library.sync()
             if self._forgetting.erase(TRAINED_ON):
                 return
         raise SkillError("skills that the session taught are published again and again")
 
     def _replaced_by(self, names: Sequence[SkillName], forgotten: Collection[str]) -> list[Skill]:
-        """The rules that these rules replaced, as they were before, unless they are forgotten, too."""
+        """The rules that these rules replaced, as they were before, unless they are forgotten,
+        too.
+        """
         before: dict[SkillName, list[Skill]] = {}
         generations, page = SqlGenerations(self._database), None
         while changes := generations.changes(page, _PAGE):
             for change in changes:
                 gone = [skill for name, skill in change.before.items() if name not in change.after]
                 if change.reason.startswith("replaced "):
-                    before |= {name: gone for name in change.after.keys() - change.before.keys() if name not in before}
+                    before |= {
+                        name: gone
+                        for name in change.after.keys() - change.before.keys()
+                        if name not in before
+                    }
             page = changes[-1].number
         restored: dict[SkillName, Skill] = {}
         left = list(names)
@@ -283,4 +332,10 @@ class SessionErasure:
 
 
 def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:
-    return replace(skill, extra={**skill.extra, "overrides": [name for name in overrides_of(skill) if name not in names]})
+    return replace(
+        skill,
+        extra={
+            **skill.extra,
+            "overrides": [name for name in overrides_of(skill) if name not in names],
+        },
+    )

@@ -1,7 +1,8 @@
-"""Messages of people: find the turns that begin with a new message of a person, and the rules and facts that it states.
+"""Messages of people: find the turns that begin with a new message of a person, and the rules and
+facts that it states.
 
-A model finds rules and facts, in a call of at most 1,500 tokens; or phrases do that always state a rule or fact (`phrases.json`).
-"""
+A model finds rules and facts, in a call of at most 1,500 tokens; or phrases do that always state a
+rule or fact (`phrases.json`)."""
 
 import json
 import re
@@ -43,21 +44,25 @@ _ROLES: Final = (
     "|tester|translator|tutor|worker|writer"
 )
 _GIVES_A_ROLE: Final = re.compile(
-    rf"\W*(?:(?:you are|you're|you will|act|imagine you are) (?:now |be |act |work |serve )?(?:acting )?(?:as )?"
+    rf"\W*(?:(?:you are|you're|you will|act|imagine you are) (?:now |be |act |work |serve"
+    rf" )?(?:acting )?(?:as )?"
     rf"(?!my\b|our\b)(?:an? |the )?[\w ,/-]{{0,60}}\b(?:{_ROLES})\b"
     r"|du bist (?:jetzt )?eine?r? |sie sind eine?r? |eres una? |tu es une? |vous êtes une? "
     r"|你(?:现在|現在)?是(?:一|个|個)|あなたは)",
     re.IGNORECASE,
 )
-_STRUCTURE: Final = re.compile(r"^\s*(?:#{1,6} \S|[-*•] \S|\d{1,2}[.)] \S|<[a-z][\w-]*>\s*$)", re.MULTILINE)
+_STRUCTURE: Final = re.compile(
+    r"^\s*(?:#{1,6} \S|[-*•] \S|\d{1,2}[.)] \S|<[a-z][\w-]*>\s*$)", re.MULTILINE
+)
 _STRUCTURED_CHARS: Final = 800
 _STRUCTURED_LINES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """A message of a person and the turn that it began. `task` and `answer` are the exchange before it, empty if there is none;
-    `answered` is the turn with that answer, `answered_with` are the rules and skills in its prompt."""
+    """A message of a person and the turn that it began. `task` and `answer` are the exchange before
+    it, empty if there is none; `answered` is the turn with that answer, `answered_with` are the
+    rules and skills in its prompt."""
 
     seq: int
     turn: TurnId
@@ -89,13 +94,23 @@ class Messages:
             return None
         this = self.reader.turn(row.id)
         step = None if this is None else self.recorded.build(this, None)
-        if this is None or step is None or step.is_subagent or not _WORD.search(step.task) or is_briefing(step.task):
+        if (
+            this is None
+            or step is None
+            or step.is_subagent
+            or not _WORD.search(step.task)
+            or is_briefing(step.task)
+        ):
             return None
         words = split_message(step.task)
         if not _WORD.search(words.shown):
             return None
         before = self._answered(this, earlier)
-        task, answer = _before_in(step, self.builder, this) if before is None else (before.task, text_of(before.answer))
+        task, answer = (
+            _before_in(step, self.builder, this)
+            if before is None
+            else (before.task, text_of(before.answer))
+        )
         turn = this.turn
         return SpokenMessage(
             seq=row.seq,
@@ -116,7 +131,11 @@ class Messages:
     def foreign(self, turn: TurnId) -> list[str]:
         """Texts of tools, pages and the client in the conversation up to this turn."""
         step = self.recorded.alone(turn)
-        return [] if step is None else [span.text for span in passages_of(step) if span.source in _FOREIGN]
+        return (
+            []
+            if step is None
+            else [span.text for span in passages_of(step) if span.source in _FOREIGN]
+        )
 
     def _answered(self, this: RecordedTurn, earlier: list[TurnRow]) -> Step | None:
         """The step before this turn in its conversation."""
@@ -132,21 +151,27 @@ class Messages:
 
 
 def is_briefing(text: str) -> bool:
-    """Whether a text reads as a prompt that a program sends to a model: it gives the model a role, or is long and
-    built of headings and lists."""
+    """Whether a text reads as a prompt that a program sends to a model: it gives the model a role,
+    or is long and built of headings and lists."""
     if _GIVES_A_ROLE.match(text):
         return True
     return len(text) > _STRUCTURED_CHARS and len(_STRUCTURE.findall(text)) >= _STRUCTURED_LINES
 
 
 def _before_in(step: Step, builder: StepBuilder, this: RecordedTurn) -> tuple[str, str]:
-    """The person's message before the last one, and the answer to it, both taken from the request."""
+    """The person's message before the last one, and the answer to it, both taken from the
+    request.
+    """
     messages = list(step.history)
 
     def pop(role: Role) -> Message | None:
         while messages:
             last = messages.pop()
-            if last.role is role and (role is not Role.USER or builder.own_words(this.turn.agent, last)) and text_of(last.parts):
+            if (
+                last.role is role
+                and (role is not Role.USER or builder.own_words(this.turn.agent, last))
+                and text_of(last.parts)
+            ):
                 return last
         return None
 
@@ -168,7 +193,9 @@ _MAX_ANSWER_TOKENS: Final = 2_000
 _MAX_ANSWER_CHARS: Final = 40_000
 _MOST_OPENINGS: Final = 60
 _RULE_CHARS: Final = 240
-_SECTION: Final = re.compile(r"==(?=\s*(?:rules in force|what it answers|the message)\b)", re.IGNORECASE)
+_SECTION: Final = re.compile(
+    r"==(?=\s*(?:rules in force|what it answers|the message)\b)", re.IGNORECASE
+)
 
 _TEXT: Final[dict[str, Json]] = {"type": "string"}
 _OPTIONAL: Final[dict[str, Json]] = {"type": ["string", "null"]}
@@ -224,7 +251,9 @@ class ItemScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleItem:
-    """A rule or fact that a person stated, changed or withdrew, as the model read it; not yet checked against the message."""
+    """A rule or fact that a person stated, changed or withdrew, as the model read it; not yet
+    checked against the message.
+    """
 
     op: ItemChange
     kind: SkillKind
@@ -247,9 +276,12 @@ class ReadMessage:
     correction: str | None
 
 
-def build_request(message: str, answers: str, rules: Sequence[tuple[str, str]], today: date) -> ChatRequest:
-    """The request to read a message. All texts must be redacted; `rules` are names and texts, the most likely first. If it is too
-    long, the last rules are left out, then the middle of the message."""
+def build_request(
+    message: str, answers: str, rules: Sequence[tuple[str, str]], today: date
+) -> ChatRequest:
+    """The request to read a message. All texts must be redacted; `rules` are names and texts, the
+    most likely first. If it is too long, the last rules are left out, then the middle of the
+    message."""
     listed = [f"{name}: {shorten(text, _RULE_CHARS)}" for name, text in rules]
     request = _request(message, answers, listed, today)
     while listed and estimate_tokens(request) > MOST_TOKENS:
@@ -270,12 +302,16 @@ def head_and_tail(text: str, most: int) -> str:
 
 
 def read_answer(completion: Completion, today: date) -> ReadMessage:
-    """Read a model's answer. Text around the JSON is ignored, and invalid items are left out. Raises JudgeError if the answer has
-    no list of items."""
-    for document in answer_documents(text_of(completion.parts)[:_MAX_ANSWER_CHARS], _MOST_OPENINGS, openings="{"):
+    """Read a model's answer. Text around the JSON is ignored, and invalid items are left out.
+    Raises JudgeError if the answer has no list of items."""
+    for document in answer_documents(
+        text_of(completion.parts)[:_MAX_ANSWER_CHARS], _MOST_OPENINGS, openings="{"
+    ):
         match document:
             case {"items": list(items), **rest}:
-                return ReadMessage(_items(items, today), _words(rest.get("correction"), MAX_TEXT_CHARS) or None)
+                return ReadMessage(
+                    _items(items, today), _words(rest.get("correction"), MAX_TEXT_CHARS) or None
+                )
             case {"items": None, "correction": correction} | {"correction": correction}:
                 return ReadMessage((), _words(correction, MAX_TEXT_CHARS) or None)
             case {"op": str(), "text": str()}:
@@ -311,7 +347,9 @@ def _item(value: dict[str, object], today: date) -> RuleItem | None:
     kind = SkillKind.FACT if value.get("kind") == SkillKind.FACT.value else SkillKind.RULE
     text = _words(value.get("text"), MAX_TEXT_CHARS + 1)
     targets = _list(value.get("targets"), 64, 16)
-    if len(text) > MAX_TEXT_CHARS or (op in (ItemChange.ADD, ItemChange.REPLACE) and not any(map(str.isalnum, text))):
+    if len(text) > MAX_TEXT_CHARS or (
+        op in (ItemChange.ADD, ItemChange.REPLACE) and not any(map(str.isalnum, text))
+    ):
         return None
     return RuleItem(
         op,
@@ -343,7 +381,9 @@ def _list(values: object, most_chars: int, most: int) -> tuple[str, ...]:
         values = [values]
     if not isinstance(values, list):
         return ()
-    return tuple(dict.fromkeys(text for value in values if (text := _words(value, most_chars))))[:most]
+    return tuple(dict.fromkeys(text for value in values if (text := _words(value, most_chars))))[
+        :most
+    ]
 
 
 def _day(value: object, today: date) -> date | None:
@@ -357,15 +397,22 @@ def _day(value: object, today: date) -> date | None:
 
 def _block(value: object) -> str | None:
     """A text of several lines; None for anything else, and for a text that is too long."""
-    return value.strip() or None if isinstance(value, str) and len(value) <= _MAX_BLOCK_CHARS else None
+    return (
+        value.strip() or None if isinstance(value, str) and len(value) <= _MAX_BLOCK_CHARS else None
+    )
 
 
 PHRASES: Final = "phrases"
-_DATA: Final[dict[str, dict[str, list[str]]]] = json.loads((files("metaclaw.learn") / "phrases.json").read_text(encoding="utf-8"))
+_DATA: Final[dict[str, dict[str, list[str]]]] = json.loads(
+    (files("metaclaw.learn") / "phrases.json").read_text(encoding="utf-8")
+)
 _MAX_CHARS: Final = 300
 _SHORT_CHARS: Final = 240
 _SPACED: Final = re.compile(r"[a-zа-яё]")
-_FILLER: Final = re.compile(r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|pls|btw|und|also|bitte|et|y|e|en|и)\b)*", re.IGNORECASE)
+_FILLER: Final = re.compile(
+    r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|pls|btw|und|also|bitte|et|y|e|en|и)\b)*",
+    re.IGNORECASE,
+)
 _QUESTION: Final = ("?", "？", "か。", "吗。")
 
 
@@ -386,18 +433,21 @@ _ORDER: Final = re.compile(
     rf"|(?:never|always) (?:ever )?(?:{_any_of('order_verb').pattern})(?![\w])",
     re.IGNORECASE,
 )
-"""The beginning of an order, used for short messages only: `from now on` and a word, or `never` or `always` and a verb."""
+"""The beginning of an order, used for short messages only: `from now on` and a word, or `never` or
+`always` and a verb.
+"""
 
 
 def sure_rules(message: PersonsMessage) -> ReadMessage:
-    """Rules and facts from sentences that begin with a sure phrase, in the person's words. In a short message more phrases are
-    sure."""
+    """Rules and facts from sentences that begin with a sure phrase, in the person's words. In a
+    short message more phrases are sure."""
     return ReadMessage(tuple(_sure_items(message)), None)
 
 
 def is_promising(message: PersonsMessage, *, is_answer: bool) -> bool:
-    """Whether a message may state a rule or correct the answer before it; true in doubt. Used when the budget does not allow to
-    read all messages. `is_answer` says that the message follows an answer."""
+    """Whether a message may state a rule or correct the answer before it; true in doubt. Used when
+    the budget does not allow to read all messages. `is_answer` says that the message follows an
+    answer."""
     return is_answer or _CUE.search(message.shown) is not None
 
 
@@ -411,9 +461,16 @@ def _sure_items(message: PersonsMessage) -> Iterator[RuleItem]:
     for sentence in split_sentences(message.own):
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
-        if len(sentence) > _MAX_CHARS or sentence.endswith(_QUESTION) or _NOT.search(sentence) or "…" in sentence:
+        if (
+            len(sentence) > _MAX_CHARS
+            or sentence.endswith(_QUESTION)
+            or _NOT.search(sentence)
+            or "…" in sentence
+        ):
             continue
-        if _SURE.match(sentence, begin) or (is_short and _ORDER.match(sentence.replace("’", "'"), begin)):
+        if _SURE.match(sentence, begin) or (
+            is_short and _ORDER.match(sentence.replace("’", "'"), begin)
+        ):
             yield RuleItem(ItemChange.ADD, SkillKind.RULE, sentence, "")
         elif _FACT.match(sentence, begin):
             yield RuleItem(ItemChange.ADD, SkillKind.FACT, sentence, "")

@@ -1,11 +1,12 @@
-"""Messages between the learner process and the serving process, and stores whose writes the serving process carries out.
+"""Messages between the learner process and the serving process, and stores whose writes the serving
+process carries out.
 
-Messages are pickled values with their length in front, on private pipes. Both ends are the same program, so pickle is safe: data
-from outside is only text inside a message.
+Messages are pickled values with their length in front, on private pipes. Both ends are the same
+program, so pickle is safe: data from outside is only text inside a message.
 
-The learner reads the store directly; the serving process writes for it. So a killed learner leaves no half-done write, and serving
-never waits for a lock of the learner. The `Remote` classes have the interface of the stores they replace.
-"""
+The learner reads the store directly; the serving process writes for it. So a killed learner leaves
+no half-done write, and serving never waits for a lock of the learner. The `Remote` classes have the
+interface of the stores they replace."""
 
 import itertools
 import pickle
@@ -51,8 +52,9 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LearnerStart:
-    """The first message to a learner: the configuration, and every provider in order, with its models if the learner must ask it
-    through the serving process (it has no HTTP endpoint), else None."""
+    """The first message to a learner: the configuration, and every provider in order, with its
+    models if the learner must ask it through the serving process (it has no HTTP endpoint), else
+    None."""
 
     config: Config
     providers: tuple[tuple[str, tuple[str, ...] | None], ...]
@@ -93,9 +95,10 @@ class CallError:
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """The state of learning: facts for `status`, the number of requests that wait for the budget by purpose, the states of the
-    loops, counts of pending work (`reached` is the last row of the ledger that was read for messages), and items that are set
-    aside, with the number of attempts."""
+    """The state of learning: facts for `status`, the number of requests that wait for the budget by
+    purpose, the states of the loops, counts of pending work (`reached` is the last row of the
+    ledger that was read for messages), and items that are set aside, with the number of
+    attempts."""
 
     facts: Mapping[str, object]
     waiting: Mapping[str, int]
@@ -121,7 +124,9 @@ class Channel:
         self._sending = threading.Lock()
 
     def send(self, message: ToLearner | FromLearner) -> None:
-        """Send a message. Blocks while the pipe is full. Raises OSError if the other side has gone."""
+        """Send a message. Blocks while the pipe is full. Raises OSError if the other side has
+        gone.
+        """
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             rest = memoryview(_LENGTH.pack(len(body)) + body)
@@ -264,7 +269,9 @@ class RemoteLibrary:
         with self._following:
             changes = self._generations.since(self._view.generation)
             if changes.number != self._view.generation:
-                self._view = LibraryView(changes.number, self._view.index.changed(changes.put, changes.gone))
+                self._view = LibraryView(
+                    changes.number, self._view.index.changed(changes.put, changes.gone)
+                )
                 if self._view.hash != changes.hash:  # another home has forgotten a session
                     self._view = self._read_anew()
             return self._view
@@ -290,7 +297,9 @@ class RemoteLibrary:
         by_person: bool = False,
     ) -> LibraryView:
         """As `SkillLibrary.publish`; the view afterwards has at least this change."""
-        self._calls.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
+        self._calls.run(
+            "publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person
+        )
         return self.follow()
 
 
@@ -315,9 +324,13 @@ class RemoteProvider:
         self.models = models
         self._calls = calls
 
-    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+    async def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
         """Yield the answer when it is complete."""
-        deltas = await run_sync(self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True)
+        deltas = await run_sync(
+            self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True
+        )
         assert isinstance(deltas, tuple)
         for delta in deltas:
             yield delta

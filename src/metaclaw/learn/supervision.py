@@ -1,9 +1,9 @@
-"""Supervision of the background loops: restart loops that fail, wake loops that wait, set aside work items that crash a loop each
-time, and count pending work.
+"""Supervision of the background loops: restart loops that fail, wake loops that wait, set aside
+work items that crash a loop each time, and count pending work.
 
-A killed process cannot say what it was working on. So each work item is recorded before it is begun, in a file shared with the
-serving process (`CrashRecord`), and a crash counts against all items that were begun and not finished.
-"""
+A killed process cannot say what it was working on. So each work item is recorded before it is
+begun, in a file shared with the serving process (`CrashRecord`), and a crash counts against all
+items that were begun and not finished."""
 
 import logging
 import os
@@ -50,8 +50,8 @@ PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "ca
 class Supervisor:
     """Runs loops in one task group. A loop that returns is done; a loop that raises is restarted.
 
-    The pause before a restart doubles each time, and is short again after the loop has run for a minute or has made progress.
-    """
+    The pause before a restart doubles each time, and is short again after the loop has run for a
+    minute or has made progress."""
 
     group: TaskGroup
     _: KW_ONLY
@@ -66,21 +66,32 @@ class Supervisor:
         """Each loop's name and state: running, done, or why it failed and when it is restarted."""
         return dict(self._states)
 
-    def run(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int] = lambda: 0) -> None:
+    def run(
+        self,
+        name: str,
+        loop: Callable[[], Awaitable[None]],
+        progress: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Start a loop under this name. `progress` returns how many items the loop has finished."""
         self._states[name] = "running"
         self.group.start_soon(self._keep, name, loop, progress)
 
-    async def _keep(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int]) -> None:
+    async def _keep(
+        self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int]
+    ) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             began_s, finished = self.now(), progress()
             try:
                 await loop()
-            except Exception as error:  # the loop is restarted after any error, and the log has the traceback
+            except (
+                Exception
+            ) as error:  # the loop is restarted after any error, and the log has the traceback
                 if self.now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
                     pause_s = _FIRST_PAUSE_S
-                self._states[name] = f"failed: {type(error).__name__}: {error}; restarting in {pause_s:g} s"
+                self._states[name] = (
+                    f"failed: {type(error).__name__}: {error}; restarting in {pause_s:g} s"
+                )
                 log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
             else:
                 self._states[name] = "done"
@@ -91,7 +102,9 @@ class Supervisor:
 
 
 async def attempt(name: str, step: Callable[[], Awaitable[object]]) -> bool:
-    """Carry out a step that the program can do without for now. Return False if it fails, whatever the error; the log has it."""
+    """Carry out a step that the program can do without for now. Return False if it fails, whatever
+    the error; the log has it.
+    """
     try:
         await step()
     except MetaClawError as error:
@@ -119,7 +132,9 @@ class LoopWakeup:
         return self._event.is_set()
 
     async def wait(self, at_most_s: float) -> None:
-        """Return at the next notification, at once if there was one since the last wait, or after `at_most_s`."""
+        """Return at the next notification, at once if there was one since the last wait, or after
+        `at_most_s`.
+        """
         with anyio.move_on_after(at_most_s):
             await self._event.wait()
         self._event = anyio.Event()
@@ -172,9 +187,15 @@ class WorkAttempts:
 
 
 class AttemptLog:
-    """Attempts of all loops of a process. `note` is called with every change before it takes effect."""
+    """Attempts of all loops of a process. `note` is called with every change before it takes
+    effect.
+    """
 
-    def __init__(self, before: WorkAttempts | None = None, note: Callable[[WorkAttempts], None] = lambda failures: None) -> None:
+    def __init__(
+        self,
+        before: WorkAttempts | None = None,
+        note: Callable[[WorkAttempts], None] = lambda failures: None,
+    ) -> None:
         self._note = note
         self._in_hand: frozenset[WorkItem] = frozenset()
         self._counts = {} if before is None else dict(before.counts)
@@ -196,7 +217,11 @@ class AttemptLog:
         with self._changing:
             if (failures := self.failures_of(item)) >= _MOST_TRIES:
                 if item not in self._set_aside:
-                    log.error("item_passed_over loop=%s item=%s tries=%d; the log says why", *item, failures)
+                    log.error(
+                        "item_passed_over loop=%s item=%s tries=%d; the log says why",
+                        *item,
+                        failures,
+                    )
                 self._set_aside[item] = failures
                 return False
             self._in_hand |= {item}
@@ -226,8 +251,8 @@ class RetryGuard:
     async def attempt(self, item: object) -> AsyncIterator[bool]:
         """Work on an item inside; yields False if the item is set aside and must not be touched.
 
-        Items that were in hand at a crash are attempted one at a time, so that only the item that caused it fails again.
-        """
+        Items that were in hand at a crash are attempted one at a time, so that only the item that
+        caused it fails again."""
         if self._attempt_log.failures_of(self._item(item)):
             async with self._attempt_log.alone:
                 with self.attempt_now(item) as may:
@@ -258,14 +283,16 @@ class RetryGuard:
 
 
 class CrashRecord:
-    """The file with the work attempts, for one writer at a time. Creates the file if there is no `handle`; leaving the context
-    closes it."""
+    """The file with the work attempts, for one writer at a time. Creates the file if there is no
+    `handle`; leaving the context closes it."""
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = _new() if handle is None else handle
 
     def write(self, attempts: WorkAttempts) -> None:
-        """Replace the record in one call, so that a killed process has written all of it or nothing."""
+        """Replace the record in one call, so that a killed process has written all of it or
+        nothing.
+        """
         body = pickle.dumps(attempts, pickle.HIGHEST_PROTOCOL)
         with suppress(OSError):  # no space left: the next crash is then counted against no item
             os.pwrite(self.handle, _LENGTH.pack(len(body)) + body, 0)
@@ -282,7 +309,12 @@ class CrashRecord:
     def __enter__(self) -> "CrashRecord":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         os.close(self.handle)
 
 
@@ -300,8 +332,9 @@ def senses(config: Config) -> bool:
 
 
 class LearnerCounts(Protocol):
-    """Counts that only the running loops know: messages that are being read, the last row of the ledger that was read for messages,
-    whether there are failures to examine, and groups of failures for which a skill is being written."""
+    """Counts that only the running loops know: messages that are being read, the last row of the
+    ledger that was read for messages, whether there are failures to examine, and groups of failures
+    for which a skill is being written."""
 
     @property
     def reading(self) -> int: ...
@@ -315,9 +348,10 @@ class LearnerCounts(Protocol):
 
 @dataclass(eq=False)
 class PendingWork:
-    """Counts pending work, without questions that the judge is asked again later, and without work that waits for the learning
-    budget, which `learning.budget.waiting` in `/api/status` reports. `waiting` returns the number of requests that wait for the
-    budget, by purpose; `listens` says whether messages of people are read; `measured` returns the cursor of the compliance loop."""
+    """Counts pending work, without questions that the judge is asked again later, and without work
+    that waits for the learning budget, which `learning.budget.waiting` in `/api/status` reports.
+    `waiting` returns the number of requests that wait for the budget, by purpose; `listens` says
+    whether messages of people are read; `measured` returns the cursor of the compliance loop."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -332,39 +366,53 @@ class PendingWork:
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
-        """Whether there are new turns or messages, or, at the first call, unfinished work of an earlier process. Blocks."""
+        """Whether there are new turns or messages, or, at the first call, unfinished work of an
+        earlier process. Blocks.
+        """
         if any(self._unread()) or self._unheard(self.waiting()):
             return True
         if self._has_looked_back:
             return False
         self._has_looked_back = True
         unfinished = (Standing.DRAFT, Standing.SHADOW)
-        return bool(self.candidates.interrupted()) or any(self.candidates.candidates(standing, 1) for standing in unfinished)
+        return bool(self.candidates.interrupted()) or any(
+            self.candidates.candidates(standing, 1) for standing in unfinished
+        )
 
     def _unread(self) -> tuple[int, int]:
-        """The number of turns that the outcome loop or the compliance loop has not handled, and of unhandled session ends."""
+        """The number of turns that the outcome loop or the compliance loop has not handled, and of
+        unhandled session ends.
+        """
         sensed = self.cursors.cursor(TURNS_CURSOR)
         measured = sensed if self.measured is None else self.measured()
         turns = self.reader.turns_behind(sensed if measured is None else min(sensed, measured))
         return turns, self.reader.ends_behind(self.cursors.cursor(ENDS_CURSOR))
 
     def _unheard(self, waiting: Mapping[str, int]) -> int:
-        """The number of rows that were not read for messages yet, plus the messages that are being read."""
+        """The number of rows that were not read for messages yet, plus the messages that are being
+        read.
+        """
         if not self.listens:
             return 0
         reached = max(self.learner.reached, self.cursors.cursor(LISTEN_CURSOR))
-        return self.reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self.learner.reading)
+        return self.reader.turns_behind(reached) + (
+            0 if waiting.get(Purpose.LISTEN) else self.learner.reading
+        )
 
     def count(self) -> Mapping[str, int]:
-        """Count turns without a verdict, session ends not handled, unread messages, lessons, evolutions and undecided candidates.
-        Blocks.
+        """Count turns without a verdict, session ends not handled, unread messages, lessons,
+        evolutions and undecided candidates. Blocks.
 
-        Counts in the order in which work moves on, so that an item that moves between two counts is not missed.
-        """
+        Counts in the order in which work moves on, so that an item that moves between two counts is
+        not missed."""
         waiting = self.waiting()
         turns, sessions = self._unread()
         listening = self._unheard(waiting)
         lessons, writing = self.learner.lessons, self.learner.writing
-        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
+        evolutions = (
+            0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
+        )
         drafts = 0 if waiting.get(Purpose.REPLAY) else self.candidates.count(Standing.DRAFT)
-        return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))
+        return dict(
+            zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True)
+        )

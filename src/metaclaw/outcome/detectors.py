@@ -1,8 +1,9 @@
-"""Detectors: each looks at one kind of evidence in a step and returns signals. They are pure, quick and free.
+"""Detectors: each looks at one kind of evidence in a step and returns signals. They are pure, quick
+and free.
 
-A signal has a weight (log-odds, fitted by `python -m benchmarks.failure_sense --fit`). The first detectors look at what people do
-next (correct, repeat, interrupt, revert, accept, go on), then come those of tool results, and those of the agent's own behaviour.
-"""
+A signal has a weight (log-odds, fitted by `python -m benchmarks.failure_sense --fit`). The first
+detectors look at what people do next (correct, repeat, interrupt, revert, accept, go on), then come
+those of tool results, and those of the agent's own behaviour."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +35,9 @@ _MAX_QUOTE = 200
 
 
 class SignalWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fitted model. `scale` reduces the sum of `bias` and weights to what holds for new kinds of turns."""
+    """The fitted model. `scale` reduces the sum of `bias` and weights to what holds for new kinds
+    of turns.
+    """
 
     bias: float
     scale: float
@@ -42,12 +45,19 @@ class SignalWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fitted_on: str
 
 
-WEIGHTS = msgspec.json.decode(files("metaclaw.outcome").joinpath("weights.json").read_bytes(), type=SignalWeights)
+WEIGHTS = msgspec.json.decode(
+    files("metaclaw.outcome").joinpath("weights.json").read_bytes(), type=SignalWeights
+)
 
 
 def signal(name: str, quote: str, fault: Fault = Fault.AGENT) -> Signal:
     """A signal with its fitted weight, or 0 if the weight has not been fitted yet."""
-    return Signal(name, WEIGHTS.signals.get(name, 0.0), " ".join(quote[: 4 * _MAX_QUOTE].split())[:_MAX_QUOTE], fault)
+    return Signal(
+        name,
+        WEIGHTS.signals.get(name, 0.0),
+        " ".join(quote[: 4 * _MAX_QUOTE].split())[:_MAX_QUOTE],
+        fault,
+    )
 
 
 class ObservedStep(StepReading):
@@ -65,15 +75,23 @@ def corrections(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 def repeated_requests(observed: ObservedStep) -> tuple[Signal, ...]:
-    """The user repeats the request. After a failed turn the client repeats it, which is no signal."""
+    """The user repeats the request. After a failed turn the client repeats it, which is no
+    signal.
+    """
     if observed.step.end is TurnEnd.FAILED:
         return ()
     return tuple(signal(f"redo.{kind}", quote) for kind, quote in observed.reply.redo)
 
 
 def interruptions(observed: ObservedStep) -> tuple[Signal, ...]:
-    """The user stopped the agent or refused a call, unless they say that it was not because of the answer."""
-    if observed.reply.excuses or observed.reply.accepted or (phrases.RESUME.find(observed.said) and not observed.reply.corrections):
+    """The user stopped the agent or refused a call, unless they say that it was not because of the
+    answer.
+    """
+    if (
+        observed.reply.excuses
+        or observed.reply.accepted
+        or (phrases.RESUME.find(observed.said) and not observed.reply.corrections)
+    ):
         return ()
     if found := observed.found(ResultMeaning.REFUSED):
         return (signal("interrupt.refused", found.quote),)
@@ -93,14 +111,18 @@ def _stopped(observed: ObservedStep) -> str | None:
     return None
 
 
-_OWN_COMMAND = re.compile(r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_command>[\s\S]{0,80}?<command>([^<]{1,400})")
+_OWN_COMMAND = re.compile(
+    r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_command>[\s\S]{0,80}?<command>([^<]{1,400})"
+)
 _MAX_ARGUMENTS = 100_000
 _OLD_TEXT = ("old_string", "oldString", "oldText", "old_str")
 _NEW_TEXT = ("new_string", "newString", "newText", "new_str")
 
 
 def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
-    """The work of the turn is reverted, by the user's request or command or by the agent's next answer."""
+    """The work of the turn is reverted, by the user's request or command or by the agent's next
+    answer.
+    """
     if quote := observed.reply.undo:
         return (signal("undone.asked", quote),)
     for note in observed.notes:
@@ -135,7 +157,8 @@ def _texts(call: ToolCall) -> tuple[str, str] | None:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     before, after = (
-        next((text for name in names if isinstance(text := fields.get(name), str)), None) for names in (_OLD_TEXT, _NEW_TEXT)
+        next((text for name in names if isinstance(text := fields.get(name), str)), None)
+        for names in (_OLD_TEXT, _NEW_TEXT)
     )
     return (before, after) if before is not None and after is not None else None
 
@@ -156,7 +179,9 @@ def next_sentence(observed: ObservedStep) -> tuple[Signal, ...]:
     reply = observed.reply
     if not observed.has_said or reply.is_negative:
         return ()
-    if observed.asked_back and (phrases.ASSENT.opens(observed.said) or phrases.DENIALS.opens(observed.said)):
+    if observed.asked_back and (
+        phrases.ASSENT.opens(observed.said) or phrases.DENIALS.opens(observed.said)
+    ):
         return (signal("progress.answered", observed.said.strip()),)
     if reply.next is None or reply.accepted:
         return ()
@@ -210,9 +235,12 @@ def rejected_calls(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 _NOTHING_DONE = re.compile(
-    r"^(?:UPDATE|DELETE|INSERT 0|MERGE) 0$|\b0 rows? (?:affected|updated|deleted|changed)|\b0 files? changed|\b0 replacements?\b"
-    r"|no tests ran|collected 0 items|no test files|no tests? (?:were )?found|nothing (?:added )?to commit"
-    r"|no changes added to commit|\bno (?:files|changes) (?:were )?(?:changed|made|applied)|\bmodified 0\b"
+    r"^(?:UPDATE|DELETE|INSERT 0|MERGE) 0$|\b0 rows? (?:affected|updated|deleted|changed)|\b0"
+    r" files? changed|\b0 replacements?\b"
+    r"|no tests ran|collected 0 items|no test files|no tests? (?:were )?found|nothing (?:added )?to"
+    r" commit"
+    r"|no changes added to commit|\bno (?:files|changes) (?:were"
+    r" )?(?:changed|made|applied)|\bmodified 0\b"
     r"|nothing to (?:do|update|push)|no files? matched",
     re.MULTILINE,
 )
@@ -261,12 +289,18 @@ def _was_sent_again(observed: ObservedStep) -> bool:
     if observed.step.end is not TurnEnd.CANCELLED or said is None:
         return False
     like = likeness(observed.step.task, said)
-    return said.strip() == observed.step.task.strip() or (like.size > 0 and like.lost == like.added == 0)
+    return said.strip() == observed.step.task.strip() or (
+        like.size > 0 and like.lost == like.added == 0
+    )
 
 
 def progress(observed: ObservedStep) -> tuple[Signal, ...]:
     """Every call was answered and none failed. If the user spoke, their words count instead."""
-    if observed.has_said or not observed.findings or any(finding.meaning not in GOOD for finding in observed.findings):
+    if (
+        observed.has_said
+        or not observed.findings
+        or any(finding.meaning not in GOOD for finding in observed.findings)
+    ):
         return ()
     if observed.found(ResultMeaning.EXPECTED):
         return (signal("progress.expected", observed.findings[-1].quote),)
@@ -296,7 +330,9 @@ def repeated_calls(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 # Not in the name of a file, such as `src/error.py` or `failed_jobs.sql`.
-_FAILED_EDIT = re.compile(r"(?<![\w./-])(?:\w{0,40}error|could not find|failed)(?![\w/-]|\.\w)", re.IGNORECASE)
+_FAILED_EDIT = re.compile(
+    r"(?<![\w./-])(?:\w{0,40}error|could not find|failed)(?![\w/-]|\.\w)", re.IGNORECASE
+)
 
 
 def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:

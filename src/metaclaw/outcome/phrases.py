@@ -1,9 +1,8 @@
-"""Phrases that people use about answers, in a dozen languages (`phrases.toml`), names and words of programs (`programs.toml`),
-and the comparison of two requests by their words.
+"""Phrases that people use about answers, in a dozen languages (`phrases.toml`), names and words of
+programs (`programs.toml`), and the comparison of two requests by their words.
 
-A phrase is searched in text normalised by `spoken`. It matches whole words; a star at its end matches any ending; scripts without
-spaces are searched as they are.
-"""
+A phrase is searched in text normalised by `spoken`. It matches whole words; a star at its end
+matches any ending; scripts without spaces are searched as they are."""
 
 import re
 import tomllib
@@ -14,7 +13,8 @@ from importlib.resources import files
 
 _FOLDER = files("metaclaw.outcome")
 _PHRASES, _PROGRAMS = (
-    tomllib.loads(_FOLDER.joinpath(name).read_text(encoding="utf-8")) for name in ("phrases.toml", "programs.toml")
+    tomllib.loads(_FOLDER.joinpath(name).read_text(encoding="utf-8"))
+    for name in ("phrases.toml", "programs.toml")
 )
 
 
@@ -33,10 +33,10 @@ _COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
 class ProgramWords:
     """Words with which programs and tools report something: some tables of `programs.toml`.
 
-    An entry is found only as whole words: no letter, digit or underscore may touch it. So `enotfound` is not found in
-    `ModuleNotFoundError`. A star at the end of an entry matches any ending. Each entry is searched as plain text first, because a
-    regular expression with all of them takes ten times as long.
-    """
+    An entry is found only as whole words: no letter, digit or underscore may touch it. So
+    `enotfound` is not found in `ModuleNotFoundError`. A star at the end of an entry matches any
+    ending. Each entry is searched as plain text first, because a regular expression with all of
+    them takes ten times as long."""
 
     __slots__ = ("_entries",)
 
@@ -44,10 +44,19 @@ class ProgramWords:
         self._entries = tuple((entry.rstrip("*"), entry.endswith("*")) for entry in entries)
 
     def find(self, text: str) -> str | None:
-        """The first entry that occurs in a text in lower case, without its star; None if there is none."""
+        """The first entry that occurs in a text in lower case, without its star; None if there is
+        none.
+        """
         if "\x1b" in text:
             text = _COLOUR.sub("", text)
-        return next((entry for entry, is_open in self._entries if entry in text and _has_words(text, entry, is_open)), None)
+        return next(
+            (
+                entry
+                for entry, is_open in self._entries
+                if entry in text and _has_words(text, entry, is_open)
+            ),
+            None,
+        )
 
 
 def _has_words(text: str, entry: str, is_open: bool) -> bool:
@@ -80,14 +89,19 @@ _QUOTED = re.compile(
 )
 _NOT_A_WORD = re.compile(r"[^\w'+#./:%-]+|(?<=\w)[./:'-]+(?=\s|$)|(?<!\S)[./:'-]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_DIGITS = "zero null|one eins un uno une|two zwei deux dos|three drei trois tres|four vier quatre cuatro|five fünf cinq"
-_NUMBERS = {word: str(number) for number, names in enumerate(_DIGITS.split("|")) for word in names.split()}
+_DIGITS = (
+    "zero null|one eins un uno une|two zwei deux dos|three drei trois tres|four vier quatre"
+    " cuatro|five fünf cinq"
+)
+_NUMBERS = {
+    word: str(number) for number, names in enumerate(_DIGITS.split("|")) for word in names.split()
+}
 _FILLER = frozenset(programs_of("filler"))
 
 
 def spoken(text: str) -> str:
-    """Normalise: remove quotations and code, lower the case, put a space at both ends. Of a long text only the beginning and the
-    end are used, because the middle is mostly pasted."""
+    """Normalise: remove quotations and code, lower the case, put a space at both ends. Of a long
+    text only the beginning and the end are used, because the middle is mostly pasted."""
     if len(text) > MAX_CHARS:
         text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
     unquoted = _QUOTED.sub(" ", text.replace("’", "'"))
@@ -109,8 +123,8 @@ def content_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How a later request relates to an earlier one: `kept` is the share of the earlier one's `size` words that it repeats, `lost`
-    how many do not, `added` how many are new."""
+    """How a later request relates to an earlier one: `kept` is the share of the earlier one's
+    `size` words that it repeats, `lost` how many do not, `added` how many are new."""
 
     kept: float
     lost: int
@@ -119,7 +133,12 @@ class Likeness:
 
     @property
     def says_the_same(self) -> bool:
-        return self.size >= 2 and self.kept >= 0.8 and not self.is_about_another and self.added <= max(1, self.size // 3)
+        return (
+            self.size >= 2
+            and self.kept >= 0.8
+            and not self.is_about_another
+            and self.added <= max(1, self.size // 3)
+        )
 
     @property
     def puts_it_differently(self) -> bool:
@@ -136,7 +155,12 @@ def likeness(earlier: str, later: str) -> Likeness:
     """Compare two requests by their content words."""
     before, after = content_words(earlier[:MAX_CHARS]), content_words(later[:MAX_CHARS])
     common = len(before & after)
-    return Likeness(common / len(before) if before else 0.0, len(before) - common, len(after) - common, len(before))
+    return Likeness(
+        common / len(before) if before else 0.0,
+        len(before) - common,
+        len(after) - common,
+        len(before),
+    )
 
 
 def echoes(task: str, text: str) -> bool:
@@ -149,7 +173,9 @@ _WIDE_FROM = "\u3040"
 
 
 class Lexicon:
-    """Phrases of one meaning, indexed by their first word, so that the length of the table does not matter."""
+    """Phrases of one meaning, indexed by their first word, so that the length of the table does not
+    matter.
+    """
 
     __slots__ = ("_by_word", "_openings", "_stems", "_wide")
 
@@ -157,12 +183,20 @@ class Lexicon:
         by_word: dict[str, list[str]] = defaultdict(list)
         self._wide = tuple(phrase.rstrip("*") for phrase in phrases if phrase[0] >= _WIDE_FROM)
         narrow = [phrase for phrase in phrases if phrase[0] < _WIDE_FROM]
-        self._stems = tuple(f" {phrase[:-1]}" for phrase in narrow if phrase.endswith("*") and " " not in phrase)
+        self._stems = tuple(
+            f" {phrase[:-1]}" for phrase in narrow if phrase.endswith("*") and " " not in phrase
+        )
         for phrase in narrow:
             if " " in phrase or not phrase.endswith("*"):
-                by_word[phrase.split()[0]].append(f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ")
+                by_word[phrase.split()[0]].append(
+                    f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} "
+                )
         self._by_word = dict(by_word)
-        self._openings = (*self._wide, *self._stems, *(phrase for same in by_word.values() for phrase in same))
+        self._openings = (
+            *self._wide,
+            *self._stems,
+            *(phrase for same in by_word.values() for phrase in same),
+        )
 
     def find(self, text: str) -> str | None:
         """A phrase that occurs in a normalised text, or None."""
@@ -181,7 +215,11 @@ class Lexicon:
         """The phrase that a normalised text begins with, or None."""
         if not text.startswith(self._openings) and not text.startswith(self._openings, 1):
             return None
-        return next(phrase.strip() for phrase in self._openings if text.startswith(phrase) or text.startswith(phrase, 1))
+        return next(
+            phrase.strip()
+            for phrase in self._openings
+            if text.startswith(phrase) or text.startswith(phrase, 1)
+        )
 
 
 def lexicon(table: str) -> Lexicon:

@@ -1,4 +1,6 @@
-"""A step as detectors read it: its calls, what their results mean, the user's next words, and what was done before."""
+"""A step as detectors read it: its calls, what their results mean, the user's next words, and what
+was done before.
+"""
 
 import re
 from collections.abc import Sequence
@@ -34,18 +36,24 @@ class CommandUse(StrEnum):
 
 _USES = {program: use for use in CommandUse for program in programs_of(f"use_{use}")}
 _WRAPPERS = frozenset(programs_of("wrappers"))
-_EDITS = re.compile(r"\bsed -i|\bpatch\b|\btee\b|(?<![<>&\d])>{1,2}\s*[\w./~-]|\bgit apply\b|\bmv |\bcp |\brm |\bperl -\w*i")
+_EDITS = re.compile(
+    r"\bsed -i|\bpatch\b|\btee\b|(?<![<>&\d])>{1,2}\s*[\w./~-]|\bgit apply\b|\bmv |\bcp |\brm"
+    r" |\bperl -\w*i"
+)
 _LOCAL = re.compile(r"localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|(?<!\S):\d{2,5}\b")
 _GUARD = re.compile(r"\|\| ?(?:true|:|echo)\b|; ?true\b|\|\| ?:")
 _TIME_LIMIT = re.compile(r"(?:^|[;&|]\s*)(?:sudo )?timeout \S")
 _UNDOES = re.compile(
-    r"\bgit (?:checkout (?:--? |HEAD\b|\.|[\w./-]+\.\w{1,8}\b)|restore (?!--staged)|reset --(?:hard|merge)|revert\b|clean -"
+    r"\bgit (?:checkout (?:--? |HEAD\b|\.|[\w./-]+\.\w{1,8}\b)|restore (?!--staged)|reset"
+    r" --(?:hard|merge)|revert\b|clean -"
     r"|stash(?! (?:pop|apply|list|show))(?=\s*(?:$|push|-|drop)))"
 )
 
 
 def command_uses(command: str) -> tuple[CommandUse, ...]:
-    """The purpose of each program of a command line, in order; wrappers such as `sudo` and `cd X &&` are skipped."""
+    """The purpose of each program of a command line, in order; wrappers such as `sudo` and `cd X
+    &&` are skipped.
+    """
     found = []
     for piece in _SEPARATORS.split(command[:_MAX_CHARS]):
         words = piece.split(None, 12)
@@ -68,7 +76,11 @@ def _answers_by_exit(command: str, exit_code: int) -> bool:
         return "2>/dev/null" in command or "2>&1" in command
     asking = {CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK}
     if kinds[-1] in asking:
-        return exit_code == 1 or kinds[-1] is CommandUse.ASK or (exit_code == 2 and "-exitcode" in command)
+        return (
+            exit_code == 1
+            or kinds[-1] is CommandUse.ASK
+            or (exit_code == 2 and "-exitcode" in command)
+        )
     return exit_code == 1 and "&&" in command and any(kind in asking for kind in kinds)
 
 
@@ -93,7 +105,11 @@ class ToolKind(StrEnum):
 
 _KINDS = {
     name: kind
-    for kind, table in ((ToolKind.SHELL, "shells"), (ToolKind.EDIT, "editors"), (ToolKind.READ, "readers"))
+    for kind, table in (
+        (ToolKind.SHELL, "shells"),
+        (ToolKind.EDIT, "editors"),
+        (ToolKind.READ, "readers"),
+    )
     for name in programs_of(table)
 }
 
@@ -134,10 +150,12 @@ _EMPTY = frozenset((b"null", b'""', b"[]", b"{}", b"false", b"0"))
 _FAILED_STATUS = frozenset(("error", "failed", "failure"))
 
 _EXIT_AT_HEAD = re.compile(
-    r"(?:^|\n)(?:Exit code:?|Process exited with code|Command failed with exit code|<returncode>|Exit Code:) ?(-?\d{1,5})\b"
+    r"(?:^|\n)(?:Exit code:?|Process exited with code|Command failed with exit"
+    r" code|<returncode>|Exit Code:) ?(-?\d{1,5})\b"
 )
 _EXIT_AT_TAIL = re.compile(
-    r"(?:Command exited with code|Command finished with exit code|completed with exit code|exited with code|Exit Code:|<returncode>"
+    r"(?:Command exited with code|Command finished with exit code|completed with exit code|exited"
+    r" with code|Exit Code:|<returncode>"
     r"|exit status|exit code:?) ?(-?\d{1,5})\W{0,14}(?:</returncode>)?\s*$"
 )
 
@@ -150,7 +168,9 @@ def command_of(call: ToolCall) -> str:
         return ""
     command = arguments.command or arguments.cmd or arguments.script or ""
     if isinstance(command, list):
-        command = command[-1] if len(command) >= 3 and command[1].startswith("-") else " ".join(command)
+        command = (
+            command[-1] if len(command) >= 3 and command[1].startswith("-") else " ".join(command)
+        )
     return command
 
 
@@ -166,7 +186,9 @@ def said_by(parts: Sequence[Part]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A call with its result. `says_failed` is None if neither the result nor the client's flag says whether it failed."""
+    """A call with its result. `says_failed` is None if neither the result nor the client's flag
+    says whether it failed.
+    """
 
     kind: ToolKind
     command: str
@@ -198,15 +220,35 @@ def _decode(text: str) -> _Shown | None:
         return None
 
 
-def _read_object(shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, command: str) -> ToolRun:
-    exit_code = next((code for code in (shown.exit_code, shown.returncode) if code is not None), None)
+def _read_object(
+    shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, command: str
+) -> ToolRun:
+    exit_code = next(
+        (code for code in (shown.exit_code, shown.returncode) if code is not None), None
+    )
     if exit_code is None and shown.metadata is not None:
         exit_code = shown.metadata.exit_code
-    has_error = bytes(shown.error).strip() not in _EMPTY or bytes(shown.errors).strip() not in _EMPTY
-    has_failed = has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
-    failed = exit_code != 0 if exit_code is not None else (True if has_failed or result.is_error else None)
-    error = "" if bytes(shown.error).strip() in _EMPTY else bytes(shown.error).decode(errors="replace").strip('"')
-    text = whole if shown.output is None else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
+    has_error = (
+        bytes(shown.error).strip() not in _EMPTY or bytes(shown.errors).strip() not in _EMPTY
+    )
+    has_failed = (
+        has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
+    )
+    failed = (
+        exit_code != 0
+        if exit_code is not None
+        else (True if has_failed or result.is_error else None)
+    )
+    error = (
+        ""
+        if bytes(shown.error).strip() in _EMPTY
+        else bytes(shown.error).decode(errors="replace").strip('"')
+    )
+    text = (
+        whole
+        if shown.output is None
+        else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
+    )
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
     return ToolRun(kind, command, ends_of(text), exit_code, failed, harmless)
 
@@ -242,7 +284,9 @@ class ResultMeaning(StrEnum):
     ERROR = "error"
 
 
-GOOD = frozenset((ResultMeaning.FINE, ResultMeaning.ANSWER, ResultMeaning.EXPECTED, ResultMeaning.TESTS_PASSED))
+GOOD = frozenset(
+    (ResultMeaning.FINE, ResultMeaning.ANSWER, ResultMeaning.EXPECTED, ResultMeaning.TESTS_PASSED)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +330,16 @@ class StepReading:
 
     @cached_property
     def ran(self) -> tuple[ToolRun, ...]:
-        """The calls with results; if there are more than `MAX_RESULTS`, the first and the last of them."""
+        """The calls with results; if there are more than `MAX_RESULTS`, the first and the last of
+        them.
+        """
         calls = {bare_call_id(call.id): call for call in self.step.calls}
         results = self.step.results
         if len(results) > MAX_RESULTS:
             results = results[: MAX_RESULTS // 2] + results[-MAX_RESULTS // 2 :]
-        return tuple(_read_result(result, calls.get(bare_call_id(result.call_id))) for result in results)
+        return tuple(
+            _read_result(result, calls.get(bare_call_id(result.call_id))) for result in results
+        )
 
     @cached_property
     def findings(self) -> tuple[InterpretedResult, ...]:
@@ -307,8 +355,17 @@ class StepReading:
     def notes(self) -> tuple[str, ...]:
         """Messages after the answer that the client wrote, not the user."""
         own = (self.step.said_after or "").strip()
-        texts = (part.text for message in self.step.after for part in message.parts if isinstance(part, Text))
-        return tuple(ends_of(text) for text in texts if not own or own not in text or len(text) > 2 * len(own) + 40)[:8]
+        texts = (
+            part.text
+            for message in self.step.after
+            for part in message.parts
+            if isinstance(part, Text)
+        )
+        return tuple(
+            ends_of(text)
+            for text in texts
+            if not own or own not in text or len(text) > 2 * len(own) + 40
+        )[:8]
 
     @cached_property
     def run(self) -> tuple[Message, ...]:
@@ -323,43 +380,58 @@ class StepReading:
     @cached_property
     def has_edited(self) -> bool:
         """Whether files were changed for this task before the last call."""
-        calls = [part for message in self.run for part in message.parts if isinstance(part, ToolCall)]
+        calls = [
+            part for message in self.run for part in message.parts if isinstance(part, ToolCall)
+        ]
         return any(map(is_edit, (*calls, *self.step.calls[:-1])))
 
 
 def is_edit(call: ToolCall) -> bool:
     """Whether a call changes files."""
     kind = tool_kind(call.name)
-    return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None)
+    return kind is ToolKind.EDIT or (
+        kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None
+    )
 
 
 _NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
-    program_words(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
+    program_words(f"fault_{kind}")
+    for kind in ("network", "service", "machine", "program", "refused")
 )
 _INSTALLABLE = frozenset(programs_of("installable"))
 _HTTP_STATUS = re.compile(
     r"(?:\b(?:http|error|status|code|e)\W{0,3}(?:code\W{0,2})?|\(|^)(?P<code>429|5\d\d|402)\b(?!\s*(?:ms|kb|mb|bytes|/))"
 )
 _NOT_FOUND = re.compile(r"(?:^|\n)\S{0,40}sh: (?:\d+: |line \d+: )?\S{1,60}: not found\b")
-_MODULE = re.compile(r"no module named '?(?P<python>[\w.]+)|cannot find (?:module|package) '(?P<node>[^'./][^']*)'")
+_MODULE = re.compile(
+    r"no module named '?(?P<python>[\w.]+)|cannot find (?:module|package) '(?P<node>[^'./][^']*)'"
+)
 _TIMED_OUT = program_words("timed_out")
 
 
 def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
-    """The words that show that the environment caused a failure, or None. `is_own_server`: the agent itself wrote the server."""
+    """The words that show that the environment caused a failure, or None. `is_own_server`: the
+    agent itself wrote the server.
+    """
     text = ran.text.lower()
     if found := _MACHINE.find(text) or _NETWORK.find(text):
         return None if is_own_server and "timed out" in found else found
     if not is_own_server:
         status = _HTTP_STATUS.search(text)
-        if found := _SERVICE.find(text) or (f"status {status['code']}" if status else None) or _REFUSED.find(text):
+        if (
+            found := _SERVICE.find(text)
+            or (f"status {status['code']}" if status else None)
+            or _REFUSED.find(text)
+        ):
             return found
     if ran.exit_code == 127 or _NOT_FOUND.search(text):
         return "command not found"
     if found := _PROGRAM.find(text) or _missing_library(text):
         return found
     has_timed_out = ran.exit_code == 124 or _TIMED_OUT.find(text) is not None
-    return "timed out" if has_timed_out and CommandUse.NETWORK in command_uses(ran.command) else None
+    return (
+        "timed out" if has_timed_out and CommandUse.NETWORK in command_uses(ran.command) else None
+    )
 
 
 def _missing_library(text: str) -> str | None:
@@ -371,39 +443,60 @@ def _missing_library(text: str) -> str | None:
 
 
 _ERROR_HEAD = re.compile(
-    r"\s{0,40}(?:<tool_use_error>|error\b[: ]|\[error\]|err!|failed to |failure:|fatal:|exception:|traceback \(most recent"
-    r"|unsupported call|unknown tool|tool \S{1,60} not found|model tried to call unavailable|validation failed|bad_data"
-    r"|validation_error|the \S{1,40} tool was called with invalid|argument validation error|missing (?:required|value)"
-    r"|invalid (?:arguments|input|parameter|json)|could not find (?:the exact|a match|oldstring|old_str)"
-    r"|no replacement was performed|apply_patch verification failed|patch rejected|enoent|file not found|no such file"
-    r"|file does not exist|unable to |cannot (?:find|read|open)|request failed|mcp error|execution error|tool execution aborted"
+    r"\s{0,40}(?:<tool_use_error>|error\b[: ]|\[error\]|err!|failed to"
+    r" |failure:|fatal:|exception:|traceback \(most recent"
+    r"|unsupported call|unknown tool|tool \S{1,60} not found|model tried to call"
+    r" unavailable|validation failed|bad_data"
+    r"|validation_error|the \S{1,40} tool was called with invalid|argument validation error|missing"
+    r" (?:required|value)"
+    r"|invalid (?:arguments|input|parameter|json)|could not find (?:the exact|a"
+    r" match|oldstring|old_str)"
+    r"|no replacement was performed|apply_patch verification failed|patch rejected|enoent|file not"
+    r" found|no such file"
+    r"|file does not exist|unable to |cannot (?:find|read|open)|request failed|mcp error|execution"
+    r" error|tool execution aborted"
     r"|command (?:aborted|timed out)|the user (?:rejected|doesn't want|denied))",
     re.IGNORECASE,
 )
 _NO_SUCH_FILE = re.compile(
-    r"\benoent\b|\b(?:file|path|directory) (?:was )?not found|no such file|\b(?:file|path|directory)\b[^\n]{0,200} does not exist"
-    r"|^error: |^failed to |request failed|cannot (?:find|read|open)|permission denied|<tool_use_error>"
+    r"\benoent\b|\b(?:file|path|directory) (?:was )?not found|no such"
+    r" file|\b(?:file|path|directory)\b[^\n]{0,200} does not exist"
+    r"|^error: |^failed to |request failed|cannot (?:find|read|open)|permission"
+    r" denied|<tool_use_error>"
 )
 _SCHEMA, _HANGS = program_words("schema"), program_words("hangs")
 _UNKNOWN_TOOL = re.compile(
     r"\b(?:no such tool|unknown tool|unsupported call|unavailable tool|tool not found"
     r"|tool \S{1,60} (?:not found|does not exist|is not available))\b"
 )
-_SIGNS_OF_EXCEPTION = ("traceback", "panic", "exception", "error", "fault", "core dumped", "unhandled", "\n    at ")
+_SIGNS_OF_EXCEPTION = (
+    "traceback",
+    "panic",
+    "exception",
+    "error",
+    "fault",
+    "core dumped",
+    "unhandled",
+    "\n    at ",
+)
 _EXCEPTION = re.compile(
-    r"traceback \(most recent call last\)|panicked at|\bpanic: |exception in thread|unhandled (?:exception|rejection)"
+    r"traceback \(most recent call last\)|panicked at|\bpanic: |exception in thread|unhandled"
+    r" (?:exception|rejection)"
     r"|segmentation fault|core dumped|cellexecutionerror|\((?:no)?\w{1,30}error\)$"
     r"|^[ \t]{1,12}at \S{1,80} \(?\S{1,200}:\d{1,6}:\d{1,6}\)?$"
     r"|^[ \t]{0,12}(?:\w{1,40}\.){0,4}[a-z]\w{0,40}(?:error|exception)(?: \[\w{1,40}\])?: ",
     re.MULTILINE,
 )
 _PASSED = re.compile(
-    r"\b[1-9]\d* pass(?:ed|ing)\b|\btest result: ok\b|^ok\s+\S|\bran \d+ tests? in [\s\S]{0,60}\n\s*ok\b|\b0 failures\b"
-    r"|\ball (?:\d+ )?tests (?:have )?passed\b|failures: 0, errors: 0|build success|^ok \(\d+ tests?",
+    r"\b[1-9]\d* pass(?:ed|ing)\b|\btest result: ok\b|^ok\s+\S|\bran \d+ tests? in"
+    r" [\s\S]{0,60}\n\s*ok\b|\b0 failures\b"
+    r"|\ball (?:\d+ )?tests (?:have )?passed\b|failures: 0, errors: 0|build success|^ok \(\d+"
+    r" tests?",
     re.IGNORECASE | re.MULTILINE,
 )
 _NOT_PASSED = re.compile(
-    r"\b[1-9]\d* (?:tests? )?(?:failed|failing|failures|errors?)\b(?! to)|test result: failed|^fail(?:ed)?\b|^--- fail|failed \("
+    r"\b[1-9]\d* (?:tests? )?(?:failed|failing|failures|errors?)\b(?! to)|test result:"
+    r" failed|^fail(?:ed)?\b|^--- fail|failed \("
     r"|<<< (?:failure|error)|\bfailures: [1-9]|\berrors: [1-9]",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -411,7 +504,11 @@ _NOT_PASSED = re.compile(
 
 def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
     has_failed = _looks_failed(ran) if ran.says_failed is None else ran.says_failed
-    return _meaning_of_failure(ran, reading, intent) if has_failed and not ran.is_harmless else _meaning_of_success(ran)
+    return (
+        _meaning_of_failure(ran, reading, intent)
+        if has_failed and not ran.is_harmless
+        else _meaning_of_success(ran)
+    )
 
 
 def _looks_failed(ran: ToolRun) -> bool:
@@ -432,14 +529,23 @@ def _meaning_of_success(ran: ToolRun) -> InterpretedResult:
     if CommandUse.TEST in kinds:
         if not _NOT_PASSED.search(ran.text) and (found := _PASSED.search(ran.text)):
             return InterpretedResult(ResultMeaning.TESTS_PASSED, found[0].strip())
-    elif ran.kind is ToolKind.SHELL and not _only_looks(kinds) and (quote := _exception(ran.text[-_TAIL_CHARS:])):
+    elif (
+        ran.kind is ToolKind.SHELL
+        and not _only_looks(kinds)
+        and (quote := _exception(ran.text[-_TAIL_CHARS:]))
+    ):
         return InterpretedResult(ResultMeaning.EXCEPTION, quote)
     return InterpretedResult(ResultMeaning.FINE, "")
 
 
 def _only_looks(kinds: tuple[CommandUse, ...]) -> bool:
     """Whether the first command only reads something, so that errors in its output are content."""
-    return bool(kinds) and kinds[0] in (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.CHECK)
+    return bool(kinds) and kinds[0] in (
+        CommandUse.LOOK,
+        CommandUse.SEARCH,
+        CommandUse.COMPARE,
+        CommandUse.CHECK,
+    )
 
 
 def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
@@ -456,7 +562,9 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
             return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
     own = _LOCAL.search(ran.command[:_MAX_CHARS]) is not None and reading.has_edited
     # Rate limits and timeouts in the output of failed tests are what the tests check.
-    have_tests_failed = CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
+    have_tests_failed = (
+        CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
+    )
     if not have_tests_failed and (found := environment_fault(ran, is_own_server=own)):
         return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
     return _meaning_of_exit(ran, reading, intent)
@@ -464,12 +572,18 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
 
 def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
     kinds = command_uses(ran.command)
-    quote = next((line.strip()[:200] for line in reversed(ran.text.splitlines()) if line.strip()), "")
+    quote = next(
+        (line.strip()[:200] for line in reversed(ran.text.splitlines()) if line.strip()), ""
+    )
     if ran.exit_code is not None and _answers_by_exit(ran.command, ran.exit_code):
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
         return InterpretedResult(ResultMeaning.EXPECTED, quote)
-    is_first_test_run = CommandUse.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
+    is_first_test_run = (
+        CommandUse.TEST in kinds
+        and not reading.step.calls[:-1]
+        and phrases.TROUBLE.find(intent) is not None
+    )
     if not reading.has_edited and (CommandUse.CHECK in kinds or is_first_test_run):
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if CommandUse.TEST in kinds and ran.exit_code != 4:
@@ -478,11 +592,15 @@ def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> Interpr
         return InterpretedResult(ResultMeaning.HANGS, quote)
     if ran.kind is ToolKind.SHELL and (raised := _exception(ran.text)):
         return InterpretedResult(ResultMeaning.EXCEPTION, raised)
-    return InterpretedResult(ResultMeaning.EXIT if ran.kind is ToolKind.SHELL else ResultMeaning.ERROR, quote)
+    return InterpretedResult(
+        ResultMeaning.EXIT if ran.kind is ToolKind.SHELL else ResultMeaning.ERROR, quote
+    )
 
 
 def _exception(text: str) -> str | None:
-    """The words of an exception, or None. The slow pattern is tried only if one of its words occurs."""
+    """The words of an exception, or None. The slow pattern is tried only if one of its words
+    occurs.
+    """
     low = text.lower()
     if not any(sign in low for sign in _SIGNS_OF_EXCEPTION):
         return None

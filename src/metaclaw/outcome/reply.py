@@ -1,4 +1,6 @@
-"""The user's reply: what it says about the answer (correction, repeated request, undo, acceptance) or what comes next."""
+"""The user's reply: what it says about the answer (correction, repeated request, undo, acceptance)
+or what comes next.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,11 +18,13 @@ class SentenceKind(StrEnum):
 
 
 _OPENERS = re.compile(
-    r"^(?: (?:ok|okay|alright|great|good|nice|cool|and|then|now|so|please|also|well|hm|hmm|lol|haha|bitte|dann|jetzt|und|gut"
+    r"^(?:"
+    r" (?:ok|okay|alright|great|good|nice|cool|and|then|now|so|please|also|well|hm|hmm|lol|haha|bitte|dann|jetzt|und|gut"
     r"|ahora|bueno|y|et|alors|maintenant|bon)){1,4}(?= )"
 )
 _STATE_NOW = re.compile(
-    r"^ (?:\w{1,20} )?(?:now|jetzt|ahora|maintenant) (?:the|it|it's|its|my|all|every|everything|everybody|nothing|there|they|we"
+    r"^ (?:\w{1,20} )?(?:now|jetzt|ahora|maintenant)"
+    r" (?:the|it|it's|its|my|all|every|everything|everybody|nothing|there|they|we"
     r"|none|i get|i have|ist|sind|geht|das|der|die|alles|el|la|los|todo|le|les|tout) "
 )
 _CLAUSE_WORDS = 3
@@ -51,12 +55,22 @@ def turns_to_new(text: str) -> bool:
     """Whether the first words introduce something new. "Now the page is blank" does not."""
     if not text.strip():
         return True
-    return phrases.NEXT.opens(text) is not None and not _STATE_NOW.match(text) and not phrases.WHYS.opens(text)
+    return (
+        phrases.NEXT.opens(text) is not None
+        and not _STATE_NOW.match(text)
+        and not phrases.WHYS.opens(text)
+    )
 
 
 def is_about_it(reading: StepReading, text: str) -> bool:
-    """Whether the reply is about the answer: it points at it, shares words with it or the task, or is very short."""
-    return phrases.POINTING.find(text) is not None or len(phrases.content_words(text)) <= _SHORT or shares_words(reading, text)
+    """Whether the reply is about the answer: it points at it, shares words with it or the task, or
+    is very short.
+    """
+    return (
+        phrases.POINTING.find(text) is not None
+        or len(phrases.content_words(text)) <= _SHORT
+        or shares_words(reading, text)
+    )
 
 
 def shares_words(reading: StepReading, said: str) -> bool:
@@ -72,19 +86,24 @@ _BREAK = r"(?:^|[,.;!:(–—-]|\s-)\s*"
 _SPANISH_NO = r"no(?=\s+(?:en|el|la|los|las|un|una|al|del|de|dos|tres|cuatro|\d|para|con)\b)"
 _CONTRAST = re.compile(
     rf"{_BREAK}(?:not|nicht|pas|niet|{_SPANISH_NO})\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|that|problem|worries|need|thanks"
-    r"|hay|merci|danke|schlecht|mal|more|questions|rush|doubt|wonder|harm|complaints?|sé|if|to mention)[\w'/@.]{2,}"
-    r"|\bnot\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|at all)[\w'/@.-]{1,60}\s{0,4}[.!]{0,4}$"
+    r"|hay|merci|danke|schlecht|mal|more|questions|rush|doubt|wonder|harm|complaints?|sé|if|to"
+    r" mention)[\w'/@.]{2,}"
+    r"|\bnot\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|at"
+    r" all)[\w'/@.-]{1,60}\s{0,4}[.!]{0,4}$"
     r"|\bnicht\b.{1,40}\bsondern\b|,\s*no\s+(?!problem|worries|thanks|need|rush|doubt|issues?)\w{1,40}[.!]{0,4}\Z"
     r"|不是.{1,16}[,，]?\s?是|而是|[，,]不要",
     re.IGNORECASE | re.MULTILINE,
 )
 _MOCK_THANKS = re.compile(
-    r" (?:thanks|thank you|thx|danke|gracias|merci)(?: so much| a lot| very much)? (?:for|dafür|por|pour) "
+    r" (?:thanks|thank you|thx|danke|gracias|merci)(?: so much| a lot| very much)?"
+    r" (?:for|dafür|por|pour) "
     r"(?:delet|remov|break|mix|ruin|destroy|kill|los|wreck|overwrit|wip|mess|eras|nuk|corrupt|spam|forget|ignor|tell)"
-    r"| oh (?:perfect|great|brilliant|wonderful|fantastic) (?:just|another|now|so|because) | love (?:it )?(?:when|how) "
+    r"| oh (?:perfect|great|brilliant|wonderful|fantastic) (?:just|another|now|so|because) | love"
+    r" (?:it )?(?:when|how) "
 )
 _NO_CHANGE = re.compile(
-    r"^ (?:but |it |this |that |it's |is |and ){0,4}still (?!works|good|great|fine|love|like|nice)\w"
+    r"^ (?:but |it |this |that |it's |is |and ){0,4}still"
+    r" (?!works|good|great|fine|love|like|nice)\w"
     r"| (?:not|isn't) any \w{1,20}er | nothing \w{1,20} (?:anymore|any more|now) | no longer "
     r"| (?:is|are) (?:all )?(?:gone|blank|broken|empty|dead) "
 )
@@ -103,8 +122,9 @@ _MAX_CHARS = 600
 def remarks_against(
     reading: StepReading, text: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
 ) -> tuple[Remark, ...]:
-    """All remarks against the answer in `text`, each kind once. `glad` is the praise or thanks in it; `begins_new`: its first words
-    introduce something new; `has_changed`: the user changed their mind."""
+    """All remarks against the answer in `text`, each kind once. `glad` is the praise or thanks in
+    it; `begins_new`: its first words introduce something new; `has_changed`: the user changed their
+    mind."""
     if phrases.HARMLESS_DENIALS.find(text) and not phrases.BUTS.find(text):
         return ()
     outright = _outright(reading, text)
@@ -126,13 +146,17 @@ def _outright(reading: StepReading, text: str) -> list[Remark]:
         found.append(("reproach", quote))
     if quote := phrases.GIVES_UP.find(text):
         found.append(("gives_up", quote))
-    if quote := _shouted(raw, reading.step.task) or next((emoji for emoji in _SAD if emoji in raw), None):
+    if quote := _shouted(raw, reading.step.task) or next(
+        (emoji for emoji in _SAD if emoji in raw), None
+    ):
         found.append(("shout", quote))
     return found
 
 
 def _statements(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
-    """Corrections and complaints. The same words count less in a question or about something else."""
+    """Corrections and complaints. The same words count less in a question or about something
+    else.
+    """
     asks = _asks(reading, text)
     quote = phrases.CORRECTIONS.find(text)
     complaint = phrases.COMPLAINTS.find(text) or _match(_NO_CHANGE, text)
@@ -154,7 +178,11 @@ def _statements(reading: StepReading, text: str, glad: Remark | None) -> list[Re
 
 def _contradictions(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
     """A statement that denies something, in words of the answer or the task."""
-    if glad or sentence_kind(reading, text) is not SentenceKind.STATEMENT or not shares_words(reading, text):
+    if (
+        glad
+        or sentence_kind(reading, text) is not SentenceKind.STATEMENT
+        or not shares_words(reading, text)
+    ):
         return []
     quote = phrases.NEGATIONS.find(text)
     return [("denies", quote)] if quote else []
@@ -169,7 +197,11 @@ def _reservations(reading: StepReading, text: str, glad: Remark | None) -> list[
         return []
     quote = phrases.MISGIVINGS.find(text)
     # A requirement in a request, or about something else, is the next task.
-    if not quote and sentence_kind(reading, text) is SentenceKind.STATEMENT and shares_words(reading, text):
+    if (
+        not quote
+        and sentence_kind(reading, text) is SentenceKind.STATEMENT
+        and shares_words(reading, text)
+    ):
         quote = phrases.REQUIREMENTS.find(text)
     return [("mild", quote)] if quote else []
 
@@ -190,7 +222,9 @@ def _asks(reading: StepReading, text: str) -> bool:
     raw = reading.raw
     if not raw.endswith(("?", "？")) or _SENTENCE_END.search(raw[:-1][:_MAX_CHARS]):
         return False
-    return phrases.QUESTIONS.find(text) is not None or phrases.LEADING_QUESTIONS.find(text) is not None
+    return (
+        phrases.QUESTIONS.find(text) is not None or phrases.LEADING_QUESTIONS.find(text) is not None
+    )
 
 
 def _match(pattern: re.Pattern[str], text: str) -> str | None:
@@ -199,7 +233,9 @@ def _match(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _shouted(raw: str, task: str) -> str | None:
-    """A word of the task that is in capitals only in the reply, or a reply that is all in capitals."""
+    """A word of the task that is in capitals only in the reply, or a reply that is all in
+    capitals.
+    """
     if raw.isupper():
         return raw[:60] if len(raw) > 12 and not task.isupper() else None
     loud = [word for word in _SHOUT.findall(raw[:200]) if not _ABBREVIATION.fullmatch(word)]
@@ -209,38 +245,49 @@ def _shouted(raw: str, task: str) -> str | None:
 
 
 _CONTENT = re.compile(
-    r" (?:that's|that is|exactly|just|precisely|it's|this is) (?:exactly |just |precisely )?what (?:i|we) "
-    r"(?:wanted|needed|meant|asked for|was looking for|were looking for|had in mind|hoped for)(?: to \w+)?(?= )"
+    r" (?:that's|that is|exactly|just|precisely|it's|this is) (?:exactly |just |precisely )?what"
+    r" (?:i|we) "
+    r"(?:wanted|needed|meant|asked for|was looking for|were looking for|had in mind|hoped for)(?:"
+    r" to \w+)?(?= )"
 )
-# Only before a full stop: "correct the date" is a request, and "the correct value is 5" a correction.
+# Only before a full stop: "correct the date" is a request, and "the correct value is 5" a
+# correction.
 _CONFIRMED = re.compile(
-    r"\A\W{0,3}(?:(?:yes|ja|sí|oui|that's|that is|this is|it's|all|fully|entirely|quite|absolutely|das ist|alles)\W{1,2}){0,3}"
-    r"(correct|korrekt|richtig|stimmt|correct[oa]|corretto|correto|exact|klopt|верно|правильно|正解|맞아요|정답)\s?(?:[!.。！]|\Z)",
+    r"\A\W{0,3}(?:(?:yes|ja|sí|oui|that's|that is|this"
+    r" is|it's|all|fully|entirely|quite|absolutely|das ist|alles)\W{1,2}){0,3}"
+    r"(correct|korrekt|richtig|stimmt|correct[oa]|corretto|correto|exact|klopt|верно|правильно|正解|맞아요|정답)\s?(?:[!.。"
+    r"！]|\Z)",
     re.IGNORECASE,
 )
 # A statement; not a request, doubt or question.
 _IN_ORDER = re.compile(
     r" (?:correctly|properly|successfully|as (?:required|requested|expected|agreed|specified)"
-    r"|(?:is|are|has|have|with|contains?) (?:a |an |the )?(?:correct|valid|compliant|proper)|(?:right|required) format\w*"
+    r"|(?:is|are|has|have|with|contains?) (?:a |an |the"
+    r" )?(?:correct|valid|compliant|proper)|(?:right|required) format\w*"
     r"|(?:follows?|meets?|matches|complies with) (?:\S+ ){0,3}"
     r"(?:conventions?|standards?|naming|requirements?|format|rules?|spec\w*))(?= )"
 )
 _OPEN = re.compile(
-    r" (?:not|no|never|nor|\w+n't|but|except|however|although|make sure|ensure|should|must|please|check|verify|if|whether|needs?"
-    r"|unless|wrong|missing|can|could|would|will|let's|instead|only|still|yet|how|why|what|want|wants|to be) "
+    r" (?:not|no|never|nor|\w+n't|but|except|however|although|make"
+    r" sure|ensure|should|must|please|check|verify|if|whether|needs?"
+    r"|unless|wrong|missing|can|could|would|will|let's|instead|only|still|yet|how|why|what|want|wants|to"
+    r" be) "
 )
 _TOO = (" too ", " as well ", " also ", " auch ", " también ", " aussi ")
 _GLAD = ("👍", "👌", "😍", "❤", "🎉", "👏", "🙏", "🙌", "💯", "😊", "✅", "🚀")
 _QUOTE_CHARS = 120
 _CLAUSE = re.compile(r"[^,.;:!?–—\n，。；：！？、]+[,.;:!?–—\n，。；：！？、]*")
 _NOT_BEFORE = re.compile(
-    r"(?: (?:don't|dont|do not|not|never|needn't|without|nothing|nicht|nichts|nie|kein\w*|no need|nada|sin|ne|n'|pas|rien|sans|não"
+    r"(?: (?:don't|dont|do not|not|never|needn't|without|nothing|nicht|nichts|nie|kein\w*|no"
+    r" need|nada|sin|ne|n'|pas|rien|sans|não"
     r"|non|niet|niets|не|ничего)"
     r"(?: (?:to|have|has|need|needs|want|you|i|me|please|go|and|just|ever|mind|really|actually|be|bother|with|it|that|this|bitte"
     r"|mehr|es|das|alles|etwas|wieder|lo|la|les|le|tout|все|всё|это)){0,4}"
     r"|(?:不要|不用|不必|不需要|没必要|别|無需|无需)[^\s]{0,4}) ?\Z"
 )
-_NOT_BEHIND = re.compile(r" (?:nothing|rien|nada|nichts|niente|ничего)\b|\S{0,3}(?:ないで|なくて|지 ?마)")
+_NOT_BEHIND = re.compile(
+    r" (?:nothing|rien|nada|nichts|niente|ничего)\b|\S{0,3}(?:ないで|なくて|지 ?마)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,15 +314,23 @@ def read_reply(reading: StepReading) -> UserReply:
     reading = _without_negated_undo(reading)
     said = _CONTENT.sub(" perfect", reading.said)
     if cue := phrases.OTHER_TOPIC.find(said):
-        said = said[: said.index(f" {cue} ") + 1]  # only the words before the cue are about the answer
+        said = said[
+            : said.index(f" {cue} ") + 1
+        ]  # only the words before the cue are about the answer
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
     glad = _gladness(reading, said)
     begins_new = turns_to_new(said)
     corrections, redo, undo = tuple[Remark, ...](), tuple[Remark, ...](), None
     if not excuse:
-        corrections = remarks_against(reading, said, glad, begins_new=begins_new, has_changed=changed is not None)
-        undo = None if begins_new or changed or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
+        corrections = remarks_against(
+            reading, said, glad, begins_new=begins_new, has_changed=changed is not None
+        )
+        undo = (
+            None
+            if begins_new or changed or phrases.ABOUT_UNDO.find(said)
+            else phrases.UNDO.find(said)
+        )
         redo = () if changed or corrections else _redo(reading, glad, begins_new=begins_new)
     order = None if changed else phrases.RULES.find(said)
     if order and not excuse and (corrections or undo or redo or _blames(reading, said)):
@@ -287,7 +342,9 @@ def read_reply(reading: StepReading) -> UserReply:
 
 
 def _blames(reading: StepReading, text: str) -> bool:
-    """Whether a rule for the future says that this answer broke it: "next time …", or "never …" about what the answer did."""
+    """Whether a rule for the future says that this answer broke it: "next time …", or "never …"
+    about what the answer did.
+    """
     if phrases.RULES_AFTER_FAULT.find(text):
         return True
     did = phrases.content_words(reading.answer[: phrases.MAX_CHARS])
@@ -295,12 +352,20 @@ def _blames(reading: StepReading, text: str) -> bool:
 
 
 def _without_negated_undo(reading: StepReading) -> StepReading:
-    """The reading without clauses such as "don't undo it", which are neither for nor against the answer."""
+    """The reading without clauses such as "don't undo it", which are neither for nor against the
+    answer.
+    """
     raw = reading.step.said_after or ""
     if len(raw) > phrases.MAX_CHARS:
         return reading
-    kept = "".join(clause for clause in _CLAUSE.findall(raw) if not _is_negated_undo(phrases.spoken(clause)))
-    return reading if len(kept) == len(raw) else StepReading(replace(reading.step, said_after=kept), reading.later)
+    kept = "".join(
+        clause for clause in _CLAUSE.findall(raw) if not _is_negated_undo(phrases.spoken(clause))
+    )
+    return (
+        reading
+        if len(kept) == len(raw)
+        else StepReading(replace(reading.step, said_after=kept), reading.later)
+    )
 
 
 def _is_negated_undo(clause: str) -> bool:
@@ -320,7 +385,11 @@ def _gladness(reading: StepReading, text: str) -> Remark | None:
         return "praise", found
     if confirmed := _CONFIRMED.match(raw):
         return "praise", confirmed[1]
-    if (in_order := _IN_ORDER.search(text)) and not _OPEN.search(text) and sentence_kind(reading, text) is SentenceKind.STATEMENT:
+    if (
+        (in_order := _IN_ORDER.search(text))
+        and not _OPEN.search(text)
+        and sentence_kind(reading, text) is SentenceKind.STATEMENT
+    ):
         return "praise", in_order[0].strip()
     if found := phrases.THANKS.find(text):
         return "thanks", found
@@ -329,7 +398,9 @@ def _gladness(reading: StepReading, text: str) -> Remark | None:
 
 
 def _redo(reading: StepReading, glad: Remark | None, *, begins_new: bool) -> tuple[Remark, ...]:
-    """A repeated request, unless the user is content, answers a question or goes on to something else."""
+    """A repeated request, unless the user is content, answers a question or goes on to something
+    else.
+    """
     if (found := phrases.REDO.find(reading.said)) and (glad is None or glad[0] == "assent"):
         return (("words", found),)
     if glad or reading.asked_back or begins_new or phrases.NEXT.find(reading.said):
@@ -365,7 +436,9 @@ def _going_on(reading: StepReading, text: str, changed: str | None) -> Remark | 
             return "progress.asks", raw[:_QUOTE_CHARS]
     if like.is_about_another and like.kept >= 0.5:
         return "progress.another", raw[:_QUOTE_CHARS]
-    return ("progress.request" if shares_words(reading, text) else "progress.elsewhere"), raw[:_QUOTE_CHARS]
+    return ("progress.request" if shares_words(reading, text) else "progress.elsewhere"), raw[
+        :_QUOTE_CHARS
+    ]
 
 
 def _next_cue(text: str) -> str | None:

@@ -1,9 +1,10 @@
-"""Verdicts: combine the signals of all detectors with the judge's votes, calibrate the score, and decide the outcome of a turn.
+"""Verdicts: combine the signals of all detectors with the judge's votes, calibrate the score, and
+decide the outcome of a turn.
 
-Calibration is a monotone map from a raw score to the share of failures that people and checks found at that score: isotonic
-regression by pooling adjacent violators. Prior observations that agree with the score keep the map near the identity while there is
-little evidence; together they weigh as much as `PRIOR_WEIGHT` real observations.
-"""
+Calibration is a monotone map from a raw score to the share of failures that people and checks found
+at that score: isotonic regression by pooling adjacent violators. Prior observations that agree with
+the score keep the map near the identity while there is little evidence; together they weigh as much
+as `PRIOR_WEIGHT` real observations."""
 
 import math
 from bisect import bisect_right
@@ -22,7 +23,9 @@ _LEAST, _MOST = 0.005, 0.995
 
 @dataclass(frozen=True, slots=True)
 class Isotonic:
-    """A rising, piecewise linear map through points (`scores[i]`, `shares[i]`), flat beyond its ends."""
+    """A rising, piecewise linear map through points (`scores[i]`, `shares[i]`), flat beyond its
+    ends.
+    """
 
     scores: tuple[float, ...] = (0.0, 1.0)
     shares: tuple[float, ...] = (0.0, 1.0)
@@ -38,7 +41,9 @@ class Isotonic:
             raise ValueError("a calibration leaves the range from 0 to 1")
 
     def apply(self, score: float) -> float:
-        """The calibrated probability; never quite 0 or 1, because nothing learned from examples is certain."""
+        """The calibrated probability; never quite 0 or 1, because nothing learned from examples is
+        certain.
+        """
         return min(_MOST, max(_LEAST, self._interpolate(score)))
 
     def _interpolate(self, score: float) -> float:
@@ -57,13 +62,17 @@ IDENTITY = Isotonic()
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`sensed` maps scores of turns that the detectors decided alone, `judged` those of turns that a judge voted on."""
+    """`sensed` maps scores of turns that the detectors decided alone, `judged` those of turns that
+    a judge voted on.
+    """
 
     sensed: Isotonic = IDENTITY
     judged: Isotonic = IDENTITY
 
 
-def fit_isotonic(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT) -> Isotonic:
+def fit_isotonic(
+    pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT
+) -> Isotonic:
     """Fit a rising map to pairs of a raw score and whether the turn failed."""
     points = [(score, float(failed), 1.0) for score, failed in pairs]
     if not all(0.0 <= score <= 1.0 for score, _, _ in points):
@@ -93,7 +102,9 @@ def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
     for score, same in groupby(sorted(points), key=lambda point: point[0]):
         weighed = [(share, weight) for _, share, weight in same]
         total = sum(weight for _, weight in weighed)
-        blocks.append(_Block(total, score, score, sum(share * weight for share, weight in weighed) / total))
+        blocks.append(
+            _Block(total, score, score, sum(share * weight for share, weight in weighed) / total)
+        )
         while len(blocks) > 1 and blocks[-2].share >= blocks[-1].share:
             last = blocks.pop()
             blocks[-1].join(last)
@@ -101,7 +112,9 @@ def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
 
 
 def _joined(blocks: list[_Block]) -> Isotonic:
-    """A map that is flat over each block, from its lowest score to its highest, and linear between blocks."""
+    """A map that is flat over each block, from its lowest score to its highest, and linear between
+    blocks.
+    """
     scores: list[float] = []
     shares: list[float] = []
     for block in blocks:
@@ -120,7 +133,9 @@ BINS = 10
 
 
 def auroc(pairs: Pairs) -> float | None:
-    """The probability that a failure has a higher score than a success, ties counted half; None if either class is empty."""
+    """The probability that a failure has a higher score than a success, ties counted half; None if
+    either class is empty.
+    """
     failures = sum(failed for _, failed in pairs)
     others = len(pairs) - failures
     if not failures or not others:
@@ -138,28 +153,36 @@ def auroc(pairs: Pairs) -> float | None:
 
 
 def ece(pairs: Pairs, bins: int = BINS) -> float | None:
-    """Expected calibration error over bins of equal width: the mean distance of a probability from the observed share."""
+    """Expected calibration error over bins of equal width: the mean distance of a probability from
+    the observed share.
+    """
     if not pairs:
         return None
     groups: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for probability, failed in pairs:
         groups[min(bins - 1, int(probability * bins))].append((probability, failed))
-    return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in groups if group) / len(pairs)
+    return sum(
+        abs(sum(p for p, _ in group) - sum(failed for _, failed in group))
+        for group in groups
+        if group
+    ) / len(pairs)
 
 
 MARGIN = 0.6
 """A probability p counts as decided if |1 - 2p| is at least this."""
 
 _HINTS = ("reply.",)
-"""Signals that shift a probability but never decide alone: the kind of a sentence does not tell its meaning."""
+"""Signals that shift a probability but never decide alone: the kind of a sentence does not tell its
+meaning.
+"""
 
 _IN_FAVOUR = ("progress.", "accepted.", "tests.passed", "environment.", "reply.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """The result of the detectors. `verdict` is None if they cannot decide and the judge is asked; `p_fail` is the probability that
-    the agent failed."""
+    """The result of the detectors. `verdict` is None if they cannot decide and the judge is asked;
+    `p_fail` is the probability that the agent failed."""
 
     verdict: Verdict | None
     signals: tuple[Signal, ...]
@@ -167,30 +190,38 @@ class Sensed:
 
 
 def sense(step: Step, later: Step | None = None) -> Sensed:
-    """Run all detectors on a step and what followed it; `later` is the next step, if known. Call it again when the next state of
-    the step has been recorded."""
+    """Run all detectors on a step and what followed it; `later` is the next step, if known. Call it
+    again when the next state of the step has been recorded."""
     signals = detect(step, later)
     p_fail = fuse(signals)
     return Sensed(_verdict(step, signals, p_fail), signals, p_fail)
 
 
-def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | None = WEIGHTS.signals) -> tuple[Signal, ...]:
-    """All signals, each kind once. A signal that is not among `fitted` does not suppress progress; None: all are fitted."""
+def detect(
+    step: Step, later: Step | None = None, *, fitted: Collection[str] | None = WEIGHTS.signals
+) -> tuple[Signal, ...]:
+    """All signals, each kind once. A signal that is not among `fitted` does not suppress progress;
+    None: all are fitted.
+    """
     observed = ObservedStep(step, later)
     found: dict[str, Signal] = {}
     for detector in DETECTORS:
         for signal in detector(observed):
             found.setdefault(signal.detector, signal)
-    if any(not name.startswith(_IN_FAVOUR) and (fitted is None or name in fitted) for name in found):
+    if any(
+        not name.startswith(_IN_FAVOUR) and (fitted is None or name in fitted) for name in found
+    ):
         # Progress does not count if anything speaks against the turn.
         found = {name: signal for name, signal in found.items() if not name.startswith("progress.")}
     return tuple(found.values())
 
 
 def fuse(signals: tuple[Signal, ...], weights: SignalWeights = WEIGHTS) -> float:
-    """The probability that the agent failed: the scaled sum of the evidence. A signal without a fitted weight counts with its
-    own."""
-    total = weights.bias + sum(weights.signals.get(signal.detector, signal.evidence) for signal in signals)
+    """The probability that the agent failed: the scaled sum of the evidence. A signal without a
+    fitted weight counts with its own."""
+    total = weights.bias + sum(
+        weights.signals.get(signal.detector, signal.evidence) for signal in signals
+    )
     return sigmoid(weights.scale * total)
 
 
@@ -208,24 +239,34 @@ def is_sure(p_fail: float) -> bool:
 
 
 def _verdict(step: Step, signals: tuple[Signal, ...], p_fail: float) -> Verdict | None:
-    if all(signal.detector.startswith(_HINTS) or signal.detector not in WEIGHTS.signals for signal in signals):
+    if all(
+        signal.detector.startswith(_HINTS) or signal.detector not in WEIGHTS.signals
+        for signal in signals
+    ):
         return None
     if is_sure(p_fail) and p_fail > 0.5:
         return Verdict(step.turn, Outcome.FAIL, Source.DETECTOR, p_fail, signals, fault=Fault.AGENT)
     if any(signal.fault is Fault.ENVIRONMENT for signal in signals):
-        # Whether the agent itself did well is unknown: no score, so that the turn neither teaches nor trains.
-        return Verdict(step.turn, Outcome.FAIL, Source.DETECTOR, None, signals, fault=Fault.ENVIRONMENT)
+        # Whether the agent itself did well is unknown: no score, so that the turn neither teaches
+        # nor trains.
+        return Verdict(
+            step.turn, Outcome.FAIL, Source.DETECTOR, None, signals, fault=Fault.ENVIRONMENT
+        )
     if is_sure(p_fail):
         return Verdict(step.turn, Outcome.PASS, Source.DETECTOR, p_fail, signals)
     return None
 
 
 _PRIOR_VOTES = 0.25
-"""Prior votes for each outcome. Less than one, because several votes of one model on the same turn are nearly alike."""
+"""Prior votes for each outcome. Less than one, because several votes of one model on the same turn
+are nearly alike.
+"""
 
 
 def raw_score(sensed: Sensed, votes: Votes | None) -> float | None:
-    """The uncalibrated probability, from the detectors alone or with the judge's votes; None if no vote was readable."""
+    """The uncalibrated probability, from the detectors alone or with the judge's votes; None if no
+    vote was readable.
+    """
     if votes is None:
         return sensed.p_fail
     readable = votes.passed + votes.failed
@@ -247,21 +288,33 @@ def _log_odds(probability: float) -> float:
 
 
 def verdict(step: Step, sensed: Sensed, votes: Votes | None, calibration: Calibration) -> Verdict:
-    """The verdict on a turn. Unknown if the calibrated probability is not decided, or if no vote is readable."""
+    """The verdict on a turn. Unknown if the calibrated probability is not decided, or if no vote is
+    readable.
+    """
     if sensed.verdict is not None and sensed.verdict.fault is Fault.ENVIRONMENT:
         return sensed.verdict
     if sensed.verdict is not None:
-        return _decided(step, sensed, None, calibration.sensed.apply(sensed.p_fail), Source.DETECTOR)
+        return _decided(
+            step, sensed, None, calibration.sensed.apply(sensed.p_fail), Source.DETECTOR
+        )
     score = None if votes is None else raw_score(sensed, votes)
     if score is None:
         return Verdict(step.turn, Outcome.UNKNOWN, Source.UNDECIDED, None, sensed.signals, votes)
     return _decided(step, sensed, votes, calibration.judged.apply(score), Source.JUDGE)
 
 
-def _decided(step: Step, sensed: Sensed, votes: Votes | None, p_fail: float, source: Source) -> Verdict:
+def _decided(
+    step: Step, sensed: Sensed, votes: Votes | None, p_fail: float, source: Source
+) -> Verdict:
     reason = votes.reasons[0] if votes is not None and votes.reasons else ""
     if not is_sure(p_fail):
-        return Verdict(step.turn, Outcome.UNKNOWN, source, p_fail, sensed.signals, votes, comment=reason)
+        return Verdict(
+            step.turn, Outcome.UNKNOWN, source, p_fail, sensed.signals, votes, comment=reason
+        )
     if p_fail < 0.5:
-        return Verdict(step.turn, Outcome.PASS, source, p_fail, sensed.signals, votes, comment=reason)
-    return Verdict(step.turn, Outcome.FAIL, source, p_fail, sensed.signals, votes, Fault.AGENT, comment=reason)
+        return Verdict(
+            step.turn, Outcome.PASS, source, p_fail, sensed.signals, votes, comment=reason
+        )
+    return Verdict(
+        step.turn, Outcome.FAIL, source, p_fail, sensed.signals, votes, Fault.AGENT, comment=reason
+    )

@@ -1,7 +1,16 @@
-"""Privacy and safety: secrets, the sources of passages, and the review of proposed skills and rules."""
+"""Privacy and safety: secrets, the sources of passages, and the review of proposed skills and
+rules.
+"""
 
 from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
 from metaclaw.privacy.known_secrets import KnownSecrets
-from metaclaw.privacy.provenance import Passage, PassageSource, PersonsMessage, own_words, passages_of, split_message
+from metaclaw.privacy.provenance import (
+    Passage,
+    PassageSource,
+    PersonsMessage,
+    own_words,
+    passages_of,
+    split_message,
+)
 from metaclaw.privacy.redaction import Redactor, render_step
 from metaclaw.privacy.review import Doubt, review_skill, ungrounded

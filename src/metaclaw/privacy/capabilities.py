@@ -1,4 +1,6 @@
-"""Capabilities of a skill: the hosts, paths, credentials, shell pipes and risky commands in its text, alone and combined."""
+"""Capabilities of a skill: the hosts, paths, credentials, shell pipes and risky commands in its
+text, alone and combined.
+"""
 
 import ipaddress
 import re
@@ -23,11 +25,19 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _DOMAIN = re.compile(
-    rf"(?<![\w./@-])((?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,6}}(?:{_TLDS}))(?![\w-]|\.\w|\()", re.IGNORECASE
+    rf"(?<![\w./@-])((?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,6}}(?:{_TLDS}))(?![\w-]|\.\w|\()",
+    re.IGNORECASE,
 )
-_DEFANGED = re.compile(r"\b([a-z0-9-]{1,63}(?:\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?[a-z0-9-]{1,63}){1,4})", re.IGNORECASE)
-_AT = re.compile(r"[\w.+-]{1,64}@((?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3})", re.IGNORECASE)
-_ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])|(?<=//)(0x[0-9a-f]{8}|\d{8,10})(?=[/:\s])")
+_DEFANGED = re.compile(
+    r"\b([a-z0-9-]{1,63}(?:\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?[a-z0-9-]{1,63}){1,4})",
+    re.IGNORECASE,
+)
+_AT = re.compile(
+    r"[\w.+-]{1,64}@((?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3})", re.IGNORECASE
+)
+_ADDRESS = re.compile(
+    r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])|(?<=//)(0x[0-9a-f]{8}|\d{8,10})(?=[/:\s])"
+)
 _SOCKET = re.compile(r"/dev/(?:tcp|udp)/([^\s/]{1,253})", re.IGNORECASE)
 _PATH = re.compile(
     r"(?<![\w./:<\\-])(~\w{0,32}(?:/[\w.@+%*-]{1,100}){0,20}/?|\$\{?HOME\}?(?:/[\w.@+%*-]{1,100}){0,20}"
@@ -42,9 +52,12 @@ _CREDENTIAL = re.compile(
     r"|((?:~|\$HOME|[\w./-]{0,60})/?\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|pgpass|git-credentials|config/gh|azure"
     r"|env)(?:\b|/)[\w./-]{0,60})"
     r"|\b(id_(?:rsa|ed25519|ecdsa|dsa)|authorized_keys|known_hosts|\.env(?:\.\w{1,20})?|credentials\.json"
-    r"|service-account\.json|/etc/(?:passwd|shadow|sudoers)|keychain|1password|lastpass|wallet\.dat|seed phrase)\b"
-    r"|\b((?i:(?:private|ssh|api|access|secret|signing|encryption|deploy) keys?|passwords?|passphrases?|access tokens?|(?:api|auth"
-    r"|bearer|session|bot|refresh) tokens?|session cookies?|cookies|credentials?|secrets?|environment variables|env vars?"
+    r"|service-account\.json|/etc/(?:passwd|shadow|sudoers)|keychain|1password|lastpass|wallet\.dat|seed"
+    r" phrase)\b"
+    r"|\b((?i:(?:private|ssh|api|access|secret|signing|encryption|deploy)"
+    r" keys?|passwords?|passphrases?|access tokens?|(?:api|auth"
+    r"|bearer|session|bot|refresh) tokens?|session"
+    r" cookies?|cookies|credentials?|secrets?|environment variables|env vars?"
     r"|2fa codes?|one-time codes?))\b",
 )
 _PIPE = re.compile(
@@ -101,16 +114,20 @@ _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )  # fmt: skip
 FORBIDS = re.compile(
-    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|niemals|kein\w*|jamais|nunca|не"
+    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must"
+    r" not|mustn'?t|avoid|quit|nicht|nie|niemals|kein\w*|jamais|nunca|не"
     r"|никогда|ne pas)\b|不要|禁止|しないで",
     re.IGNORECASE,
 )
 """Words that forbid something."""
 EXCEPTS = re.compile(r"\b(?:without|unless|until|except|forget|before|hesitate)\b", re.IGNORECASE)
 """Words that turn a prohibition into a condition or an order."""
-_DOCUMENTATION = frozenset(("example.com", "example.org", "example.net", "localhost", "127.0.0.1", "0.0.0.0", "::1"))
+_DOCUMENTATION = frozenset(
+    ("example.com", "example.org", "example.net", "localhost", "127.0.0.1", "0.0.0.0", "::1")
+)
 _CODE_NAMES = re.compile(
-    r"\.(?:py|js|ts|tsx|jsx|md|json|toml|yaml|yml|txt|sh|rs|go|java|rb|html|css|cfg|ini|lock|log|csv|sql|xml)$", re.IGNORECASE
+    r"\.(?:py|js|ts|tsx|jsx|md|json|toml|yaml|yml|txt|sh|rs|go|java|rb|html|css|cfg|ini|lock|log|csv|sql|xml)$",
+    re.IGNORECASE,
 )
 
 
@@ -128,10 +145,14 @@ class Capabilities:
         return any(getattr(self, field.name) for field in fields(self))
 
     def __or__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(*(getattr(self, field.name) | getattr(other, field.name) for field in fields(self)))
+        return Capabilities(
+            *(getattr(self, field.name) | getattr(other, field.name) for field in fields(self))
+        )
 
     def __sub__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
+        return Capabilities(
+            *(getattr(self, field.name) - getattr(other, field.name) for field in fields(self))
+        )
 
     def words(self) -> str:
         """For people: `hosts: evil.example; pipes: curl … | sh`."""
@@ -145,7 +166,10 @@ def capabilities(text: str) -> Capabilities:
     return Capabilities(
         frozenset(_hosts(shown)),
         frozenset(match[1].rstrip("/.,") for match in _PATH.finditer(shown)),
-        frozenset(next(group for group in match.groups() if group).strip("/").lower() for match in _CREDENTIAL.finditer(shown)),
+        frozenset(
+            next(group for group in match.groups() if group).strip("/").lower()
+            for match in _CREDENTIAL.finditer(shown)
+        ),
         frozenset(" ".join(match[1].split())[:120] for match in _PIPE.finditer(shown)),
         frozenset(name for name, pattern in _COMMANDS if pattern.search(shown)),
     )
@@ -153,7 +177,9 @@ def capabilities(text: str) -> Capabilities:
 
 @lru_cache(_REMEMBERED_SKILLS)
 def skill_capabilities(text: str) -> Capabilities:
-    """`capabilities` with a cache, for skills, which are compared with every proposal. People's words must not be cached."""
+    """`capabilities` with a cache, for skills, which are compared with every proposal. People's
+    words must not be cached.
+    """
     return capabilities(text)
 
 
@@ -172,7 +198,9 @@ def _hosts(text: str) -> Iterable[str]:
         if (match[2] or _is_address(match[1])) and (host := _host(match[1] or match[2])):
             yield host
     for match in _DEFANGED.finditer(text):
-        name = re.sub(r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", match[1], flags=re.IGNORECASE)
+        name = re.sub(
+            r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", match[1], flags=re.IGNORECASE
+        )
         if _DOMAIN.fullmatch(name):
             yield name.lower()
 
@@ -195,20 +223,32 @@ _ASSIGNED = re.compile(
     r"(?:\b(?:set|define|let|store|remember|call|export|keep)\b[^\n=]{0,30}?)?[`\"']?\b([A-Za-z_]\w{0,30})\b[`\"']?\s*(?:=|:="
     r"|\bas\b|\bto\b|\bis\b|:)\s*[`\"']([^`\"'\n]{1,200})[`\"']"
 )
-_REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w{0,30})\}?|\{([A-Za-z_]\w{0,30})\}|<([A-Za-z_]\w{0,30})>|%([A-Za-z_]\w{0,30})%")
-_READS = re.compile(r"\b(?:read|cat|print|dump|list|collect|gather|copy|note|open|load|include|record|save|keep)\b", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"\$\{?([A-Za-z_]\w{0,30})\}?|\{([A-Za-z_]\w{0,30})\}|<([A-Za-z_]\w{0,30})>|%([A-Za-z_]\w{0,30})%"
+)
+_READS = re.compile(
+    r"\b(?:read|cat|print|dump|list|collect|gather|copy|note|open|load|include|record|save|keep)\b",
+    re.IGNORECASE,
+)
 _SENDS = re.compile(
     r"\b(?:send|post|upload|push|submit|mail|email|forward|transmit|share|publish|report|sync|curl|POST|attach|append)\b",
     re.IGNORECASE,
 )
-_FETCHES = re.compile(r"\b(?:download|fetch|curl|wget|retrieve|clone|pull|save the (?:response|page|output|file))\b", re.IGNORECASE)
-_RUNS = re.compile(r"\b(?:run|execute|source|eval|invoke|launch|start|bash|sh|python3?)\b", re.IGNORECASE)
+_FETCHES = re.compile(
+    r"\b(?:download|fetch|curl|wget|retrieve|clone|pull|save the (?:response|page|output|file))\b",
+    re.IGNORECASE,
+)
+_RUNS = re.compile(
+    r"\b(?:run|execute|source|eval|invoke|launch|start|bash|sh|python3?)\b", re.IGNORECASE
+)
 _MAX_SKILLS = 8
 _MAX_PIECES = 12
 
 
 def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
-    """Capabilities that the skills have together and none has alone. Such a set needs a person's approval."""
+    """Capabilities that the skills have together and none has alone. Such a set needs a person's
+    approval.
+    """
     chosen = skills[:_MAX_SKILLS]
     texts = [visible_text(skill_text(skill)) for skill in chosen]
     alone = Capabilities()
@@ -227,7 +267,10 @@ def _assembled(texts: Sequence[str]) -> Iterable[str]:
     if values:
         filled = whole
         for _ in range(3):
-            filled = _REFERENCE.sub(lambda match: values.get(next(name for name in match.groups() if name), match[0]), filled)
+            filled = _REFERENCE.sub(
+                lambda match: values.get(next(name for name in match.groups() if name), match[0]),
+                filled,
+            )
         yield filled
         yield re.sub(r"[\"'`]?\s*\+\s*[\"'`]?", "", filled)
     pieces = [_pieces(text) for text in texts]
@@ -246,7 +289,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _flows(texts: Sequence[str]) -> Iterable[str]:
-    """Data flows across two skills: one reads a secret and the other sends, or one downloads and the other runs."""
+    """Data flows across two skills: one reads a secret and the other sends, or one downloads and
+    the other runs.
+    """
     reach = [skill_capabilities(text) for text in texts]
     temporary = [_temporary(text) for text in texts]
     for first, second in permutations(range(len(texts)), 2):
@@ -261,9 +306,18 @@ def _flows(texts: Sequence[str]) -> Iterable[str]:
         ):
             yield f"secrets from one skill to {', '.join(sorted(target.hosts))} of another"
         shared = (source.paths & target.paths) | (temporary[first] & temporary[second])
-        if shared and source.hosts and _FETCHES.search(texts[first]) and _RUNS.search(texts[second]) and not target.hosts:
+        if (
+            shared
+            and source.hosts
+            and _FETCHES.search(texts[first])
+            and _RUNS.search(texts[second])
+            and not target.hosts
+        ):
             yield f"one skill downloads {', '.join(sorted(shared))}, and another runs it"
 
 
 def _temporary(text: str) -> frozenset[str]:
-    return frozenset(match[0] for match in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))
+    return frozenset(
+        match[0]
+        for match in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text)
+    )

@@ -1,8 +1,9 @@
-"""Find text in a user's message that is not their own: pasted mails, chats, logs and data, quotations, and reported speech.
+"""Find text in a user's message that is not their own: pasted mails, chats, logs and data,
+quotations, and reported speech.
 
-Instructions in it have no authority. Quotations are recognised by their marks. A sentence reports if it has a verb of saying whose
-subject is neither the user nor the agent: the words after the verb are another person's until the user speaks again.
-"""
+Instructions in it have no authority. Quotations are recognised by their marks. A sentence reports
+if it has a verb of saying whose subject is neither the user nor the agent: the words after the verb
+are another person's until the user speaks again."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +14,14 @@ from metaclaw.privacy.capabilities import FORBIDS, capabilities
 from metaclaw.text import begins_with_rule, begins_with_verb, introduces_rules, is_imperative
 
 _MASK = "\ue000"
-_CLOSED_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n.*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_CLOSED_FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n.*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL
+)
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
 # A mail's header in any language: labelled lines, a blank line, text.
-_HEADER = re.compile(r"^(?:[ \t]*[^\W\d][^\n:：]{0,30}[:：][ \t]*\S[^\n]*\n){2,12}[ \t]*\n(?=\s*\S)", re.MULTILINE)
+_HEADER = re.compile(
+    r"^(?:[ \t]*[^\W\d][^\n:：]{0,30}[:：][ \t]*\S[^\n]*\n){2,12}[ \t]*\n(?=\s*\S)", re.MULTILINE
+)
 # A chat's line with a name and a time and nothing else.
 _TIME = r"(?:[\d./-]{4,10},?[ \t]+)?\d{1,2}:\d\d(?::\d\d)?(?:[ \t]?[AaPp]\.?[Mm]\.?)?"
 _NAME = r"[^\W\d][\w.@'-]{0,24}(?:[ \t]+[\w.@'-]{1,24}){0,2}"
@@ -29,22 +34,27 @@ _CHAT = re.compile(
 _SIGN = r"[-=<>*_~#+/\\|:%&^•─━═]"
 _SEPARATOR = re.compile(
     rf"^[ \t]*(?P<mark>{_SIGN})(?:(?P=mark){{2,}}+[ \t]*$"
-    rf"|(?P=mark)++(?P<label>[ \t][^\n]{{1,80}}?[ \t]{_SIGN}{{2,}}|(?<![*_])(?<={_SIGN}{{3}})[^\n]{{1,80}}?{_SIGN}{{3,}})[ \t]*$)"
+    r"|(?P=mark)++(?P<label>[ \t][^\n]{1,80}?["
+    rf" \t]{_SIGN}{{2,}}|(?<![*_])(?<={_SIGN}{{3}})[^\n]{{1,80}}?{_SIGN}{{3,}})[ \t]*$)"
     r"|(?<!-)-{4,}+(?P<inline>[^\n-]{2,60})-{4,}",
     re.MULTILINE,
 )
 _CLOSES = {"<": ">"}
 _BEGINS = re.compile(
-    r"(?:(?<=[.!?\n])[ \t]*|\A)(?:(?P<named>start|begin(?:ning)?|anfang|début|inicio)[ \t]+(?:of|des|der|du|de)\b[^.\n]{1,60}"
+    r"(?:(?<=[.!?\n])[ \t]*|\A)(?:(?P<named>start|begin(?:ning)?|anfang|début|inicio)["
+    r" \t]+(?:of|des|der|du|de)\b[^.\n]{1,60}"
     r"|[^.:\n]{1,60}(?<! as) (?:follows|below|folgt))[.:]\s",
     re.IGNORECASE,
 )
 # A line that announces what the agent itself said.
 _OF_AGENT = re.compile(
-    r"\byou(?:'ve| have)?(?: just)? (?:wrote|written|said|answered|replied|gave|given|told me|produced|printed|generated|put)\b"
-    r"|\b(?:your|deine?|ihre?|ta|votre|tu|sua|tua) (?:last |letzte |dernière |última )?(?:answer|reply|response|output|text"
+    r"\byou(?:'ve| have)?(?: just)? (?:wrote|written|said|answered|replied|gave|given|told"
+    r" me|produced|printed|generated|put)\b"
+    r"|\b(?:your|deine?|ihre?|ta|votre|tu|sua|tua) (?:last |letzte |dernière |última"
+    r" )?(?:answer|reply|response|output|text"
     r"|draft|version|suggestion|summary|antwort|ausgabe|entwurf|réponse|texte|respuesta|texto|resposta)\b"
-    r"|\b(?:hast du|du hast|haben sie) |\b(?:tu as|vous avez) (?:écrit|dit|répondu)|\b(?:escribiste|dijiste|respondiste"
+    r"|\b(?:hast du|du hast|haben sie) |\b(?:tu as|vous avez)"
+    r" (?:écrit|dit|répondu)|\b(?:escribiste|dijiste|respondiste"
     r"|você (?:escreveu|disse))\b|[你您]的?(?:写|說|说|回答|输出)|あなたの(?:回答|答え|出力)",
     re.IGNORECASE,
 )
@@ -65,10 +75,14 @@ _POINTS_ON = re.compile(
     re.IGNORECASE,
 )
 _ASKS_ABOUT = re.compile(
-    r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
+    r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)["
+    r" ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$",
+    re.I,
 )
 _THIS_TEXT = re.compile(
-    r"\b(?:this|these|the following|dies\w*|folgend\w*|ce|cet|cette|ces|est[ea]s?|ess[ea]s?|questo|questa|этот?|эта)[ ](?:\w+ )?"
+    r"\b(?:this|these|the"
+    r" following|dies\w*|folgend\w*|ce|cet|cette|ces|est[ea]s?|ess[ea]s?|questo|questa|этот?|эта)["
+    r" ](?:\w+ )?"
     r"(?:e-?mails?|mail|message|letter|memo|note|comment|post|tweet|review|text\w*|article|paragraph|sentence|contract"
     r"|doc\w*|log|readme"
     r"|nachricht|brief|aushang|absatz|vertrag|kommentar|courriel|lettre|annonce|correo|mensaje|carta|comentario|mensagem|письмо)\b"
@@ -87,7 +101,8 @@ _DIRECTED_CHARS = 240
 _LIST = re.compile(r"[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]")
 # Words by which the user adopts the text that follows.
 _ADOPTS = re.compile(
-    r"\b(?:use|follow|apply|stick|remember|adopt|obey|respect|keep to|do it|like this|befolg|halt\w* dich|verwend|nutz"
+    r"\b(?:use|follow|apply|stick|remember|adopt|obey|respect|keep to|do it|like"
+    r" this|befolg|halt\w* dich|verwend|nutz"
     r"|benutz|merk|suis|suivez"
     r"|utilis|applique|retiens|sigue|usa|aplica|recuerda|segue|siga|aplique|lembr)\w*|遵守|遵循|使用|按照|照着|记住|従って|守って|使って",
     re.IGNORECASE,
@@ -95,39 +110,48 @@ _ADOPTS = re.compile(
 _OBJECT = re.compile(r"\{\s*\"[^{}]{1,2000}\}")
 # Lines that programs write: of logs, of differences, of commands, of a chat.
 _PROGRAM_LINE = re.compile(
-    r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
+    r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?["
+    r" \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
     r"|npm (?:ERR!|WARN|notice)|diff --git |index [0-9a-f]{6,}\.\.|Caused by:|at [\w.$<>]+\("
     r"|\$ |\|[ \t](?=[^|\n]*$)|\|(?=[^\n]*\|[ \t]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
     re.MULTILINE,
 )
 # The first line of a program's output, which lasts until the next blank line.
 _OUTPUT_LEAD = re.compile(
-    r"[ \t]*(?:Traceback\b|\[?\d{4}-\d\d-\d\d[T ]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL)\b|\w*(?:Error|Exception)\b)"
+    r"[ \t]*(?:Traceback\b|\[?\d{4}-\d\d-\d\d[T"
+    r" ]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL)\b|\w*(?:Error|Exception)\b)"
 )
 _LOG_LEVEL = re.compile(r"\d[\d:.,]*\]?[ \t]+\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL)\b")
 _SIGN_OFF = re.compile(
-    r"^[ \t]*(?:-- ?|(?:(?:kind|best|warm|many)[ \t]+)?(?:regards|wishes|greetings|thanks|cheers|best|sincerely|yours)"
-    r"|(?:mit )?(?:freundlichen |besten |vielen |viele |liebe )?(?:grüßen?|dank)|cordialement|saludos|un saludo|atentamente)"
+    r"^[ \t]*(?:-- ?|(?:(?:kind|best|warm|many)["
+    r" \t]+)?(?:regards|wishes|greetings|thanks|cheers|best|sincerely|yours)"
+    r"|(?:mit )?(?:freundlichen |besten |vielen |viele |liebe"
+    r" )?(?:grüßen?|dank)|cordialement|saludos|un saludo|atentamente)"
     r"[ \t]*[,.!]?[ \t]*\n(?:[ \t]*\S[^\n]*\n){1,4}[ \t]*\n",
     re.MULTILINE | re.IGNORECASE,
 )
-_OF_OWN = re.compile(r"\b(?:my|mine|me|i|i'm|mein\w*|mir|mich|ich|mon|ma|mes|moi|je|mi|mis|yo)\b", re.IGNORECASE)
+_OF_OWN = re.compile(
+    r"\b(?:my|mine|me|i|i'm|mein\w*|mir|mich|ich|mon|ma|mes|moi|je|mi|mis|yo)\b", re.IGNORECASE
+)
 _POSTSCRIPT = re.compile(r"\W*p\.?[ ]?s\b", re.IGNORECASE)
 # The beginning of a message that another agent or a program sent in the user's place.
 _MACHINE = re.compile(
     r"\A\s*(?:\[[^\]\n]{0,60}\b(?:(?:sub)?agents?|tasks?|cron|tools?|system|bots?|hooks?|jobs?|results?|heartbeat|automated|auto"
     r"|workers?|runners?|pipeline|ci|build|alert|notification|forwarded|orchestrator)\b[^\]\n]{0,60}\]"
     r"|\([^)\n]{0,40}\b(?:agent|worker|bot)\b[^)\n]{0,40}\)"
-    r"|[#*_\s]*(?:\w+[ \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
+    r"|[#*_\s]*(?:\w+["
+    r" \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
     r"|finished|done|result)\b|:)|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"
     r"|(?:(?:sub)?task|job)\b[^\n:.]{0,40}\b(?:completed|finished|result|report)\b"
-    r"|(?:final )?(?:result|report|summary|résultat|rapport|ergebnis|bericht|resultado|informe|relatório|risultato|отчёт|результат)"
+    r"|(?:final"
+    r" )?(?:result|report|summary|résultat|rapport|ergebnis|bericht|resultado|informe|relatório|risultato|отчёт|результат)"
     r"\b[^\n:.]{0,20}\b(?:sub-?)?(?:agent\w*|агент\w*)"
     r"|(?:sub-?agent|子代理|サブエージェント)[^\n:：]{0,60}[:：])",
     re.IGNORECASE,
 )
 _SQL = re.compile(
-    r"[ \t]*(?:INSERT[ \t]+INTO|UPDATE[ \t]+\S+[ \t]+SET|SELECT\b.*\bFROM|DELETE[ \t]+FROM|CREATE[ \t]+TABLE|VALUES[ \t]*\()",
+    r"[ \t]*(?:INSERT[ \t]+INTO|UPDATE[ \t]+\S+[ \t]+SET|SELECT\b.*\bFROM|DELETE[ \t]+FROM|CREATE["
+    r" \t]+TABLE|VALUES[ \t]*\()",
     re.IGNORECASE,
 )
 _TUPLE = re.compile(r"[ \t]*\((?:'[^'\n]*'|[^()'\n])*\)[ \t]*[,;]?[ \t]*\Z")
@@ -143,9 +167,10 @@ _MOST_ROWS = 200  # rows of one block; the limit keeps the time linear
 
 
 def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Pasted text in a user's message, apart from fenced blocks. Blocks may overlap. The middle of a very long message counts as
-    pasted."""
-    # A line or request before a closed fence refers to the fence. The text after it is the user's again.
+    """Pasted text in a user's message, apart from fenced blocks. Blocks may overlap. The middle of
+    a very long message counts as pasted."""
+    # A line or request before a closed fence refers to the fence. The text after it is the user's
+    # again.
     yield from in_typed_parts(_CLOSED_FENCE.sub(lambda fence: _MASK * len(fence[0]), text), _blocks)
 
 
@@ -156,7 +181,9 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     for lead in _LEAD.finditer(text):
         if text.startswith(_MASK, lead.end()):
             continue
-        if not introduces_rules(lead[1]) or (_POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])):
+        if not introduces_rules(lead[1]) or (
+            _POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])
+        ):
             yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
@@ -168,7 +195,11 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     if len(headings) > 1:
         yield headings[0].start(), headings[-1].end()
     for paragraph in _PARAGRAPH.finditer(text):
-        if any(map(_CODE_LINE.match, paragraph[0].split("\n"))) and "\n" in paragraph[0] and _MASK not in paragraph[0]:
+        if (
+            any(map(_CODE_LINE.match, paragraph[0].split("\n")))
+            and "\n" in paragraph[0]
+            and _MASK not in paragraph[0]
+        ):
             yield paragraph.span()
     begin = _BEGINS.search(text)
     if (
@@ -187,15 +218,17 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     yield from data_blocks(text)
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
-        is_output = bool(line.strip()) and (is_output or line.lstrip().startswith("$ ") or line.startswith("@@ "))
+        is_output = bool(line.strip()) and (
+            is_output or line.lstrip().startswith("$ ") or line.startswith("@@ ")
+        )
         if is_output or _PROGRAM_LINE.match(line):
             yield at, at + len(line)
         at += len(line)
 
 
 def _end_of_paste(text: str, lead: re.Match[str]) -> int:
-    """Where the text announced by the line `lead` ends. After the agent's own answer or a program's output, the last paragraph is
-    the user's again."""
+    """Where the text announced by the line `lead` ends. After the agent's own answer or a program's
+    output, the last paragraph is the user's again."""
     is_output = _OUTPUT_LEAD.match(lead[1]) is not None
     last = text.rstrip().rfind("\n\n", lead.end()) if is_output or _OF_AGENT.search(lead[1]) else -1
     if last < 0 or (is_output and not _is_directed(text[last:].strip())):
@@ -204,25 +237,34 @@ def _end_of_paste(text: str, lead: re.Match[str]) -> int:
 
 
 def end_of_mail(text: str, start: int) -> int:
-    """Where a pasted mail or chat ends: after its last sign-off, if one paragraph with words such as `I` and `my` follows; else
-    at the end of the message."""
+    """Where a pasted mail or chat ends: after its last sign-off, if one paragraph with words such
+    as `I` and `my` follows; else at the end of the message."""
     signed = [match.end() for match in _SIGN_OFF.finditer(text, start)]
     if not signed:
         return len(text)
     rest = text[signed[-1] :].strip()
-    is_own = _OF_OWN.search(rest) and "\n\n" not in rest and not _POSTSCRIPT.match(rest) and not runs_programs(rest)
+    is_own = (
+        _OF_OWN.search(rest)
+        and "\n\n" not in rest
+        and not _POSTSCRIPT.match(rest)
+        and not runs_programs(rest)
+    )
     return signed[-1] if is_own and len(rest) <= _DIRECTED_CHARS else len(text)
 
 
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
-    """The text after a first paragraph that asks about it or asks to edit it, up to a final question."""
+    """The text after a first paragraph that asks about it or asks to edit it, up to a final
+    question.
+    """
     paragraphs = [match.span() for match in _PARAGRAPH.finditer(text)]
     if len(paragraphs) < 2 or _SEPARATOR.search(text):
         return
     request, end = text[slice(*paragraphs[0])], paragraphs[0][1]
     if len(request) > _REQUEST_CHARS or _LIST.match(request) or _MASK in text[: paragraphs[1][1]]:
         return
-    if _points_to_text(request) or (_is_about_text(request) and not _is_directed(text[end:].strip())):
+    if _points_to_text(request) or (
+        _is_about_text(request) and not _is_directed(text[end:].strip())
+    ):
         last = paragraphs[-1][0]
         yield end, last if len(paragraphs) > 2 and is_question(text[last:]) else len(text)
 
@@ -236,8 +278,15 @@ def _points_to_text(request: str) -> bool:
 
 def _is_about_text(request: str) -> bool:
     """Whether a request may be about a text next to it."""
-    is_wish = "?" in request or "？" in request or (is_imperative(request) and not FORBIDS.search(request))
-    return bool(WORKS_ON.search(request) or (is_wish and (_POINTS_ON.search(request) or SOURCE_NOUN.search(request))))
+    is_wish = (
+        "?" in request
+        or "？" in request
+        or (is_imperative(request) and not FORBIDS.search(request))
+    )
+    return bool(
+        WORKS_ON.search(request)
+        or (is_wish and (_POINTS_ON.search(request) or SOURCE_NOUN.search(request)))
+    )
 
 
 def _is_directed(rest: str) -> bool:
@@ -247,19 +296,30 @@ def _is_directed(rest: str) -> bool:
 
 
 def _separated(text: str) -> Iterator[tuple[int, int]]:
-    """The text from the first separator to the last, or to the end unless the last one closes the first."""
+    """The text from the first separator to the last, or to the end unless the last one closes the
+    first.
+    """
     separators = list(_SEPARATOR.finditer(text))
     if separators:
         first, last = separators[0], separators[-1]
-        yield first.start(), last.end() if len(separators) % 2 == 0 and _closes(first, last) else len(text)
+        yield (
+            first.start(),
+            last.end() if len(separators) % 2 == 0 and _closes(first, last) else len(text),
+        )
 
 
 def _closes(first: re.Match[str], last: re.Match[str]) -> bool:
-    """Whether the marks match and the labels differ but share a word, as `BEGIN MAIL` and `END MAIL`, or both are empty."""
-    opened, closed = (separator["label"] or separator["inline"] or "" for separator in (first, last))
+    """Whether the marks match and the labels differ but share a word, as `BEGIN MAIL` and `END
+    MAIL`, or both are empty.
+    """
+    opened, closed = (
+        separator["label"] or separator["inline"] or "" for separator in (first, last)
+    )
     shared = set(opened.lower().split()) & set(closed.lower().split())
     mark = first["mark"] or "-"
-    return (last["mark"] or "-") == _CLOSES.get(mark, mark) and (not opened + closed or (opened != closed and bool(shared)))
+    return (last["mark"] or "-") == _CLOSES.get(mark, mark) and (
+        not opened + closed or (opened != closed and bool(shared))
+    )
 
 
 def data_blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -276,14 +336,20 @@ def data_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _rows(lines: Sequence[str], begin: int) -> int:
-    """The number of rows of a table from here: lines with the same number of separators and a short first column."""
+    """The number of rows of a table from here: lines with the same number of separators and a short
+    first column.
+    """
     for mark in ("\t", ";", ","):
         columns = lines[begin].count(mark)
         if columns < (1 if mark == "\t" else 2):
             continue
         is_row = partial(_is_row, mark, columns)
         rows = lines[begin : _end(lines, begin, is_row)]
-        is_table = mark == "\t" or all(mark + " " not in row for row in rows) or all(row.lstrip()[:1].isdigit() for row in rows[1:])
+        is_table = (
+            mark == "\t"
+            or all(mark + " " not in row for row in rows)
+            or all(row.lstrip()[:1].isdigit() for row in rows[1:])
+        )
         if len(rows) >= (_FEWEST_SETTINGS if mark == "\t" else _FEWEST_ROWS) and is_table:
             return len(rows)
     return 0
@@ -295,17 +361,32 @@ def _is_row(mark: str, columns: int, line: str) -> bool:
 
 def _statements(lines: Sequence[str], begin: int) -> int:
     is_statement = _SQL.match(lines[begin]) is not None
-    count = _end(lines, begin, lambda line: bool(_TUPLE.match(line) or (is_statement and _SQL.match(line)))) - begin
+    count = (
+        _end(
+            lines,
+            begin,
+            lambda line: bool(_TUPLE.match(line) or (is_statement and _SQL.match(line))),
+        )
+        - begin
+    )
     return count if is_statement or count >= _FEWEST_SETTINGS else 0
 
 
 def _yaml(lines: Sequence[str], begin: int) -> int:
     if not _YAML_KEY.match(lines[begin]) or lines[begin].lstrip().startswith("-"):
         return 0
-    block = lines[begin : _end(lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line)))]
+    block = lines[
+        begin : _end(
+            lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line))
+        )
+    ]
     keys = [line for line in block if _YAML_KEY.match(line)]
-    is_nested = any(line.endswith(":") for line in keys) or any(line[:1] in " \t" for line in block[1:])
-    return len(block) if len(block) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
+    is_nested = any(line.endswith(":") for line in keys) or any(
+        line[:1] in " \t" for line in block[1:]
+    )
+    return (
+        len(block) if len(block) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
+    )
 
 
 def _settings(lines: Sequence[str], begin: int) -> int:
@@ -326,25 +407,30 @@ _FINDERS: tuple[Callable[[Sequence[str], int], int], ...] = (_rows, _statements,
 _QUOTE = re.compile(
     r"`([^`\n]{1,400})`|\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|„([^“”\n]{1,400})[“”]|«([^»\n]{1,400})»|「([^」\n]{1,400})」"
     r"|『([^』\n]{1,400})』|《([^》\n]{1,400})》|‹([^›\n]{1,400})›|[＂″]([^＂″\n]{1,400})[＂″]|''([^'\n]{1,400})''"
-    r"|[(\[]quote[)\]](?P<spoken>[^\n]{1,400}?)[(\[](?:un|end |/)quote[)\]]|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
+    r"|[(\[]quote[)\]](?P<spoken>[^\n]{1,400}?)[(\[](?:un|end"
+    r" |/)quote[)\]]|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
 )
 SENTENCE = re.compile(
-    r"[^.!?。！？\n]+(?:(?:[.!?](?=\S)|(?<=\bDr)\.|(?<=\bMr)\.|(?<=\bMs)\.|(?<=\bMrs)\.|(?<=\bProf)\.|(?<=\bz\.B)\.|(?<=\be\.g)\."
+    r"[^.!?。"
+    r"！？\n]+(?:(?:[.!?](?=\S)|(?<=\bDr)\.|(?<=\bMr)\.|(?<=\bMs)\.|(?<=\bMrs)\.|(?<=\bProf)\.|(?<=\bz\.B)\.|(?<=\be\.g)\."
     r"|[。！？](?=[」』》”]))[^.!?。！？\n]*)*[.!?。！？\n]*"
 )
 _BLOT = "□"
 _COLON = re.compile(r"[ \t]?:[ \t]+(?=\S)|：(?=\S)")
 RECEIVED = re.compile(
-    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:(?:got|received|found|saw|copied|pasted) (?:this|that|it|an?|the"
+    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:(?:got|received|found|saw|copied|pasted)"
+    r" (?:this|that|it|an?|the"
     r"|these)|bekam|fand|kopierte)\b|\b(?:sent me|sent us"
-    r"|j'ai reçu|he recibido|me ha llegado|me llegó|recebi|habe ich bekommen|gefunden auf)\b|收到|转发|転送|届い",
+    r"|j'ai reçu|he recibido|me ha llegado|me llegó|recebi|habe ich bekommen|gefunden"
+    r" auf)\b|收到|转发|転送|届い",
     re.IGNORECASE,
 )
 CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
 # A request to edit or explain a text.
 WORKS_ON = re.compile(
-    r"\b(?:translat|summari[sz]|proof-?read|typos?\b|spelling|tl;?dr|transcri[bp]|polish|shorten|reply to|respond to"
+    r"\b(?:translat|summari[sz]|proof-?read|typos?\b|spelling|tl;?dr|transcri[bp]|polish|shorten|reply"
+    r" to|respond to"
     r"|answer to|rephras|paraphras|re-?word|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
     r"|what\b.{0,40}\bmean|explain|comment on"
     r"|übersetz|fass\w*\b.{0,40}\bzusammen|korrigier|lektorier|hältst|tradu|résum|resum|riassum|corrig|revis|vertaal|nakijk"
@@ -356,30 +442,45 @@ _FEW_WORDS = re.compile(r"\W*\w+(?:\W+\w+)?\W*")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 # The user adopts what another person wants: "so please always do that".
 _TAKES_OVER = re.compile(
-    r"\b(?:do (?:that|this|it|so)|(?:follow|respect|observe|apply) (?:that|this|it)|(?:stick|keep) to (?:that|this|it)"
-    r"|mach\w* (?:das|es)|halt\w* dich daran|fais(?:-le| le| ça| comme ça)|haz(?:lo| eso)|faça isso)\b|照(?:做|办)|そうして",
+    r"\b(?:do (?:that|this|it|so)|(?:follow|respect|observe|apply) (?:that|this|it)|(?:stick|keep)"
+    r" to (?:that|this|it)"
+    r"|mach\w* (?:das|es)|halt\w* dich daran|fais(?:-le| le| ça| comme ça)|haz(?:lo| eso)|faça"
+    r" isso)\b|照(?:做|办)|そうして",
     re.IGNORECASE,
 )
-_REFUSES = re.compile(r"\b(?:not|n't|never|no|nicht|nie|kein\w*|pas|jamais|nunca|não|ignore)\b|n't\b|不要|别", re.IGNORECASE)
-# A label that is a speaker's name unless it is one of the person's own: one word, or words with capitals.
-_SPEAKER = re.compile(r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:[ \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z")
+_REFUSES = re.compile(
+    r"\b(?:not|n't|never|no|nicht|nie|kein\w*|pas|jamais|nunca|não|ignore)\b|n't\b|不要|别",
+    re.IGNORECASE,
+)
+# A label that is a speaker's name unless it is one of the person's own: one word, or words with
+# capitals.
+_SPEAKER = re.compile(
+    r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:["
+    r" \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z"
+)
 _OWN_LABEL = re.compile(
-    r"\W*(?:(?:for|with|about|für|pour|para|con|per|voor)\b(?! \w+ (?:says|is|was)).*|no|nope|wrong|correction"
+    r"\W*(?:(?:for|with|about|für|pour|para|con|per|voor)\b(?! \w+"
+    r" (?:says|is|was)).*|no|nope|wrong|correction"
     r"|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|tests?|also|and|but|so|please|style|format|tone|language"
     r"|todo|edit|update"
     r"|instructions?|preferences?|requirements?|constraints?|conventions?|polic(?:y|ies)|always|never|generally|again|first"
-    r"|finally|future|henceforth|memo|nein|falsch|regeln?|wichtig|hinweis|merke?|notiz|bitte|künftig|zukünftig|ab jetzt"
+    r"|finally|future|henceforth|memo|nein|falsch|regeln?|wichtig|hinweis|merke?|notiz|bitte|künftig|zukünftig|ab"
+    r" jetzt"
     r"|non|faux|règles?|rappel|retiens|désormais|à retenir"
     r"|regla|reglas|importante|nota|recuerda|recordatorio|siempre|нет|важно|правило|запомни"
     r"|规则|規則|注意|重要|提醒|记住|記住|要求|另外|今后|以后|不对|ルール|覚えて|メモ|今後|お願い)\b",
     re.IGNORECASE,
 )
 # Where something applies: "in every project of mine: …".
-_PLACE = re.compile(r"\W*(?:in|on|at|im|bei|auf|dans|sur|en|em|no|na|в|на)(?: [\w'-]{1,20}){1,4}\s*\Z", re.IGNORECASE)
+_PLACE = re.compile(
+    r"\W*(?:in|on|at|im|bei|auf|dans|sur|en|em|no|na|в|на)(?: [\w'-]{1,20}){1,4}\s*\Z",
+    re.IGNORECASE,
+)
 # Before a colon, if the user's own words follow: a denial, a complaint, a label such as `Rule`.
 _OWN_LEAD = re.compile(
     r"\W*(?:[\w'-]{1,20}(?: [\w'-]{1,20}){0,2}"
-    r"|(?:that|this|it|das|es|ça|c|eso|esto)(?:'s|'est| is| was| ist| war| es| est)?\b.{0,40})\W*\Z",
+    r"|(?:that|this|it|das|es|ça|c|eso|esto)(?:'s|'est| is| was| ist| war| es|"
+    r" est)?\b.{0,40})\W*\Z",
     re.IGNORECASE,
 )
 SOURCE_NOUN = re.compile(
@@ -395,7 +496,8 @@ _SAYS = (
     r"says|said|tells|told|claims|claimed|writes|wrote|reads|states|stated|suggests|suggested|recommends|recommended|asks"
     r"|asked|wants|insists|insisted|advises|advised|instructs|instructed|demands|demanded|mentions|mentioned|warns"
     r"|warned|replies|replied|urges|urged|posted"
-    r"|(?:is|was)[ \t]+(?:basically[ \t]+|simply[ \t]+)?to|there[ \t]+(?:is|was)|used[ \t]+to[ \t]+say|requires?|expects"
+    r"|(?:is|was)[ \t]+(?:basically[ \t]+|simply[ \t]+)?to|there[ \t]+(?:is|was)|used[ \t]+to["
+    r" \t]+say|requires?|expects"
     r"|orders|prescribes|exige|impose|demande|ordonne|pide|ordena|fordert|schreibt[ \t]+vor"
     r"|(?:repeats|thinks|believes|promises|argues|\w{3,}(?:ed|ing))[ \t]+that"
     r"|sagt|sagte|steht|stand|schreibt|schrieb|meint|meinte|empfiehlt|empfahl|behauptet|behauptete|verlangt|verlangte|rät|riet"
@@ -407,12 +509,16 @@ _SAYS = (
 )
 # The base form may be an order ("always write …"), so it counts as a report only after a plural.
 _THEY_SAY = (
-    r"(?:they|people|folks|(?!always\b)\w{3,}s)[ \t]+(?:say|claim|write|state|suggest|recommend|ask|want|insist|advise|demand|warn)"
+    r"(?:they|people|folks|(?!always\b)\w{3,}s)["
+    r" \t]+(?:say|claim|write|state|suggest|recommend|ask|want|insist|advise|demand|warn)"
 )
 _REPORT = re.compile(
-    rf"(?<![^\s,;:()])(?P<before>(?:[^\s,;:()]{{1,40}}[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=[ \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
-    r"|\bI[ \t]+(?:saw|read|heard|found|got)[ \t]+(?:it[ \t]+)?(?:on|in|at|from|somewhere)\b(?![ \t]+your?\b)(?=[ \t]+\S)"
-    r"|\bheißt es\b(?=[ \t,:]+\S)|\b(?:according to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
+    rf"(?<![^\s,;:()])(?P<before>(?:[^\s,;:()]{{1,40}}[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=["
+    rf" \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
+    r"|\bI[ \t]+(?:saw|read|heard|found|got)[ \t]+(?:it[ \t]+)?(?:on|in|at|from|somewhere)\b(?!["
+    r" \t]+your?\b)(?=[ \t]+\S)"
+    r"|\bheißt es\b(?=[ \t,:]+\S)|\b(?:according"
+    r" to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
     re.IGNORECASE,
 )
 _OUR_RULES = re.compile(
@@ -427,18 +533,22 @@ _NO_SUBJECT = re.compile(
 )
 OWN_SUBJECT = re.compile(rf"\b{_OWN}\b(?![ \t]+(?:page|file|mail|readme|log))", re.IGNORECASE)
 _CONDITION = re.compile(
-    r"\W*(?:and |but |so |und |et |y )?(?:when|whenever|if|unless|where|wherever|once|what|whatever|wenn|falls|sobald|was|si|quand"
+    r"\W*(?:and |but |so |und |et |y"
+    r" )?(?:when|whenever|if|unless|where|wherever|once|what|whatever|wenn|falls|sobald|was|si|quand"
     r"|lorsque|cuando|se|quando|als|если|когда)\b",
     re.IGNORECASE,
 )
 _BACK = re.compile(
     r"[;–—]|,[ \t]*(?:so|deshalb|darum|also|donc|así que|portanto|quindi|dus|поэтому)\b"
     r"|,[ \t]*(?:(?:and|but|so|yet|while|und|aber|doch|et|mais|y|pero|e|mas|а|но|и)[ \t]+)?"
-    rf"(?:{_OWN}|please|bitte|s'il|por favor|per favore|my|mine|our|your|mein\w*|mi|mis|mon|ma|gefragt|мой|моя|мне)\b",
+    rf"(?:{_OWN}|please|bitte|s'il|por favor|per"
+    r" favore|my|mine|our|your|mein\w*|mi|mis|mon|ma|gefragt|мой|моя|мне)\b",
     re.IGNORECASE,
 )
 _WIDE_REPORT = re.compile(
-    r"(?:^|[，、。\s])(?:根?据|根?據|按照|依照)(?!我)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您便如是来話话])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
+    r"(?:^|[，、。\s])(?:根?据|根?據|按照|依照)(?!我)[^，。]{1,20}(?:说|說|称|稱|，"
+    r")|(?<![我你您便如是来話话])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，"
+    r"：:「□]"
     r"|(?<![我你您便如是来話话])(?:说|說)(?!一下|一句|明|实话|實話)|(?<![我你您])(?:写着|寫著|声称|要求|建议|建議)|によると|によれば|と(?:書いて|言って)(?!くだ|下さ|ほし|欲し)|とのこと|だそう|らしい|とあり"
 )
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
@@ -449,7 +559,9 @@ def foreign_clauses(text: str) -> Iterator[tuple[int, int]]:
     yield from in_typed_parts(text, _clauses)
 
 
-def in_typed_parts(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+def in_typed_parts(
+    text: str, find: Callable[[str], Iterator[tuple[int, int]]]
+) -> Iterator[tuple[int, int]]:
     if len(text) <= _TYPED_CHARS:
         yield from find(text)
         return
@@ -464,23 +576,37 @@ def _clauses(text: str) -> Iterator[tuple[int, int]]:
     sentences = list(SENTENCE.finditer(text))
     for sentence, later in zip_longest(sentences, sentences[1:]):
         is_asked = is_question(sentence[0]) or (later is not None and is_question(later[0]))
-        yield from _in_sentence(sentence[0], sentence.start(), "" if later is None else later[0], is_asked=is_asked)
+        yield from _in_sentence(
+            sentence[0], sentence.start(), "" if later is None else later[0], is_asked=is_asked
+        )
 
 
 def _is_given(clause: str) -> bool:
-    """Whether the clause around a quotation makes it the user's: it has words such as `I`, or tells the agent to use it."""
-    return is_imperative(clause) and (OWN_SUBJECT.search(clause) is not None or begins_with_verb(clause))
+    """Whether the clause around a quotation makes it the user's: it has words such as `I`, or tells
+    the agent to use it.
+    """
+    return is_imperative(clause) and (
+        OWN_SUBJECT.search(clause) is not None or begins_with_verb(clause)
+    )
 
 
-def _in_sentence(sentence: str, at: int, later: str, *, is_asked: bool) -> Iterator[tuple[int, int]]:
-    """Quotations and reports in one sentence. `later` is the next sentence; `is_asked` says that either is a question."""
+def _in_sentence(
+    sentence: str, at: int, later: str, *, is_asked: bool
+) -> Iterator[tuple[int, int]]:
+    """Quotations and reports in one sentence. `later` is the next sentence; `is_asked` says that
+    either is a question.
+    """
     seen = _QUOTE.sub(lambda quote: _BLOT * len(quote[0]), sentence)
     reports = list(_reported(seen, later))
     for quote in _QUOTE.finditer(sentence):
         content = next(group for group in quote.groups() if group)
         is_word = _FEW_WORDS.fullmatch(content) is not None and not _CJK.search(content)
-        is_order = runs_programs(content) or (quote[1] is None and not is_word and is_imperative(content))
-        if is_order and (reports or quote["spoken"] or is_asked or not _is_given(_clause(seen, *quote.span()))):
+        is_order = runs_programs(content) or (
+            quote[1] is None and not is_word and is_imperative(content)
+        )
+        if is_order and (
+            reports or quote["spoken"] or is_asked or not _is_given(_clause(seen, *quote.span()))
+        ):
             yield at + quote.start(), at + quote.end()
     for start, end in reports:
         yield at + start, at + end
@@ -496,7 +622,9 @@ def _clause(seen: str, start: int, end: int) -> str:
 def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
     for report in _REPORT.finditer(seen):
         before = report["before"]
-        clause = re.split(r"[,;:]", seen[max(0, report.start() - CLAUSE_CHARS) : report.start()] + (before or ""))[-1]
+        clause = re.split(
+            r"[,;:]", seen[max(0, report.start() - CLAUSE_CHARS) : report.start()] + (before or "")
+        )[-1]
         if before is not None and (
             OWN_SUBJECT.search(clause)
             or _CONDITION.match(clause)
@@ -507,7 +635,11 @@ def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
             continue
         back = _BACK.search(seen, report.end() + 1)
         end = back.start() if back else len(seen)
-        if before is not None and not SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[report.end() : end]):
+        if (
+            before is not None
+            and not SOURCE_NOUN.search(clause)
+            and _takes_over(seen[end:] or later, seen[report.end() : end])
+        ):
             return
         yield report.end() - 1, end
         return
@@ -522,18 +654,32 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
     for colon in _COLON.finditer(seen):
         lead = re.split(r"[,;]", seen[max(0, colon.start() - CLAUSE_CHARS) : colon.start()])[-1]
         # A plural such as `Commits` is a topic, not a name.
-        is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or introduces_rules(lead.strip().removesuffix("s")))
-        is_label = _OWN_LEAD.match(lead) and not (is_named or SOURCE_NOUN.search(lead) or WORKS_ON.search(lead))
+        is_named = _SPEAKER.match(lead) and not (
+            _OWN_LABEL.match(lead) or introduces_rules(lead.strip().removesuffix("s"))
+        )
+        is_label = _OWN_LEAD.match(lead) and not (
+            is_named or SOURCE_NOUN.search(lead) or WORKS_ON.search(lead)
+        )
         is_place = _PLACE.match(lead) and not SOURCE_NOUN.search(lead)
-        is_own = OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or is_place or introduces_rules(lead)
+        is_own = (
+            OWN_SUBJECT.search(lead)
+            or _OWN_LABEL.match(lead)
+            or is_label
+            or is_place
+            or introduces_rules(lead)
+        )
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return
 
 
 def _takes_over(own: str, reported: str) -> bool:
-    """Whether the user adopts another person's wish. A wish that runs programs does not count: the user must order it directly."""
-    takes = _TAKES_OVER.search(own) is not None and not _REFUSES.search(own) and not is_question(own)
+    """Whether the user adopts another person's wish. A wish that runs programs does not count: the
+    user must order it directly.
+    """
+    takes = (
+        _TAKES_OVER.search(own) is not None and not _REFUSES.search(own) and not is_question(own)
+    )
     return takes and _BLOT not in reported and not runs_programs(reported)
 
 

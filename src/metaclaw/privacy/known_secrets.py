@@ -1,4 +1,6 @@
-"""The user's own secrets, from the environment, dotfiles and our configuration, kept only as keyed hashes."""
+"""The user's own secrets, from the environment, dotfiles and our configuration, kept only as keyed
+hashes.
+"""
 
 import hashlib
 import os
@@ -19,37 +21,55 @@ _HEAD = 4
 class KnownSecrets:
     """A set of secrets that can be found in a text but not read from this object.
 
-    For each secret it keeps a keyed hash of the whole, and one of the first characters of its longest run of letters and digits,
-    which rules out most text quickly. Each process draws a new key and never stores it.
-    """
+    For each secret it keeps a keyed hash of the whole, and one of the first characters of its
+    longest run of letters and digits, which rules out most text quickly. Each process draws a new
+    key and never stores it."""
 
     __slots__ = ("_count", "_heads", "_key", "min_chars")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._key = os.urandom(16)
         self._heads: dict[int, list[tuple[int, int, bytes]]] = {}
-        """By the hash of a run's first characters: the characters before the run, the length of the secret, its hash."""
+        """By the hash of a run's first characters: the characters before the run, the length of the
+        secret, its hash.
+        """
         wanted = {secret.strip() for secret in secrets}
-        runs = [(secret, max(_RUN.finditer(secret), key=lambda run: len(run[0]))) for secret in wanted if is_worth_knowing(secret)]
+        runs = [
+            (secret, max(_RUN.finditer(secret), key=lambda run: len(run[0])))
+            for secret in wanted
+            if is_worth_knowing(secret)
+        ]
         for secret, run in runs:
-            self._heads.setdefault(hash((self._key, run[0][:_HEAD])), []).append((run.start(), len(secret), self._hash(secret)))
+            self._heads.setdefault(hash((self._key, run[0][:_HEAD])), []).append(
+                (run.start(), len(secret), self._hash(secret))
+            )
         self._count = len(runs)
         self.min_chars = min((len(run[0]) for _, run in runs), default=0)
 
     @classmethod
-    def collect(cls, environ: Mapping[str, str], home: Path, config: Config | None = None) -> "KnownSecrets":
-        """The secrets in the environment, in the dotfiles of a home folder and in our own configuration."""
+    def collect(
+        cls, environ: Mapping[str, str], home: Path, config: Config | None = None
+    ) -> "KnownSecrets":
+        """The secrets in the environment, in the dotfiles of a home folder and in our own
+        configuration.
+        """
         return cls(secrets_of(environ, home, config))
 
     def __len__(self) -> int:
         return self._count
 
     def find(self, text: str, words: Iterable[str]) -> Iterator[tuple[int, int]]:
-        """Find the secrets in a text, also inside longer words. `words` are the distinct words of the text."""
+        """Find the secrets in a text, also inside longer words. `words` are the distinct words of
+        the text.
+        """
         if not self._count:
             return
         runs = re.compile(rf"[A-Za-z0-9]{{{self.min_chars},}}")
-        heads = {run: marks for run in set(runs.findall("\n".join(words))) if (marks := [*self._marks(run)])}
+        heads = {
+            run: marks
+            for run in set(runs.findall("\n".join(words)))
+            if (marks := [*self._marks(run)])
+        }
         for run in runs.finditer(text) if heads else ():
             for begin, length, digest in heads.get(run[0], ()):
                 start = run.start() + begin
@@ -63,14 +83,25 @@ class KnownSecrets:
                 yield at - before, length, digest
 
     def _hash(self, text: str) -> bytes:
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key).digest()
+        return hashlib.blake2b(
+            text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key
+        ).digest()
 
 
 def is_worth_knowing(secret: str) -> bool:
-    """Whether to search texts for this value: with `postgres` as a password, every mention of the database would be redacted."""
-    if not 8 <= len(secret) <= 20_000 or not _RUN.search(secret) or (_PATH.fullmatch(secret) and not is_random(secret)):
+    """Whether to search texts for this value: with `postgres` as a password, every mention of the
+    database would be redacted.
+    """
+    if (
+        not 8 <= len(secret) <= 20_000
+        or not _RUN.search(secret)
+        or (_PATH.fullmatch(secret) and not is_random(secret))
+    ):
         return False
-    has_digit, oddly_written = any(map(str.isdigit, secret)), not (secret.islower() or secret.isupper() or secret.istitle())
+    has_digit, oddly_written = (
+        any(map(str.isdigit, secret)),
+        not (secret.islower() or secret.isupper() or secret.istitle()),
+    )
     if is_mixed(secret) and (len(secret) >= 16 or (len(secret) >= 10 and has_digit)):
         return True
     return wordiness(secret) < 0.7 or (len(secret) >= 10 and oddly_written)
@@ -80,12 +111,18 @@ _SECRET_NAME = re.compile(TABLE["known"]["name"], re.IGNORECASE)
 _INNOCENT_NAME = re.compile(TABLE["known"]["innocent"])
 _URL_PASSWORD = re.compile(r"://[^\s/:@]{0,100}:([^\s@/]{1,300})@")
 # `name = value` in any notation, the password of a .netrc or .pgpass file, a file that is one token
-_ASSIGNED = re.compile(r"([\w.-]{1,200})[\"']?[ \t]*[=:][ \t]*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\s\"'{\[][^\n]*))")
-_ALONE = re.compile(r"\b(?:password|account)\s+(\S+)|^(?:[^:\s]*:){4}(\S+)$|\A\s*(\S+)\s*\Z", re.MULTILINE)
+_ASSIGNED = re.compile(
+    r"([\w.-]{1,200})[\"']?[ \t]*[=:][ \t]*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\s\"'{\[][^\n]*))"
+)
+_ALONE = re.compile(
+    r"\b(?:password|account)\s+(\S+)|^(?:[^:\s]*:){4}(\S+)$|\A\s*(\S+)\s*\Z", re.MULTILINE
+)
 
 
 def secrets_of(environ: Mapping[str, str], home: Path, config: Config | None) -> Iterator[str]:
-    """Secrets in the environment, a home folder's dotfiles and our own configuration. Callers must keep only hashes of them."""
+    """Secrets in the environment, a home folder's dotfiles and our own configuration. Callers must
+    keep only hashes of them.
+    """
     named = list(environ.items())
     for text in (_read(home / name) for name in TABLE["known"]["files"]):
         named += ((name, "".join(value)) for name, *value in _ASSIGNED.findall(text))

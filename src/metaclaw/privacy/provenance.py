@@ -1,4 +1,6 @@
-"""Provenance: the passages of a step with their sources. Only a user's own words and tool outcomes have authority."""
+"""Provenance: the passages of a step with their sources. Only a user's own words and tool outcomes
+have authority.
+"""
 
 import json
 import re
@@ -6,7 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.domain.chat import (
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    text_of,
+)
 from metaclaw.domain.turn import Step
 from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
 from metaclaw.privacy.foreign_text import end_of_mail, foreign_blocks, foreign_clauses
@@ -43,7 +56,8 @@ class Passage:
 
 
 _EXIT = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?[ \t]*(-?\d{1,5})\b"
+    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?["
+    r" \t]*(-?\d{1,5})\b"
     r"|\"exit_?code\":[ ]?(-?\d{1,5})",
     re.IGNORECASE,
 )
@@ -52,9 +66,11 @@ _ERROR_CLASS = re.compile(
     r"|error\[E\d{4}\]|SQLSTATE\[?\w{5}\]?|HTTP (?:4|5)\d\d|(?:4|5)\d\d (?:[A-Z][a-z]+ ?){1,3})"
 )
 _ERROR_LINE = re.compile(
-    r"^.{0,300}?(?:\berror\b|exception\b|\bfailed\b|\bfailure\b|\bfatal\b|traceback|not found|no such|denied|cannot|can't"
+    r"^.{0,300}?(?:\berror\b|exception\b|\bfailed\b|\bfailure\b|\bfatal\b|traceback|not found|no"
+    r" such|denied|cannot|can't"
     r"|could not|unable|invalid|unknown|unexpected"
-    r"|missing|required|undefined|not permitted|refused|timed? out|conflict|expected|mismatch|unrecognized|unsupported"
+    r"|missing|required|undefined|not permitted|refused|timed?"
+    r" out|conflict|expected|mismatch|unrecognized|unsupported"
     r"|not (?:a|allowed|supported|valid|defined|installed)).{0,300}$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -132,14 +148,23 @@ def _arguments(call: ToolCall | None) -> dict[str, object]:
 
 def _program(arguments: dict[str, object]) -> str | None:
     """The first words of a shell command."""
-    command = next((arguments[key] for key in ("command", "cmd", "script") if key in arguments), None)
-    words = command.split() if isinstance(command, str) else [str(word) for word in command] if isinstance(command, list) else []
+    command = next(
+        (arguments[key] for key in ("command", "cmd", "script") if key in arguments), None
+    )
+    words = (
+        command.split()
+        if isinstance(command, str)
+        else [str(word) for word in command]
+        if isinstance(command, list)
+        else []
+    )
     return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None
 
 
 _MAX_STEPS_BACK = 200
 _WEB_TOOL = re.compile(
-    r"web|browse|browser|fetch|http|url|search|crawl|scrape|page|rss|mail|inbox|slack|discord|telegram|tweet", re.IGNORECASE
+    r"web|browse|browser|fetch|http|url|search|crawl|scrape|page|rss|mail|inbox|slack|discord|telegram|tweet",
+    re.IGNORECASE,
 )
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _PASTED_TAGS = (
@@ -147,19 +172,28 @@ _PASTED_TAGS = (
     "|function_results|search_results|web_page|webpage|page|email|html|system|instructions|untrusted[\\w-]*"
 )
 _CLIENT_BLOCK = re.compile(
-    rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
+    rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)",
+    re.DOTALL,
 )
-_PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_PASTED_BLOCK = re.compile(
+    rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
+)
 # Any other element with a sentence inside: people do not put their own words in tags.
-_ELEMENT = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL)
-_FENCE = re.compile(r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_ELEMENT = re.compile(
+    r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL
+)
+_FENCE = re.compile(
+    r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
 _LONG_QUOTE = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|“[^”“]{40,}”|\"[^\"\n]{60,}\"", re.DOTALL)
 _MAIL = re.compile(
-    r"^From:[ \t][^\n]{1,300}\n(?=(?:[^\n]{0,300}\n){0,4}(?:To|Subject|Date|Sent|Reply-To):).*", re.MULTILINE | re.DOTALL
+    r"^From:[ \t][^\n]{1,300}\n(?=(?:[^\n]{0,300}\n){0,4}(?:To|Subject|Date|Sent|Reply-To):).*",
+    re.MULTILINE | re.DOTALL,
 )
 _OBSERVATION = re.compile(
-    r"\A\s*(?:<returncode>|<output>|Observation:|OBSERVATION:|\[tool|Tool (?:result|output)|Command output|stdout:|Exit code)",
+    r"\A\s*(?:<returncode>|<output>|Observation:|OBSERVATION:|\[tool|Tool (?:result|output)|Command"
+    r" output|stdout:|Exit code)",
     re.IGNORECASE,
 )
 
@@ -170,7 +204,9 @@ def passages_of(step: Step) -> tuple[Passage, ...]:
 
 
 def passages_of_message(text: str) -> Iterator[Passage]:
-    """The passages of a user's message: their own words, and what they pasted or the client added."""
+    """The passages of a user's message: their own words, and what they pasted or the client
+    added.
+    """
     at = 0
     for start, end, source in sorted(_not_their_own(text)):
         if start > at:
@@ -183,8 +219,8 @@ def passages_of_message(text: str) -> Iterator[Passage]:
 
 @dataclass(frozen=True, slots=True)
 class PersonsMessage:
-    """The parts of a user's message: `shown` leaves out pasted text and the client's additions; `own` also leaves out what the
-    user quotes or reports; `foreign` is everything left out."""
+    """The parts of a user's message: `shown` leaves out pasted text and the client's additions;
+    `own` also leaves out what the user quotes or reports; `foreign` is everything left out."""
 
     shown: str
     own: str
@@ -195,7 +231,9 @@ def split_message(text: str) -> PersonsMessage:
     """Split a user's message. Text removed from inside a line leaves an ellipsis."""
     blocks = [(start, end) for start, end, _ in _blocks(text)]
     foreign = [*blocks, *foreign_clauses(text)]
-    return PersonsMessage(_without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign)))
+    return PersonsMessage(
+        _without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign))
+    )
 
 
 def own_words(text: str) -> str:
@@ -249,10 +287,17 @@ def _of_step(step: Step) -> Iterator[Passage]:
             PassageSource.TOOL if "mcp" in tool.name.lower() else PassageSource.SYSTEM,
             "\n".join((tool.description or "", *_strings(dict(tool.parameters)))),
         )
-    own = [words for earlier in _chain(step) for words in (earlier.task, earlier.said_after) if words]
+    own = [
+        words for earlier in _chain(step) for words in (earlier.task, earlier.said_after) if words
+    ]
     for words in dict.fromkeys(own):
         yield from passages_of_message(words)
-    calls = {part.id: part for message in step.history for part in message.parts if isinstance(part, ToolCall)}
+    calls = {
+        part.id: part
+        for message in step.history
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    }
     calls |= {call.id: call for call in step.calls}
     yield from _of_messages(step.history, calls)
     yield from _of_parts(step.answer, calls, Role.ASSISTANT)
@@ -273,7 +318,9 @@ def _of_messages(messages: Iterable[Message], calls: dict[str, ToolCall]) -> Ite
         yield from _of_parts(message.parts, calls, message.role)
 
 
-def _of_parts(parts: Iterable[Part], calls: dict[str, ToolCall], role: Role | str) -> Iterator[Passage]:
+def _of_parts(
+    parts: Iterable[Part], calls: dict[str, ToolCall], role: Role | str
+) -> Iterator[Passage]:
     for part in parts:
         match part:
             case Text():
@@ -302,18 +349,32 @@ def _of_result(result: ToolResult, call: ToolCall | None) -> Iterator[Passage]:
     record = outcome_of(result, call)
     if not record.ok:
         yield Passage(PassageSource.OUTCOME, facts(record))
-    is_web = call is not None and (_WEB_TOOL.search(call.name) or _URL.search(call.arguments)) is not None
+    is_web = (
+        call is not None
+        and (_WEB_TOOL.search(call.name) or _URL.search(call.arguments)) is not None
+    )
     for part in result.parts:
         if isinstance(part, Text):
             yield Passage(PassageSource.WEB if is_web else PassageSource.TOOL, part.text)
         elif isinstance(part, Opaque):
-            yield Passage(PassageSource.WEB if is_web else PassageSource.TOOL, "\n".join(_strings(part.value)))
+            yield Passage(
+                PassageSource.WEB if is_web else PassageSource.TOOL, "\n".join(_strings(part.value))
+            )
 
 
 def facts(record: ToolOutcome) -> str:
     """An outcome as text: the tool, the names of its arguments, and how it failed."""
     exit_code = "" if record.exit_code is None else f"exit {record.exit_code}"
-    return " ".join((record.tool, *record.argument_keys, record.error_class or "", exit_code, record.program or "", *record.named))
+    return " ".join(
+        (
+            record.tool,
+            *record.argument_keys,
+            record.error_class or "",
+            exit_code,
+            record.program or "",
+            *record.named,
+        )
+    )
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -338,8 +399,10 @@ _DECIDED_BY_PERSON = frozenset(
     )
 )
 _ROOT = re.compile(
-    r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?: is)?:?|\bcwd\b[\"']?[:=]"
-    r"|workspace(?: root| folder| directory)?(?: is)?:|project root:|repo(?:sitory)? root:)\s*[\"'`]?((?:/|~/"
+    r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?:"
+    r" is)?:?|\bcwd\b[\"']?[:=]"
+    r"|workspace(?: root| folder| directory)?(?: is)?:|project root:|repo(?:sitory)?"
+    r" root:)\s*[\"'`]?((?:/|~/"
     r"|[A-Za-z]:\\)[^\s\"'`<>,;]{1,300})",
     re.IGNORECASE,
 )
@@ -354,7 +417,9 @@ class Workspace:
 
 
 def workspace_of(spans: Iterable[Passage]) -> Workspace:
-    """The workspace of a session: folders from its client's prompt, capabilities from the user's own words."""
+    """The workspace of a session: folders from its client's prompt, capabilities from the user's
+    own words.
+    """
     roots: dict[str, None] = {}
     granted = Capabilities()
     for span in spans:
@@ -369,9 +434,8 @@ def workspace_of(spans: Iterable[Passage]) -> Workspace:
 def _granted(sentence: str) -> Capabilities:
     """The capabilities that a user's own sentence grants: those it names, unless it is a question.
 
-    A sentence never grants pipes, downloads, unprotected connections and the like, unless it forbids them: then a rule may repeat
-    it.
-    """
+    A sentence never grants pipes, downloads, unprotected connections and the like, unless it
+    forbids them: then a rule may repeat it."""
     if sentence.rstrip().endswith(("?", "？")):
         return Capabilities()
     named = capabilities(sentence)

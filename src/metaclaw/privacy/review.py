@@ -1,8 +1,9 @@
-"""Review of proposed skills and rules: a user's own words or an observed outcome must support each instruction.
+"""Review of proposed skills and rules: a user's own words or an observed outcome must support each
+instruction.
 
-`review_skill` examines a proposed skill; `ungrounded` examines a rule that a model derived from a user's message. Both compare
-words, not meanings: the result needs no language model, and a person can understand it.
-"""
+`review_skill` examines a proposed skill; `ungrounded` examines a rule that a model derived from a
+user's message. Both compare words, not meanings: the result needs no language model, and a person
+can understand it."""
 
 import base64
 import binascii
@@ -42,17 +43,20 @@ _BACKED_SHARE = 0.34
 _FORGED = re.compile(
     r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results"
     r"|system-reminder)(?:\s[^<>]{0,80})?>"
-    r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human"
+    r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?["
+    r" \t]*$|^(?:system|human"
     r"|assistant|user): |\[(?:system|admin)\b[^\]]{0,40}\]",
     re.IGNORECASE | re.MULTILINE,
 )
 _HIDDEN_MARKUP = re.compile(
-    r"<!--|display:\s*none|font-size:\s*0|visibility:\s*hidden|\x1b\[|color:\s*(?:white|#fff)", re.IGNORECASE
+    r"<!--|display:\s*none|font-size:\s*0|visibility:\s*hidden|\x1b\[|color:\s*(?:white|#fff)",
+    re.IGNORECASE,
 )
 _OVERRIDE = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|system|safety|these"
     r"|any)\b.{0,40}\b(?:instruction|rule|prompt|guideline|polic|polic|restriction|check|skill)\w*"
-    r"|\b(?:do not|don't|never|without)\b.{0,40}\b(?:tell|inform|mention|reveal|notify|telling|informing|mentioning|asking"
+    r"|\b(?:do"
+    r" not|don't|never|without)\b.{0,40}\b(?:tell|inform|mention|reveal|notify|telling|informing|mentioning|asking"
     r"|show)\b.{0,30}\b(?:the )?(?:user|owner|person|human|anyone|them)\b",
     re.IGNORECASE,
 )
@@ -71,7 +75,8 @@ _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-
 
 
 _ADDRESSED = re.compile(
-    r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
+    r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language"
+    r" models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
     r"|asistentes?|agenten)\b|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
     re.IGNORECASE,
 )
@@ -101,7 +106,9 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorityObjection:
-    """An instruction of a proposal that no source with authority gave, and where it seems to come from."""
+    """An instruction of a proposal that no source with authority gave, and where it seems to come
+    from.
+    """
 
     doubt: Doubt
     instruction: str
@@ -127,13 +134,23 @@ class _Backing:
             if span.source.commands:
                 self._add(span)
             elif span.source.is_outside:
-                self.outside += (_Sentence(text, sentence_terms(text)) for text in _sentences_from_outside(span.text))
-                self.disguised |= hides_characters(span.text) or _FORGED.search(span.text) is not None
+                self.outside += (
+                    _Sentence(text, sentence_terms(text))
+                    for text in _sentences_from_outside(span.text)
+                )
+                self.disguised |= (
+                    hides_characters(span.text) or _FORGED.search(span.text) is not None
+                )
             elif span.source is PassageSource.ASSISTANT:
                 self.assistant |= sentence_terms(span.text)
         texts = [sentence.text for sentence in self.outside]
-        self.addresses_agents = any(_ADDRESSED.search(text) and is_imperative(text) for text in texts)
-        self.foreign = any(len(_FOREIGN_SCRIPT.findall(text)) > len(text) // 3 and is_imperative(text) for text in texts)
+        self.addresses_agents = any(
+            _ADDRESSED.search(text) and is_imperative(text) for text in texts
+        )
+        self.foreign = any(
+            len(_FOREIGN_SCRIPT.findall(text)) > len(text) // 3 and is_imperative(text)
+            for text in texts
+        )
         self.tainted = frozenset(term for sentence in self.outside for term in sentence.terms)
 
     def _add(self, span: Passage) -> None:
@@ -145,12 +162,20 @@ class _Backing:
             self.allowed |= self.said[-1].terms
 
     def is_suspect(self, proposal: str) -> bool:
-        """Whether text from outside addresses agents, hides something, or is in a script that cannot be compared."""
-        return self.addresses_agents or self.disguised or (self.foreign and not _FOREIGN_SCRIPT.search(proposal))
+        """Whether text from outside addresses agents, hides something, or is in a script that
+        cannot be compared.
+        """
+        return (
+            self.addresses_agents
+            or self.disguised
+            or (self.foreign and not _FOREIGN_SCRIPT.search(proposal))
+        )
 
     @property
     def supported(self) -> frozenset[str]:
-        """Terms of users and outcomes, and of the agent's own actions unless text from outside has them."""
+        """Terms of users and outcomes, and of the agent's own actions unless text from outside has
+        them.
+        """
         return frozenset(self.allowed | (self.assistant - self.tainted))
 
 
@@ -160,7 +185,8 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
     backing = _Backing(spans)
     supported = backing.supported
     orders = instructions(proposal)
-    # If no text from outside addresses agents, a proposal with one backed instruction may have others without side effects.
+    # If no text from outside addresses agents, a proposal with one backed instruction may have
+    # others without side effects.
     strict = all(_is_unbacked(order, supported) for order in orders) or backing.is_suspect(proposal)
     for order in orders:
         objection = _examine(order, backing, supported, strict=strict)
@@ -182,13 +208,17 @@ def disguises(proposal: str) -> Iterator[AuthorityObjection]:
     for forged in (_FORGED.search(proposal), _FORGED.search(without_hidden_characters(proposal))):
         if forged is not None:
             yield AuthorityObjection(
-                Doubt.FORGED, _cut(forged[0]), "it imitates the marks of a system prompt or of another speaker"
+                Doubt.FORGED,
+                _cut(forged[0]),
+                "it imitates the marks of a system prompt or of another speaker",
             )
             break
     override = _OVERRIDE.search(shown)
     if override is not None:
         yield AuthorityObjection(
-            Doubt.OVERRIDE, _cut(override[0]), "it sets other instructions aside or keeps something from the person"
+            Doubt.OVERRIDE,
+            _cut(override[0]),
+            "it sets other instructions aside or keeps something from the person",
         )
     for coded in _CODED.finditer(shown):
         text = _decoded(coded[0])
@@ -201,29 +231,54 @@ def _is_unbacked(imperative: Imperative, supported: frozenset[str]) -> bool:
     return bool(meant) and not meant & supported
 
 
-def _examine(imperative: Imperative, backing: _Backing, supported: frozenset[str], *, strict: bool) -> AuthorityObjection | None:
+def _examine(
+    imperative: Imperative, backing: _Backing, supported: frozenset[str], *, strict: bool
+) -> AuthorityObjection | None:
     """The objection to one instruction, or None."""
     contradiction = _contradicted(imperative, backing)
     if contradiction is not None:
-        return AuthorityObjection(Doubt.CONTRADICTED, imperative.text, f"the person said the opposite: {_cut(contradiction)}")
+        return AuthorityObjection(
+            Doubt.CONTRADICTED,
+            imperative.text,
+            f"the person said the opposite: {_cut(contradiction)}",
+        )
     everything = sentence_terms(imperative.text)
-    ordered = everything if imperative.is_command else sentence_terms(_QUOTED.sub(" ", imperative.text)) or everything
+    ordered = (
+        everything
+        if imperative.is_command
+        else sentence_terms(_QUOTED.sub(" ", imperative.text)) or everything
+    )
     borrowed = _borrowed(everything, ordered, supported, backing, strict=strict)
     if borrowed is not None:
-        return AuthorityObjection(Doubt.BORROWED, imperative.text, f"only text from outside says so: {_cut(borrowed)}")
+        return AuthorityObjection(
+            Doubt.BORROWED, imperative.text, f"only text from outside says so: {_cut(borrowed)}"
+        )
     acts = imperative.is_command or _ACTING.search(imperative.text)
-    if _is_unbacked(imperative, supported) and (strict or acts) and (backing.outside or not backing.said):
-        return AuthorityObjection(Doubt.UNBACKED, imperative.text, "neither the person's words nor an observed outcome says so")
+    if (
+        _is_unbacked(imperative, supported)
+        and (strict or acts)
+        and (backing.outside or not backing.said)
+    ):
+        return AuthorityObjection(
+            Doubt.UNBACKED,
+            imperative.text,
+            "neither the person's words nor an observed outcome says so",
+        )
     return None
 
 
 def _borrowed(
-    everything: frozenset[str], ordered: frozenset[str], supported: frozenset[str], backing: _Backing, *, strict: bool
+    everything: frozenset[str],
+    ordered: frozenset[str],
+    supported: frozenset[str],
+    backing: _Backing,
+    *,
+    strict: bool,
 ) -> str | None:
     """The sentence from outside that an instruction repeats without backing by the user's words.
 
-    One word shared with a long text from outside is a coincidence, unless that text addresses agents.
-    """
+    One word shared with a long text from outside is a coincidence, unless that text addresses
+    agents."""
     meant = specific_terms(everything)
     alien = meant - supported
     share = len(meant & supported) / len(meant) if meant else 1.0
@@ -234,11 +289,19 @@ def _borrowed(
         covered = len(meant & sentence.terms) / len(meant)
         alike = len(everything & sentence.terms) / len(everything | sentence.terms)
         # An instruction may quote words that only a tool said, but not order what they say.
-        apart = [term for term in shared if not any(term != other and term in other for other in shared)]
+        apart = [
+            term for term in shared if not any(term != other and term in other for other in shared)
+        ]
         repeats = len(apart) >= 2 and covered >= _BORROWED_SHARE
-        if (repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)) and is_imperative(sentence.text):
+        if (
+            repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)
+        ) and is_imperative(sentence.text):
             return sentence.text
-        if (repeats or alike >= _BORROWED_SHARE) and covered > share and (specific_terms(ordered) - supported) & sentence.terms:
+        if (
+            (repeats or alike >= _BORROWED_SHARE)
+            and covered > share
+            and (specific_terms(ordered) - supported) & sentence.terms
+        ):
             return sentence.text
     return None
 
@@ -253,24 +316,38 @@ def _contradicted(imperative: Imperative, backing: _Backing) -> str | None:
     for sentence in backing.said:
         if FORBIDS.search(sentence.text) and not EXCEPTS.search(sentence.text):
             forbidden = specific_terms(sentence_terms(FORBIDS.sub(" ", sentence.text)))
-            if forbidden and len(meant & forbidden) / len(meant) >= 0.8 and len(meant & forbidden) / len(forbidden) >= 0.8:
+            if (
+                forbidden
+                and len(meant & forbidden) / len(meant) >= 0.8
+                and len(meant & forbidden) / len(forbidden) >= 0.8
+            ):
                 return sentence.text
     return None
 
 
-def _claims(proposal: str, orders: set[str], backing: _Backing, supported: frozenset[str]) -> Iterator[AuthorityObjection]:
-    """Objections to statements that act as orders: claims about what the user wants, and sentences copied from outside."""
+def _claims(
+    proposal: str, orders: set[str], backing: _Backing, supported: frozenset[str]
+) -> Iterator[AuthorityObjection]:
+    """Objections to statements that act as orders: claims about what the user wants, and sentences
+    copied from outside.
+    """
     for text in split_sentences(visible_text(proposal), with_code=True):
         meant = specific_terms(sentence_terms(text))
         if not meant:
             continue
         share = len(meant & supported) / len(meant)
         if _ATTRIBUTED.search(text) and share < 0.5 and (backing.outside or not backing.said):
-            yield AuthorityObjection(Doubt.ATTRIBUTED, text, "it says what the person wants, and the person did not")
+            yield AuthorityObjection(
+                Doubt.ATTRIBUTED, text, "it says what the person wants, and the person did not"
+            )
         elif text not in orders and share < _BACKED_SHARE:
             for sentence in backing.outside:
                 if len(meant & sentence.terms) / len(meant) >= 0.8 and is_imperative(sentence.text):
-                    yield AuthorityObjection(Doubt.BORROWED, text, f"it repeats an instruction from outside: {_cut(sentence.text)}")
+                    yield AuthorityObjection(
+                        Doubt.BORROWED,
+                        text,
+                        f"it repeats an instruction from outside: {_cut(sentence.text)}",
+                    )
                     break
 
 
@@ -306,26 +383,36 @@ _HINTED: Final = 0.25
 def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> str | None:
     """Why a text may not become a rule of the user whose own words are `said`; None if it may.
 
-    `about` is the text that they reply to; `foreign` is pasted, quoted and reported text, and text of tools and the client.
-    """
+    `about` is the text that they reply to; `foreign` is pasted, quoted and reported text, and text
+    of tools and the client."""
     if hides_text(text):
         return "it holds encoded text"
     meant = specific_terms(sentence_terms(text)) or sentence_terms(text)
     known = sentence_terms(said)
     carried = _share(meant, known)
     if carried < _SAID_SHARE:
-        hidden = next((one for one in disguises(text) if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)), None)
+        hidden = next(
+            (
+                one
+                for one in disguises(text)
+                if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)
+            ),
+            None,
+        )
         if hidden is not None:
             return hidden.reason
     if reach := _reach(text, said):
         return f"the person did not name {reach.words()}"
-    if len(text) > _SPELLED_OUT * len(said) and _share(meant, known | sentence_terms(about)) < _HINTED:
+    if (
+        len(text) > _SPELLED_OUT * len(said)
+        and _share(meant, known | sentence_terms(about)) < _HINTED
+    ):
         return "the message is too short to say so"
     if carried < _OWN_SHARE:
         for piece in _pieces(foreign):
-            if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len((meant - known) & sentence_terms(piece)) >= min(
-                2, len(meant)
-            ):
+            if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len(
+                (meant - known) & sentence_terms(piece)
+            ) >= min(2, len(meant)):
                 return "only text that the person pasted, quoted or reported says so"
     return None
 
@@ -335,29 +422,42 @@ def _share(meant: frozenset[str], known: frozenset[str]) -> float:
 
 
 def _reach(text: str, said: str) -> Capabilities:
-    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may write one out in full."""
-    return replace(capabilities(text) - capabilities(said), paths=frozenset(), credentials=frozenset())
+    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may
+    write one out in full.
+    """
+    return replace(
+        capabilities(text) - capabilities(said), paths=frozenset(), credentials=frozenset()
+    )
 
 
 def _pieces(foreign: Iterable[str]) -> Iterable[str]:
-    """The sentences of foreign text, and up to three neighbouring sentences together, since an order may span them."""
+    """The sentences of foreign text, and up to three neighbouring sentences together, since an
+    order may span them.
+    """
     for text in foreign:
         sentences = list(split_sentences(visible_text(text), with_code=True))
         yield from sentences
-        yield from (" ".join(sentences[at : at + _WINDOW]) for at in range(max(0, len(sentences) - 1)))
+        yield from (
+            " ".join(sentences[at : at + _WINDOW]) for at in range(max(0, len(sentences) - 1))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The result of a review. Secrets and objections refuse a proposal; new capabilities need a person's approval."""
+    """The result of a review. Secrets and objections refuse a proposal; new capabilities need a
+    person's approval.
+    """
 
     secrets: tuple[Redaction, ...]
     objections: tuple[AuthorityObjection, ...]
     reach: Capabilities
 
 
-def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:
-    """Capabilities of a proposed skill that are outside the workspace, in no active skill, and not named by the user.
+def added_capabilities(
+    skill: Skill, existing: Iterable[Skill], workspace: Workspace
+) -> Capabilities:
+    """Capabilities of a proposed skill that are outside the workspace, in no active skill, and not
+    named by the user.
 
     A skill with any of them needs a person's approval.
     """
@@ -366,18 +466,25 @@ def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Works
         if not wanted:
             break
         wanted -= skill_capabilities(skill_text(other))
-    return replace(wanted, paths=frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)))
+    return replace(
+        wanted,
+        paths=frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),
+    )
 
 
 def _is_inside(path: str, roots: Sequence[str]) -> bool:
-    return ".." not in path and any(path == root or path.startswith((f"{root}/", f"{root}\\")) for root in roots)
+    return ".." not in path and any(
+        path == root or path.startswith((f"{root}/", f"{root}\\")) for root in roots
+    )
 
 
 def _hosts_for_something_else(skill: Skill, spans: Sequence[Passage]) -> Capabilities:
     """Hosts that a skill uses for another purpose than the one the user named them for."""
     found: set[str] = set()
     own = [span.text for span in spans if span.source is PassageSource.USER]
-    said = [sentence for text in own for sentence in split_sentences(visible_text(text), with_code=True)]
+    said = [
+        sentence for text in own for sentence in split_sentences(visible_text(text), with_code=True)
+    ]
     for order in instructions(skill.body):
         for host in capabilities(order.text).hosts:
             meant = _terms_beside(host, order.text)
@@ -392,13 +499,20 @@ def _terms_beside(host: str, text: str) -> frozenset[str]:
 
 
 def review_skill(
-    skill: Skill, spans: Sequence[Passage], existing: Iterable[Skill], redactor: Redactor, companions: Sequence[Skill] = ()
+    skill: Skill,
+    spans: Sequence[Passage],
+    existing: Iterable[Skill],
+    redactor: Redactor,
+    companions: Sequence[Skill] = (),
 ) -> Review:
-    """Review a proposed skill, given the passages of its supporting steps, the active skills, and those it is placed with."""
+    """Review a proposed skill, given the passages of its supporting steps, the active skills, and
+    those it is placed with.
+    """
     reach = added_capabilities(skill, existing, workspace_of(spans))
     reach |= _hosts_for_something_else(skill, spans)
     if companions:
         reach |= combined_capabilities((skill, *companions))
-    # The name is not searched for secrets: it consists of words of the trigger and body, and a number in it looks random.
+    # The name is not searched for secrets: it consists of words of the trigger and body, and a
+    # number in it looks random.
     text = f"{skill.trigger}\n\n{skill.body}"
     return Review(redactor.text(text).found, authority_objections(text, spans), reach)

@@ -1,8 +1,9 @@
-"""Find secrets in a text: one scanner over one table (`secrets.toml`) of formats, names, and places where secrets stand.
+"""Find secrets in a text: one scanner over one table (`secrets.toml`) of formats, names, and places
+where secrets stand.
 
-The text is also read as views of it: unescaped, percent-decoded, with split tokens joined and hidden characters removed. Patterns
-are bounded or possessive, and a value that was found is not searched again, so that hostile text takes linear time.
-"""
+The text is also read as views of it: unescaped, percent-decoded, with split tokens joined and
+hidden characters removed. Patterns are bounded or possessive, and a value that was found is not
+searched again, so that hostile text takes linear time."""
 
 import re
 import time
@@ -15,10 +16,20 @@ from urllib.parse import unquote
 
 from metaclaw.privacy.known_secrets import KnownSecrets
 from metaclaw.privacy.secret_values import PLACEHOLDER, TABLE, TESTS, is_random, pattern, wordiness
-from metaclaw.text import BASE64, HEX, HIDDEN, from_base64, from_hex, may_contain_hidden, visible_form
+from metaclaw.text import (
+    BASE64,
+    HEX,
+    HIDDEN,
+    from_base64,
+    from_hex,
+    may_contain_hidden,
+    visible_form,
+)
 
 RANDOM, NAMED, SHAPED, KNOWN = range(4)
-"""How a secret was recognised, weakest first. Of two overlapping matches, the surer one gives the label."""
+"""How a secret was recognised, weakest first. Of two overlapping matches, the surer one gives the
+label.
+"""
 
 
 class SecretMatch(NamedTuple):
@@ -33,7 +44,9 @@ class SecretMatch(NamedTuple):
 def merge_matches(hits: Iterable[SecretMatch]) -> list[SecretMatch]:
     """The matches in order, overlapping ones united, with the label of the surest."""
     united: list[SecretMatch] = []
-    for hit in sorted((hit for hit in hits if hit.start < hit.end), key=lambda hit: (hit.start, -hit.end)):
+    for hit in sorted(
+        (hit for hit in hits if hit.start < hit.end), key=lambda hit: (hit.start, -hit.end)
+    ):
         if united and hit.start < united[-1].end:
             last = united.pop()
             surest = max(last, hit, key=lambda one: one.certainty)
@@ -51,16 +64,25 @@ _SAMPLE = 200
 
 
 class _Subjects:
-    """What is searched of a text. The distinct words and tokens, one per line, are far shorter than the text."""
+    """What is searched of a text. The distinct words and tokens, one per line, are far shorter than
+    the text.
+    """
 
     def __init__(self, text: str, known: KnownSecrets) -> None:
         # Lower case without moving any character (the Turkish İ would become two).
         low = text.lower() if text.isascii() else text.replace("\u0130", "i").lower()
         unique = set(text.split())
-        self.long_words = [word for word in unique if len(word) >= min(_MIN_CHARS, known.min_chars or _MIN_CHARS)]
+        self.long_words = [
+            word for word in unique if len(word) >= min(_MIN_CHARS, known.min_chars or _MIN_CHARS)
+        ]
         tokens = set(filter(_VARIED.search, _TOKEN.findall("\n".join(self.long_words))))
         self.text, self.low = text, low
-        self.of = {"text": text, "low": low, "tokens": "\n".join(tokens), "digits": "\n".join(filter(_DIGIT.search, tokens))}
+        self.of = {
+            "text": text,
+            "low": low,
+            "tokens": "\n".join(tokens),
+            "digits": "\n".join(filter(_DIGIT.search, tokens)),
+        }
         self.words = self.of | {"low": "\n".join(("", *unique, "")).lower()}
         """Where there is an anchor if there may be a match."""
 
@@ -83,11 +105,21 @@ class _Subjects:
 class _Shape:
     """An entry of the table."""
 
-    def __init__(self, label: str, regex: str, anchors: Sequence[str] = (), test: str = "any", each: str = "", **rest: str) -> None:
+    def __init__(
+        self,
+        label: str,
+        regex: str,
+        anchors: Sequence[str] = (),
+        test: str = "any",
+        each: str = "",
+        **rest: str,
+    ) -> None:
         literal = re.match(r"(?:[\w/-]|\\\.)+", regex)
         self.anchors = anchors or [literal[0].replace("\\", "") if literal else ""]
         self._label, self.subject, self._test = label, rest.get("in", "tokens"), TESTS[test]
-        self._regex = pattern(f"(?<![A-Za-z0-9]){regex}" if self.subject in ("tokens", "digits") else regex)
+        self._regex = pattern(
+            f"(?<![A-Za-z0-9]){regex}" if self.subject in ("tokens", "digits") else regex
+        )
         self._each = each and pattern(each)
 
     def find(self, subjects: _Subjects) -> Iterator[SecretMatch]:
@@ -99,7 +131,11 @@ class _Shape:
         while match := self._regex.search(subject, at):
             span = match.span(self._regex.groups and 1)
             at = match.end() if self._each or self.subject == "text" else match.start() + 1
-            for start, end in (one.span(1) for one in self._each.finditer(subject, *span)) if self._each else (span,):
+            for start, end in (
+                (one.span(1) for one in self._each.finditer(subject, *span))
+                if self._each
+                else (span,)
+            ):
                 if start < end and self._test(source[start : min(end, start + _SAMPLE)]):
                     at = max(at, end)
                     for place in subjects.places(self.subject, start, end):
@@ -114,7 +150,9 @@ _BEGINNING = tuple(_NAMES["beginning"])
 _FOREIGN = _NAMES["foreign"].split("|")
 _ANY_NAME = pattern(f"{_NAMES['any']}|{_NAMES['foreign']}")
 _LAST_WORD = re.compile(r"([a-z0-9]+)[-_ ]?\Z")
-_INNOCENT, _STRONG_KEY, _WEAK_KEY = (tuple(_NAMES[name].split()) for name in ("innocent", "strong_key", "weak_key"))
+_INNOCENT, _STRONG_KEY, _WEAK_KEY = (
+    tuple(_NAMES[name].split()) for name in ("innocent", "strong_key", "weak_key")
+)
 _KINDS = {"strong": ("quoted", "bare"), "weak": ("weak", "weak"), "key": ("key", "key"), "": ()}
 _FORMS = {
     strength: [
@@ -131,7 +169,8 @@ _FORMS = {
 }
 _AFTER_NAME = frozenset(" \t\"'`\\*]=:-?|_.>(→：0123456789是は为為")
 _LINE_START = re.compile(
-    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const |\d{1,4}[:|] ?)?"
+    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const"
+    r" |\d{1,4}[:|] ?)?"
     r"[\"']?[\w.\-\[\]]{0,80}\Z",
     re.IGNORECASE,
 )
@@ -143,7 +182,9 @@ _CLOSING = {"“": "”", "«": "»", "「": "」"}
 
 
 def _named(text: str, low: str) -> Iterator[SecretMatch]:
-    """Find secrets after a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
+    """Find secrets after a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`,
+    `login me password …`.
+    """
     names = _ANY_NAME if any(word in low for word in _FOREIGN) else _NAME
     at = 0
     while name := names.search(low, at):
@@ -169,7 +210,15 @@ def _strength(word: str, text: str, low: str, start: int) -> str:
             return ""
         if word == "key":
             is_named = last.endswith(_WEAK_KEY) or (last and sign == "_")
-            return "strong" if last.endswith(_STRONG_KEY) else "weak" if is_named else "key" if begins else ""
+            return (
+                "strong"
+                if last.endswith(_STRONG_KEY)
+                else "weak"
+                if is_named
+                else "key"
+                if begins
+                else ""
+            )
     if word == "pass" and not (begins and sign.strip()):
         return "weak" if begins and text.startswith(word, start) else ""
     return ("weak" if is_weak else "strong") if begins or not word.startswith(_BEGINNING) else ""
@@ -188,7 +237,11 @@ def _after(begin: int, end: int, strength: str, text: str, low: str) -> Iterator
         else:
             is_line = line and _LINE_START.search(text, max(0, begin - 90), begin)
             value = (_CODE_BARE if line and not is_line else _BARE).match(text, start)
-            stop = start + len(_FIELD_END.split(value[0], 1)[0].rstrip(".,;:?)。，、")) if value else start
+            stop = (
+                start + len(_FIELD_END.split(value[0], 1)[0].rstrip(".,;:?)。，、"))
+                if value
+                else start
+            )
             if line and is_line and strength == "strong" and _LINE_END.match(text, stop):
                 test = line
         if stop > start and test(text[start : min(stop, start + _SAMPLE)]):
@@ -202,7 +255,11 @@ def _closing(quote: str) -> re.Pattern[str]:
     return re.compile(rf"(?>\\.|[^\n]){{0,2000}}?(?={re.escape(_CLOSING.get(quote, quote))}|\n|\Z)")
 
 
-_ROWS = re.compile(r"^([ \t]*\|[^\n]{1,500})\n[ \t]*\|[ \t:|+-]{3,500}\n((?:[ \t]*\|[^\n]{1,2000}(?:\n|\Z)){1,500}+)", re.MULTILINE)
+_ROWS = re.compile(
+    r"^([ \t]*\|[^\n]{1,500})\n[ \t]*\|[ \t:|+-]{3,500}\n((?:["
+    r" \t]*\|[^\n]{1,2000}(?:\n|\Z)){1,500}+)",
+    re.MULTILINE,
+)
 _RULE, _LINE = re.compile(r"\| ?:?-"), re.compile(r"[^\n]+")
 _SECRET_HEADING = re.compile(r"pass|secret|token|api.?key|[a-z]_key|credential|pwd|пароль|密码")
 
@@ -232,12 +289,20 @@ _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def _random(subjects: _Subjects) -> Iterator[SecretMatch]:
-    """Find random tokens of 20 to 200 characters, except public ones (digests, ids, certificates) and words in base64."""
+    """Find random tokens of 20 to 200 characters, except public ones (digests, ids, certificates)
+    and words in base64.
+    """
     text, digits = subjects.text, subjects.of["digits"]
     blocks: list[tuple[int, int]] | None = None
     for match in _CANDIDATE.finditer(digits):
-        for piece in (_CANDIDATE if _is_base64(match[0]) else _PIECE).finditer(digits, *match.span()):
-            if not 20 <= len(piece[0]) <= 200 or not is_random(piece[0]) or " " in from_base64(match[0]):
+        for piece in (_CANDIDATE if _is_base64(match[0]) else _PIECE).finditer(
+            digits, *match.span()
+        ):
+            if (
+                not 20 <= len(piece[0]) <= 200
+                or not is_random(piece[0])
+                or " " in from_base64(match[0])
+            ):
                 continue
             if blocks is None:
                 blocks = [block.span() for block in _PUBLIC_BLOCK.finditer(text)]
@@ -254,7 +319,9 @@ def _random(subjects: _Subjects) -> Iterator[SecretMatch]:
 
 
 def _is_base64(token: str) -> bool:
-    """Whether slashes in it are base64 characters, not path separators: they are few, and no name stands between them."""
+    """Whether slashes in it are base64 characters, not path separators: they are few, and no name
+    stands between them.
+    """
     if len(token) < 30 or token.count("/") > 2 + len(token) // 16 or not is_random(token[:4_000]):
         return False
     return not any(len(piece) > 2 and _WORD.fullmatch(piece) for piece in token.split("/"))
@@ -281,10 +348,12 @@ _E = r"[A-Za-z0-9+/_=.:@!*%~$-]"
 _INDENT = r"[ \t]{0,2}(?:[>+|#*-][ \t]{0,2})?"
 # "ab" + "cd", also over two lines
 _CONCAT = re.compile(
-    r"[\"'`](?<=[^\s\"'`].)[ \t]{0,8}+(?:\+|\.\.?|&|\\)?+[ \t]{0,8}+(?:\r?\n[ \t]{0,40}+)?+(?:\+|\.\.?|&|\|\|)?+[ \t]{0,8}+"
+    r"[\"'`](?<=[^\s\"'`].)[ \t]{0,8}+(?:\+|\.\.?|&|\\)?+[ \t]{0,8}+(?:\r?\n["
+    r" \t]{0,40}+)?+(?:\+|\.\.?|&|\|\|)?+[ \t]{0,8}+"
     r"[rbfu]{0,2}+[\"'`](?=[^\s\"'`])"
 )
-# A line break inside a token: at least 8 token characters on one side and one on the other. No date or address begins there.
+# A line break inside a token: at least 8 token characters on one side and one on the other. No date
+# or address begins there.
 _WRAP = re.compile(
     rf"\n(?:(?:(?<={_E}{{8}}\n)|(?<={_E}{{8}}\r\n)){_INDENT}(?={_E})|(?:(?<={_E}\n)|(?<={_E}\r\n)){_INDENT}(?={_E}{{8}}))"
     r"(?!\d{4}-\d\d-\d\d|\d\d:\d\d:|\[\d|https?://)"
@@ -296,15 +365,21 @@ _CONTEXT_CHARS = 160
 
 
 class _View:
-    """A text made from another by replacing stretches of it. Each character knows its place in the original."""
+    """A text made from another by replacing stretches of it. Each character knows its place in the
+    original.
+    """
 
-    def __init__(self, text: str, starts: Sequence[int], ends: Sequence[int], joins: Sequence[int]) -> None:
+    def __init__(
+        self, text: str, starts: Sequence[int], ends: Sequence[int], joins: Sequence[int]
+    ) -> None:
         self.text, self._starts, self._ends = text, starts, ends
         self._joins = joins
         """Positions where text of the original was removed."""
 
     def changed(self, stretches: Sequence[tuple[int, int, str]]) -> "_View":
-        """The view with these stretches replaced. Text far from all of them is left out: it is searched in the original."""
+        """The view with these stretches replaced. Text far from all of them is left out: it is
+        searched in the original.
+        """
         pieces: list[str] = []
         starts: list[int] = []
         ends: list[int] = []
@@ -326,26 +401,44 @@ class _View:
         stretches = [(*match.span(), instead(match[0])) for match in regex.finditer(self.text)]
         return self.changed(stretches) if stretches else None
 
-    def originals(self, hits: Iterable[SecretMatch], seen: list[SecretMatch]) -> Iterator[SecretMatch]:
-        """Matches in the view as matches in the original. A secret that was seen whole is not extended by the word after a join."""
+    def originals(
+        self, hits: Iterable[SecretMatch], seen: list[SecretMatch]
+    ) -> Iterator[SecretMatch]:
+        """Matches in the view as matches in the original. A secret that was seen whole is not
+        extended by the word after a join.
+        """
         for start, end, label, certainty in merge_matches(hits):
-            for join in self._joins[bisect_right(self._joins, start) : bisect_left(self._joins, end)]:
+            for join in self._joins[
+                bisect_right(self._joins, start) : bisect_left(self._joins, end)
+            ]:
                 at = bisect_right(seen, self._starts[start], key=lambda hit: hit.start) - 1
-                if at >= 0 and self._ends[join - 1] <= seen[at].end and not _is_rest(self.text[join : min(end, join + _SAMPLE)]):
+                if (
+                    at >= 0
+                    and self._ends[join - 1] <= seen[at].end
+                    and not _is_rest(self.text[join : min(end, join + _SAMPLE)])
+                ):
                     end = join
                     break
             yield SecretMatch(self._starts[start], self._ends[end - 1], label, certainty)
 
 
 def _is_rest(text: str) -> bool:
-    """Whether the text reads like the end of a token and not like the beginning of a word or line."""
+    """Whether the text reads like the end of a token and not like the beginning of a word or
+    line.
+    """
     if any(map(str.isdigit, text)):
         return True
-    return len(text) > 3 and (not (text.islower() or text.istitle() or text.isupper()) or wordiness(text) < 0.5)
+    return len(text) > 3 and (
+        not (text.islower() or text.istitle() or text.isupper()) or wordiness(text) < 0.5
+    )
 
 
-def _with_gaps(text: str, stretches: Sequence[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The replacements, and a line break in place of long text between them, from white space to white space."""
+def _with_gaps(
+    text: str, stretches: Sequence[tuple[int, int, str]]
+) -> Iterator[tuple[int, int, str]]:
+    """The replacements, and a line break in place of long text between them, from white space to
+    white space.
+    """
     at = -_CONTEXT_CHARS
     for start, end, instead in (*stretches, (len(text) + _CONTEXT_CHARS, len(text), "")):
         if start - at > 3 * _CONTEXT_CHARS:
@@ -371,7 +464,9 @@ _ENCODINGS: list[_Encoding] = [("\\", _ESCAPE, _unescape)] * 3 + [("%", _PERCENT
 
 
 def _views(text: str) -> Iterator[_View]:
-    """All views of a text that differ from it. Escapes are decoded up to three times, as JSON inside JSON needs."""
+    """All views of a text that differ from it. Escapes are decoded up to three times, as JSON
+    inside JSON needs.
+    """
     original = view = _view(text)
     if may_contain_hidden(text) and (shown := view.replaced(HIDDEN, visible_form)):
         yield (view := shown)
@@ -381,19 +476,31 @@ def _views(text: str) -> Iterator[_View]:
     for under in dict.fromkeys((original, view)):
         if joined := under.replaced(_CONCAT, lambda _: ""):
             yield joined
-        # A sign at the beginning of a line may mark a quotation, a list or a diff, or belong to the token: both are tried.
-        breaks = [match.span() for match in _WRAP.finditer(under.text) if _cuts_a_token(under.text, *match.span())]
+        # A sign at the beginning of a line may mark a quotation, a list or a diff, or belong to the
+        # token: both are tried.
+        breaks = [
+            match.span()
+            for match in _WRAP.finditer(under.text)
+            if _cuts_a_token(under.text, *match.span())
+        ]
         if breaks:
             yield under.changed([(start, end, "") for start, end in breaks])
         if any(under.text[start:end].strip() for start, end in breaks):
-            yield under.changed([(start, end - len(under.text[start:end].lstrip()), "") for start, end in breaks])
+            yield under.changed(
+                [(start, end - len(under.text[start:end].lstrip()), "") for start, end in breaks]
+            )
 
 
 def _cuts_a_token(text: str, start: int, end: int) -> bool:
-    before, after = text[max(0, start - 80) : start].split()[-1], text[end : end + 80].split(None, 1)[0]
+    before, after = (
+        text[max(0, start - 80) : start].split()[-1],
+        text[end : end + 80].split(None, 1)[0],
+    )
     if (_SETTING.match(after) and not _FIELDS.search(before)) or before[0] == after[0] == "/":
         return False
-    return len(before) + len(after) >= 16 and (_CUT.search(before) or _CUT.search(after)) is not None
+    return (
+        len(before) + len(after) >= 16 and (_CUT.search(before) or _CUT.search(after)) is not None
+    )
 
 
 def _scan(text: str, known: KnownSecrets) -> list[SecretMatch]:
@@ -404,7 +511,10 @@ def _scan(text: str, known: KnownSecrets) -> list[SecretMatch]:
             plain = decode(match[0]) if len(match[0]) <= _MAX_ENCODED else ""
             if plain and (inside := [*_certain(_Subjects(plain, known), known)]):
                 surest = max(inside, key=lambda hit: hit.certainty)
-                hits += (surest._replace(start=start, end=end) for start, end in subjects.places("tokens", *match.span()))
+                hits += (
+                    surest._replace(start=start, end=end)
+                    for start, end in subjects.places("tokens", *match.span())
+                )
     for view in _views(text):
         hits = merge_matches(hits)
         hits += view.originals(_certain(_Subjects(view.text, known), known), hits)
@@ -418,10 +528,11 @@ _OVERLAP = 20_000
 
 
 def find_secrets(text: str, known: KnownSecrets, deadline: float) -> list[SecretMatch]:
-    """Every secret in the text, in order, without overlaps. What is not examined at the deadline is one match, `WITHHELD`.
+    """Every secret in the text, in order, without overlaps. What is not examined at the deadline is
+    one match, `WITHHELD`.
 
-    The deadline is processor time of this thread (`time.thread_time`), which does not depend on the load of the machine.
-    """
+    The deadline is processor time of this thread (`time.thread_time`), which does not depend on the
+    load of the machine."""
     hits: list[SecretMatch] = []
     start = end = 0
     while end < len(text):
@@ -433,13 +544,20 @@ def find_secrets(text: str, known: KnownSecrets, deadline: float) -> list[Secret
         if end < len(text):
             cut = max(map(text.rfind, " \n\t", (start + _OVERLAP + 1,) * 3, (end,) * 3))
             end = cut if cut >= 0 else end
-        hits += (hit._replace(start=hit.start + start, end=hit.end + start) for hit in _scan(text[start:end], known))
+        hits += (
+            hit._replace(start=hit.start + start, end=hit.end + start)
+            for hit in _scan(text[start:end], known)
+        )
         space = _SPACE.search(text, end - _OVERLAP, end)
         start = space.start() if space else end
     return merge_matches(hits)
 
 
-def secrets_across(left: str, right: str, known: KnownSecrets, deadline: float) -> list[SecretMatch]:
-    """Secrets that cross the border of two texts, or are named before it and follow it. Positions are in `left + right`."""
+def secrets_across(
+    left: str, right: str, known: KnownSecrets, deadline: float
+) -> list[SecretMatch]:
+    """Secrets that cross the border of two texts, or are named before it and follow it. Positions
+    are in `left + right`.
+    """
     before, both = (find_secrets(text, known, deadline) for text in (left, left + right))
     return [*_view(left + right, len(left)).originals(both, before)]

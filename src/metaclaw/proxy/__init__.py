@@ -1,4 +1,6 @@
-"""The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
+"""The request path: from an agent's bytes to a provider's and back, with the turn in the ledger
+before the answer ends.
+"""
 
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Opener, Providers

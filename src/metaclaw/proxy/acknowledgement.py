@@ -1,8 +1,9 @@
-"""Acknowledgements: one line at the end of a session's next answer that says which rules were noted (`learning.acknowledge`).
+"""Acknowledgements: one line at the end of a session's next answer that says which rules were noted
+(`learning.acknowledge`).
 
-They are kept in memory only, and lost when the process ends. The line is added to what the client is shown; the model's own answer
-is recorded without it, and so are the tokens that weights may be trained on.
-"""
+They are kept in memory only, and lost when the process ends. The line is added to what the client
+is shown; the model's own answer is recorded without it, and so are the tokens that weights may be
+trained on."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,18 +21,24 @@ _MOST_CHARS: Final = 300
 
 
 class Acknowledgements:
-    """Changed rules that have not been acknowledged yet, by session. `session_of` returns the session of a turn; it blocks."""
+    """Changed rules that have not been acknowledged yet, by session. `session_of` returns the
+    session of a turn; it blocks.
+    """
 
     def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
         self._session_of = session_of
         self._notes: OrderedDict[SessionId, dict[SkillName, str]] = OrderedDict()
 
     def noted(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
-        """Remember rules that the newest of these turns put in force or retired. Call from a thread."""
+        """Remember rules that the newest of these turns put in force or retired. Call from a
+        thread.
+        """
         session = self._session_of(turns[-1]) if turns else None
         if session is None:
             return
-        notes = dict(self._notes.get(session, {}))  # a copy, because the event loop may be reading the original
+        notes = dict(
+            self._notes.get(session, {})
+        )  # a copy, because the event loop may be reading the original
         for rule in gone:
             if notes.pop(rule.name, None) is None and not put:
                 notes[rule.name] = f"no longer in force: {_one_line(rule)}"
@@ -41,7 +48,9 @@ class Acknowledgements:
             self._notes.popitem(last=False)
 
     def footer(self, incoming: Incoming, origin: Origin) -> Footer | None:
-        """The footer that adds the line to the answer of this request; None if there is nothing to acknowledge."""
+        """The footer that adds the line to the answer of this request; None if there is nothing to
+        acknowledge.
+        """
         if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
         notes = self._notes.get(origin.session)
@@ -56,11 +65,17 @@ class Acknowledgements:
 
 def _one_line(rule: Skill) -> str:
     unknown_project = (
-        f" (in all your projects: it is not known which one you meant; `metaclaw rules edit {rule.name} --project FOLDER`)"
+        " (in all your projects: it is not known which one you meant; `metaclaw rules edit"
+        f" {rule.name} --project FOLDER`)"
     )
-    return " ".join(rule_text(rule).split()) + (unknown_project if rule.extra.get("project") == UNKNOWN_PROJECT else "")
+    return " ".join(rule_text(rule).split()) + (
+        unknown_project if rule.extra.get("project") == UNKNOWN_PROJECT else ""
+    )
 
 
 def _line(notes: Sequence[str]) -> str:
     text = "; ".join(notes)
-    return f"\n\nNoted: {text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + '…'} — undo with `metaclaw undo`"
+    return (
+        f"\n\nNoted: {text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + '…'} — undo"
+        " with `metaclaw undo`"
+    )

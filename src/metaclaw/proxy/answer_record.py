@@ -1,7 +1,8 @@
-"""What is kept of an answer while it arrives, for its turn. Bounded for one answer, and for all answers in progress together.
+"""What is kept of an answer while it arrives, for its turn. Bounded for one answer, and for all
+answers in progress together.
 
-An answer beyond the bound is relayed on, but only its beginning is kept, and its end until the facts in it have been read.
-"""
+An answer beyond the bound is relayed on, but only its beginning is kept, and its end until the
+facts in it have been read."""
 
 import asyncio
 from collections import deque
@@ -10,7 +11,9 @@ from typing import Final
 MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
 """The most that is recorded of one answer, and the most of one that must be held as a whole."""
 MAX_RECORDS_BYTES: Final = 128 * 1024 * 1024
-"""The most that is kept of all answers in progress together. Beyond it, the largest records are cut."""
+"""The most that is kept of all answers in progress together. Beyond it, the largest records are
+cut.
+"""
 _STEP_BYTES: Final = 1024 * 1024
 _KEPT_BYTES: Final = _STEP_BYTES
 """What is left of a record that is cut to make room for others."""
@@ -40,13 +43,18 @@ class RecordBudget:
         return self._used_bytes + _STEP_BYTES <= self._max_bytes
 
     def count(self, record: "AnswerRecord", size: int) -> None:
-        """Count a record with its new size. Beyond the limit, the largest records that may be cut are cut, perhaps this one.
+        """Count a record with its new size. Beyond the limit, the largest records that may be cut
+        are cut, perhaps this one.
 
         Raises RecordTooLongError if that is not enough and this one must be whole."""
         self._used_bytes += size - self._counted.get(record, 0)
         self._counted[record] = size
         while self._used_bytes > self._max_bytes:
-            largest = max((one for one in self._counted if not one.must_be_whole), key=self._counted.__getitem__, default=None)
+            largest = max(
+                (one for one in self._counted if not one.must_be_whole),
+                key=self._counted.__getitem__,
+                default=None,
+            )
             if largest is None or self._counted[largest] <= _KEPT_BYTES:
                 break
             largest.cut(_KEPT_BYTES)
@@ -70,7 +78,9 @@ def _start_trim() -> None:
 
 
 def _trim() -> None:
-    """Return free memory to the system: glibc keeps it if small blocks lie between large ones that were freed."""
+    """Return free memory to the system: glibc keeps it if small blocks lie between large ones that
+    were freed.
+    """
     import ctypes
 
     try:
@@ -82,7 +92,17 @@ def _trim() -> None:
 class AnswerRecord:
     """The bytes of one answer, up to MAX_RECORD_BYTES."""
 
-    __slots__ = ("_blocks", "_budget", "_chunks", "_end", "_end_bytes", "_next_step", "is_cut", "must_be_whole", "size")
+    __slots__ = (
+        "_blocks",
+        "_budget",
+        "_chunks",
+        "_end",
+        "_end_bytes",
+        "_next_step",
+        "is_cut",
+        "must_be_whole",
+        "size",
+    )
 
     def __init__(self, budget: RecordBudget, *, must_be_whole: bool = False) -> None:
         self.must_be_whole = must_be_whole
@@ -98,7 +118,9 @@ class AnswerRecord:
         self._end_bytes = 0
 
     def add(self, data: bytes) -> None:
-        """Add received bytes. Raises RecordTooLongError for an answer that must be whole and is too long."""
+        """Add received bytes. Raises RecordTooLongError for an answer that must be whole and is too
+        long.
+        """
         self.size += len(data)
         if self.is_cut:
             self._add_to_end(data)

@@ -1,4 +1,6 @@
-"""Dispatch: ask the candidate providers in order, each in a wire it speaks, until one of them answers."""
+"""Dispatch: ask the candidate providers in order, each in a wire it speaks, until one of them
+answers.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
@@ -9,14 +11,30 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from typing_extensions import TypeIs
 
-from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Finish, TextDelta, Usage, Wire
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Completion,
+    Delta,
+    End,
+    Finish,
+    TextDelta,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.proxy.enforcement.enforcer import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
-from metaclaw.proxy.response import GeneratedAnswer, OpenedAnswer, RelayedAnswer, TranslatedAnswer, TurnBuilder
+from metaclaw.proxy.response import (
+    GeneratedAnswer,
+    OpenedAnswer,
+    RelayedAnswer,
+    TranslatedAnswer,
+    TurnBuilder,
+)
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -75,28 +93,48 @@ class Providers:
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
         destinations = tuple(self._destination(provider) for provider in providers)
-        # Most clients name few models; the bound protects against clients that name a new one every time.
+        # Most clients name few models; the bound protects against clients that name a new one every
+        # time.
         self.candidates = lru_cache(256)(partial(candidates, destinations))
-        """The providers that may answer a request of this wire for this model, in the order they are tried."""
+        """The providers that may answer a request of this wire for this model, in the order they
+        are tried.
+        """
 
     def _destination(self, provider: Provider) -> Destination:
-        if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
+        if (
+            self._policy is not None
+            and self._policy.leads
+            and provider.name == self._policy.provider
+        ):
             return Destination(provider.name, provider.models, leads=True)
-        # A model in this process answers under any name: if there is no other provider, that is better than an error.
+        # A model in this process answers under any name: if there is no other provider, that is
+        # better than an error.
         if not is_http(provider):
             return Destination(provider.name, own=provider.models)
-        return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
+        return Destination(
+            provider.name, provider.models, provider.wires, provider.name in self._passthrough
+        )
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
-        """Whether this caller may ask the provider. A passthrough provider needs credentials of the caller for its vendor."""
-        return provider.name not in self._passthrough or (signed_wire(caller) in provider.wires and has_credentials(caller))
+        """Whether this caller may ask the provider. A passthrough provider needs credentials of the
+        caller for its vendor.
+        """
+        return provider.name not in self._passthrough or (
+            signed_wire(caller) in provider.wires and has_credentials(caller)
+        )
 
-    def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
-        """The candidates for this caller. OtherRequests providers are fallbacks only for callers with credentials of their own."""
+    def for_caller(
+        self, wire: Wire, model: str, caller: Mapping[str, str]
+    ) -> tuple[ProviderCandidate, ...]:
+        """The candidates for this caller. OtherRequests providers are fallbacks only for callers
+        with credentials of their own.
+        """
         chosen = self.candidates(wire, model)
         if not self._passthrough or has_credentials(caller):
             return chosen
-        return chosen[:1] + tuple(candidate for candidate in chosen[1:] if candidate.name not in self._passthrough)
+        return chosen[:1] + tuple(
+            candidate for candidate in chosen[1:] if candidate.name not in self._passthrough
+        )
 
     def is_own_key(self, name: str) -> bool:
         """Whether the provider is asked with a configured key instead of the caller's."""
@@ -117,9 +155,16 @@ class Providers:
         return bool(chosen) and not is_http(self._named[chosen[0].name])
 
     def model_for(self, candidate: ProviderCandidate, version: int) -> str:
-        """The model name to send to a provider. Some providers serve each policy version under its own name."""
+        """The model name to send to a provider. Some providers serve each policy version under its
+        own name.
+        """
         policy = self._policy
-        if policy is None or policy.model_of is None or policy.provider != candidate.name or version == BASE_POLICY:
+        if (
+            policy is None
+            or policy.model_of is None
+            or policy.provider != candidate.name
+            or version == BASE_POLICY
+        ):
             return candidate.model
         return policy.model_of(version)
 
@@ -135,7 +180,9 @@ class Opener:
         self.health = health or ProviderHealth()
 
     async def open(self, builder: TurnBuilder) -> OpenedAnswer:
-        """Return the first answer to relay. The builder records the provider and what was sent to it."""
+        """Return the first answer to relay. The builder records the provider and what was sent to
+        it.
+        """
         if builder.origin.kind_reason == SESSION_END:
             builder.provider = "metaclaw"
             return GeneratedAnswer(_session_end(builder.incoming.model), _understood(builder))
@@ -144,10 +191,13 @@ class Opener:
         candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
-            builder.drop_provider_bytes()  # it holds bytes of a provider that was asked later and failed
+            # it holds bytes of a provider that was asked later and failed
+            builder.drop_provider_bytes()
         elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
             self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
-        if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
+        if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(
+            candidate.name
+        ):
             # A fallback answered, with other weights.
             builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
         match opened:
@@ -172,8 +222,12 @@ class Opener:
             return self._relay_or_translate(builder, provider, model)
         return self._relay(builder, provider, model)
 
-    async def _relay_or_translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> OpenedAnswer:
-        """Relay to a provider that is only assumed to serve this wire. If it has no such path, ask it in another wire."""
+    async def _relay_or_translate(
+        self, builder: TurnBuilder, provider: HttpProvider, model: str
+    ) -> OpenedAnswer:
+        """Relay to a provider that is only assumed to serve this wire. If it has no such path, ask
+        it in another wire.
+        """
         wires, wire = self._providers.wires, builder.incoming.wire
         relayed = await self._relay(builder, provider, model)
         if relayed.status < 400:
@@ -188,7 +242,9 @@ class Opener:
         try:
             translated = await self._translate(builder, provider, model, provider.wires - {wire})
         except WireError as error:
-            raise WireError(f"{error}; {wires.remedy(provider, wire)}", status=error.status, code=error.code) from error
+            raise WireError(
+                f"{error}; {wires.remedy(provider, wire)}", status=error.status, code=error.code
+            ) from error
         if may_lack_route(translated.status):
             await translated.aclose()
             builder.drop_provider_bytes()
@@ -197,30 +253,55 @@ class Opener:
             wires.drop(provider, wire)
         return translated
 
-    async def _relay(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> RelayedAnswer:
+    async def _relay(
+        self, builder: TurnBuilder, provider: HttpProvider, model: str
+    ) -> RelayedAnswer:
         body, renamed = apply_splices(builder.incoming.body, builder.splices), None
-        if builder.true_answers and (restored := restore_body(builder.incoming.wire, body, builder.true_answers)) is not None:
+        if (
+            builder.true_answers
+            and (restored := restore_body(builder.incoming.wire, body, builder.true_answers))
+            is not None
+        ):
             body = renamed = restored
         if model != builder.incoming.model:
             body = renamed = replace_model(body, model)
         return await self._relayed(builder, provider, body, renamed)
 
     async def _relayed(
-        self, builder: TurnBuilder, provider: HttpProvider, body: bytes, renamed: bytes | None, purpose: Purpose | None = None
+        self,
+        builder: TurnBuilder,
+        provider: HttpProvider,
+        body: bytes,
+        renamed: bytes | None,
+        purpose: Purpose | None = None,
     ) -> RelayedAnswer:
         incoming = builder.incoming
-        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, purpose, builder.origin.session)
+        call = Call(
+            "POST",
+            incoming.path,
+            incoming.query,
+            incoming.forward,
+            body,
+            purpose,
+            builder.origin.session,
+        )
         reply = await provider.call(call, incoming.headers)
         headers = reply_headers(reply.headers)
         if reply.status >= 400:
             return RelayedAnswer(reply, headers, renamed)
         if is_stream(reply.headers, asked=incoming.stream):
-            return RelayedAnswer(reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply)))
+            return RelayedAnswer(
+                reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply))
+            )
         facts, excess = await _read(provider, reply, read_facts(builder, reply))
         return RelayedAnswer(reply, headers, renamed, excess, facts)
 
     async def _translate(
-        self, builder: TurnBuilder, provider: HttpProvider, model: str, wires: frozenset[Wire] | None = None
+        self,
+        builder: TurnBuilder,
+        provider: HttpProvider,
+        model: str,
+        wires: frozenset[Wire] | None = None,
     ) -> TranslatedAnswer:
         spoken = self._providers.wires.of(provider) if wires is None else wires
         wire = next(format_.wire for format_ in wire_formats() if format_.wire in spoken)
@@ -241,18 +322,32 @@ class Opener:
     ) -> TranslatedAnswer:
         incoming = builder.incoming
         # Leave out header fields of the client's wire.
-        headers = [field for field in incoming.forward if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))]
-        call = Call("POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session)
+        headers = [
+            field
+            for field in incoming.forward
+            if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))
+        ]
+        call = Call(
+            "POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session
+        )
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return TranslatedAnswer(reply, request, wire, body)
         if is_stream(reply.headers, asked=request.stream):
-            return TranslatedAnswer(reply, request, wire, body, await _read(provider, reply, read_opening(builder, reply)))
+            return TranslatedAnswer(
+                reply,
+                request,
+                wire,
+                body,
+                await _read(provider, reply, read_opening(builder, reply)),
+            )
         completion = await _read(provider, reply, read_completion(builder, reply, wire))
         return TranslatedAnswer(reply, request, wire, body, completion=completion)
 
     async def again(self, builder: TurnBuilder, body: bytes) -> OpenedAnswer:
-        """Ask the same provider again, with this body in its wire. Raises UpstreamError if it refuses."""
+        """Ask the same provider again, with this body in its wire. Raises UpstreamError if it
+        refuses.
+        """
         provider, wire = self._providers.named(builder.provider), builder.provider_wire
         opened: OpenedAnswer
         if not is_http(provider):
@@ -261,16 +356,25 @@ class Opener:
         elif wire is builder.incoming.wire:
             opened = await self._relayed(builder, provider, body, body, Purpose.ENFORCE)
         else:
-            opened = await self._translated(builder, provider, _understood(builder), wire, body, Purpose.ENFORCE)
+            opened = await self._translated(
+                builder, provider, _understood(builder), wire, body, Purpose.ENFORCE
+            )
         if opened.status >= 400:
             await opened.aclose()
             raise UpstreamError(f"provider {builder.provider} answered with status {opened.status}")
         return opened
 
-    async def _generate(self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest) -> GeneratedAnswer:
-        version = builder.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
+    async def _generate(
+        self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest
+    ) -> GeneratedAnswer:
+        version = (
+            builder.stamp.policy_version
+            if self._providers.has_versions(provider.name)
+            else BASE_POLICY
+        )
         deltas = provider.generate(plain(request), version)
-        # Wait for the first delta: a model that cannot answer fails here, and the next provider is asked.
+        # Wait for the first delta: a model that cannot answer fails here, and the next provider is
+        # asked.
         try:
             first = await anext(deltas)
         except StopAsyncIteration as error:
@@ -279,7 +383,9 @@ class Opener:
 
 
 async def _read(provider: HttpProvider, reply: Reply, reading: Awaitable[_T]) -> _T:
-    """Await the reading of a reply. An error closes the reply; an UpstreamError is raised with the provider's name in it."""
+    """Await the reading of a reply. An error closes the reply; an UpstreamError is raised with the
+    provider's name in it.
+    """
     try:
         return await reading
     except BaseException as error:
@@ -289,7 +395,9 @@ async def _read(provider: HttpProvider, reply: Reply, reading: Awaitable[_T]) ->
         words = str(error)
         if not words.startswith("provider "):
             words = f"provider {provider.name} gave no answer: {words}"
-        raise UpstreamError(words, status=error.status, retryable=error.retryable, code=error.code) from error
+        raise UpstreamError(
+            words, status=error.status, retryable=error.retryable, code=error.code
+        ) from error
 
 
 def _understood(builder: TurnBuilder) -> ChatRequest:
@@ -314,8 +422,17 @@ async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenera
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Whether an answer is a stream, by its media type. Some servers stream unasked, others omit the media type."""
-    kind = next((value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type"), "")
+    """Whether an answer is a stream, by its media type. Some servers stream unasked, others omit
+    the media type.
+    """
+    kind = next(
+        (
+            value.partition(";")[0].strip().lower()
+            for name, value in headers
+            if name.lower() == "content-type"
+        ),
+        "",
+    )
     return kind == "text/event-stream" or (asked and kind != "application/json")
 
 
@@ -332,8 +449,9 @@ async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
 
 
 async def read_facts(builder: TurnBuilder, reply: Reply) -> tuple[Facts, bytes | None]:
-    """Read a whole answer in the client's own wire into the builder. If it is too long to be held, nothing is known of it: then it
-    is read up to the second value, the first chunk that does not fit."""
+    """Read a whole answer in the client's own wire into the builder. If it is too long to be held,
+    nothing is known of it: then it is read up to the second value, the first chunk that does not
+    fit."""
     excess = await builder.gather_or_stop(reply)
     if excess is not None:
         return Facts(), excess
@@ -363,7 +481,9 @@ def replace_model(body: bytes, model: str) -> bytes:
     try:
         begin, end = JsonDocument(body).field("model")
     except (UnsafeBytesError, msgspec.MsgspecError) as error:
-        raise WireError(f"the model's name cannot be found in the body: {error}", param="model") from error
+        raise WireError(
+            f"the model's name cannot be found in the body: {error}", param="model"
+        ) from error
     return body[:begin] + msgspec.json.encode(model) + body[end:]
 
 

@@ -1,4 +1,6 @@
-"""Requests below /v1 that do not ask for an answer: the list of models, token counts, and everything else, which is relayed."""
+"""Requests below /v1 that do not ask for an answer: the list of models, token counts, and
+everything else, which is relayed.
+"""
 
 import asyncio
 import logging
@@ -24,15 +26,26 @@ _MODELS_TIMEOUT_S = 5.0
 class OtherRequests:
     """Serves what needs no session, no skills and no turn."""
 
-    def __init__(self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS) -> None:
+    def __init__(
+        self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS
+    ) -> None:
         self._providers = providers
         self._health = health
         self._max_items = max_items
 
     async def serve(
-        self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
+        self,
+        method: str,
+        path: str,
+        query: str,
+        caller: Mapping[str, str],
+        body: bytes,
+        client: Client,
+        wire: Wire,
     ) -> None:
-        """Answer lists of models and token counts here; relay everything else to the provider of the named model."""
+        """Answer lists of models and token counts here; relay everything else to the provider of
+        the named model.
+        """
         if method in ("GET", "HEAD") and path == "/models":
             client.respond(200, JSON_HEADERS, await self._models(caller))
         elif method == "POST" and path == "/messages/count_tokens":
@@ -41,7 +54,9 @@ class OtherRequests:
             await self._relay(method, path, query, caller, body, client, wire)
 
     async def _models(self, caller: Mapping[str, str]) -> bytes:
-        lists = await asyncio.gather(*(self._models_of(provider, caller) for provider in self._providers.all))
+        lists = await asyncio.gather(
+            *(self._models_of(provider, caller) for provider in self._providers.all)
+        )
         entries = {entry["id"]: entry for found in reversed(lists) for entry in reversed(found)}
         ordered = list(reversed(entries.values()))
         ids = [entry["id"] for entry in ordered]
@@ -55,8 +70,14 @@ class OtherRequests:
         }
         return msgspec.json.encode(page)
 
-    async def _models_of(self, provider: Provider, caller: Mapping[str, str]) -> list[dict[str, Json]]:
-        if provider.models or not is_http(provider) or not self._providers.may_have(provider, caller):
+    async def _models_of(
+        self, provider: Provider, caller: Mapping[str, str]
+    ) -> list[dict[str, Json]]:
+        if (
+            provider.models
+            or not is_http(provider)
+            or not self._providers.may_have(provider, caller)
+        ):
             return [_entry(model, provider.name) for model in provider.models]
         try:
             async with asyncio.timeout(_MODELS_TIMEOUT_S):
@@ -65,7 +86,9 @@ class OtherRequests:
             log.warning("models_unknown provider=%s error=%s", provider.name, error)
             return []
 
-    async def _count_tokens(self, query: str, caller: Mapping[str, str], body: bytes, client: Client) -> None:
+    async def _count_tokens(
+        self, query: str, caller: Mapping[str, str], body: bytes, client: Client
+    ) -> None:
         json = parse_object(body)
         check_items(Wire.MESSAGES, json, self._max_items)
         model = json.get("model")
@@ -73,37 +96,62 @@ class OtherRequests:
         first = self._providers.named(chosen[0].name)
         if is_http(first) and Wire.MESSAGES in first.wires:
             named = _renamed(body, chosen[0].model)
-            await self._pass_on(first, Call("POST", "/messages/count_tokens", query, list(caller.items()), named), caller, client)
+            await self._pass_on(
+                first,
+                Call("POST", "/messages/count_tokens", query, list(caller.items()), named),
+                caller,
+                client,
+            )
             return
         count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
         client.respond(200, JSON_HEADERS, msgspec.json.encode({"input_tokens": count}))
 
     async def _relay(
-        self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
+        self,
+        method: str,
+        path: str,
+        query: str,
+        caller: Mapping[str, str],
+        body: bytes,
+        client: Client,
+        wire: Wire,
     ) -> None:
         provider, model = self._provider_for(wire, body)
         if provider is None:
             raise WireError(
-                f"no configured provider serves /v1{path}; the embedded model answers only chat, responses and messages",
+                f"no configured provider serves /v1{path}; the embedded model answers only chat,"
+                " responses and messages",
                 status=404,
                 code="not_found",
             )
-        await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
+        await self._pass_on(
+            provider,
+            Call(method, path, query, list(caller.items()), _renamed(body, model)),
+            caller,
+            client,
+        )
 
     def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
-        """The first HTTP provider for the named model, and its name for that model. There is no fallback to another provider."""
+        """The first HTTP provider for the named model, and its name for that model. There is no
+        fallback to another provider.
+        """
         for candidate in self._providers.candidates(wire, _model_named(body)):
             provider = self._providers.named(candidate.name)
             if is_http(provider):
                 return provider, candidate.model
         return None, ""
 
-    async def _pass_on(self, provider: HttpProvider, call: Call, caller: Mapping[str, str], client: Client) -> None:
+    async def _pass_on(
+        self, provider: HttpProvider, call: Call, caller: Mapping[str, str], client: Client
+    ) -> None:
         client.watch()
         reply = None
         try:
             reply = await provider.call(call, caller)
-            headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in reply_headers(reply.headers)]
+            headers = [
+                (name.encode("latin-1"), value.encode("latin-1", "replace"))
+                for name, value in reply_headers(reply.headers)
+            ]
             client.start(reply.status, headers)
             async for chunk in reply.chunks():
                 await client.write(chunk)
@@ -126,7 +174,9 @@ async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list
     reply = await provider.call(Call("GET", "/models", "", [], b""), caller)
     body = await gather_body(reply, provider.name)
     if reply.status != 200:
-        raise UpstreamError(f"provider {provider.name} answered {reply.status} when asked for its models")
+        raise UpstreamError(
+            f"provider {provider.name} answered {reply.status} when asked for its models"
+        )
     listed = parse_listing(body)
     return [{**_entry(str(entry["id"]), provider.name), **entry} for entry in listed]
 
@@ -139,7 +189,9 @@ def parse_listing(body: bytes) -> list[dict[str, Json]]:
         raise UpstreamError(f"the list of models is unreadable: {error}") from error
     data = value.get("data")
     entries = data if isinstance(data, list) else []
-    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+    return [
+        entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    ]
 
 
 def _entry(model: str, provider: str) -> dict[str, Json]:

@@ -1,4 +1,6 @@
-"""Serve one request: find its session, place skills, ask a provider, send the answer, record the turn. Also holds the metrics."""
+"""Serve one request: find its session, place skills, ask a provider, send the answer, record the
+turn. Also holds the metrics.
+"""
 
 import asyncio
 import logging
@@ -23,7 +25,15 @@ from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.placement import Placer
-from metaclaw.proxy.response import GeneratedAnswer, RelayedAnswer, TranslatedAnswer, TurnBuilder, relay, render, translate
+from metaclaw.proxy.response import (
+    GeneratedAnswer,
+    RelayedAnswer,
+    TranslatedAnswer,
+    TurnBuilder,
+    relay,
+    render,
+    translate,
+)
 from metaclaw.proxy.sessions import Origins
 from metaclaw.wires import said_parts, wire_format
 
@@ -34,15 +44,21 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
-    401: [(b"x-should-retry", b"false")],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
+    401: [
+        (b"x-should-retry", b"false")
+    ],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
     426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
     429: [(b"retry-after", b"1")],
 }
-"""Header fields of our own error responses, by status; they tell clients whether and when to retry."""
+"""Header fields of our own error responses, by status; they tell clients whether and when to
+retry.
+"""
 
 
 class Attendant(Protocol):
-    """Called at the beginning and end of every request, so that training can make room for it. Must not block."""
+    """Called at the beginning and end of every request, so that training can make room for it. Must
+    not block.
+    """
 
     def began(self, kind: TurnKind) -> None: ...
     def ended(self) -> None: ...
@@ -70,11 +86,14 @@ class Pipeline:
     records: RecordBudget = field(default_factory=RecordBudget)
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
-        """Serve one request and record exactly one turn in the ledger, also if the answer fails or is cut off.
+        """Serve one request and record exactly one turn in the ledger, also if the answer fails or
+        is cut off.
 
-        A request that is refused (WireError) or not begun before the program stops (UpstreamError) leaves no turn and no session.
-        """
-        origin = self.origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
+        A request that is refused (WireError) or not begun before the program stops (UpstreamError)
+        leaves no turn and no session."""
+        origin = self.origins.identify(
+            incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path
+        )
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         rules: tuple[HeldRule, ...] = ()
         builder: TurnBuilder | None = None
@@ -82,8 +101,9 @@ class Pipeline:
         if self.attendant is not None:
             self.attendant.began(origin.kind)
         try:
-            # Yield once, so that requests that arrived together reach this point together: running the same stage for all of them
-            # keeps its code in the CPU caches, which saves an eighth of the time. A single request does not wait.
+            # Yield once, so that requests that arrived together reach this point together: running
+            # the same stage for all of them keeps its code in the CPU caches, which saves an eighth
+            # of the time. A single request does not wait.
             await _unless_stopped(asyncio.sleep(0))
             query, nearness = self.placer.query(origin), None
             if query and self.similarity is not None:
@@ -106,7 +126,9 @@ class Pipeline:
                     builder.not_held, rules = rules, ()
                 if rules:
                     builder.require_whole()
-                builder.true_answers = await _unless_stopped(self.enforcer.histories(incoming, origin))
+                builder.true_answers = await _unless_stopped(
+                    self.enforcer.histories(incoming, origin)
+                )
             if self.acknowledgements is not None:
                 builder.footer = self.acknowledgements.footer(incoming, origin)
             try:
@@ -115,7 +137,11 @@ class Pipeline:
                 if self.origins.withdraw(origin):
                     self.placer.forget((origin.session,))
                 raise
-            if self.acknowledgements is not None and builder.footer is not None and builder.footer.is_added:
+            if (
+                self.acknowledgements is not None
+                and builder.footer is not None
+                and builder.footer.is_added
+            ):
                 self.acknowledgements.acknowledged(origin.session)
             turn, recorded, end = builder.turn(), turn_id, builder.end
             if self.enforcer is not None and turn.enforcement is not None:
@@ -133,18 +159,27 @@ class Pipeline:
             await self._end(origin.session)
         if builder.end is not TurnEnd.CANCELLED and not _breaks_off(builder, client):
             client.finish(tail)
-        # After the response, so that the client does not wait for it; before its next request, which this loop reads later.
+        # After the response, so that the client does not wait for it; before its next request,
+        # which this loop reads later.
         if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
             self.origins.answered(
                 origin,
                 builder.answer_id or "",
-                said_parts(turn.wire, turn.stream, turn.exchange.shown) if self.origins.has_double(origin) else (),
+                said_parts(turn.wire, turn.stream, turn.exchange.shown)
+                if self.origins.has_double(origin)
+                else (),
             )
-        if self.enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
+        if self.enforcer is not None and (
+            turn.enforcement is not None or builder.failed_checks or builder.not_held
+        ):
             await self.enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
-    async def _attempt(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
-        """Send the answer except its tail, and return the tail. A failure is returned as an error in the client's wire."""
+    async def _attempt(
+        self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]
+    ) -> bytes:
+        """Send the answer except its tail, and return the tail. A failure is returned as an error
+        in the client's wire.
+        """
         client.watch()
         try:
             return await self._answer(builder, client, rules)
@@ -163,7 +198,9 @@ class Pipeline:
         finally:
             client.unwatch()
 
-    async def _answer(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
+    async def _answer(
+        self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]
+    ) -> bytes:
         opened = await self.opener.open(builder)
         health = self.opener.health
         try:
@@ -196,14 +233,24 @@ class Pipeline:
 
 
 def _breaks_off(builder: TurnBuilder, client: Client) -> bool:
-    """Whether a whole answer failed after its beginning was sent: only closing the connection shows the client that."""
+    """Whether a whole answer failed after its beginning was sent: only closing the connection shows
+    the client that.
+    """
     return client.started and builder.end is TurnEnd.FAILED and not builder.streamed
 
 
 def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamError) -> bytes:
-    """Report a failure in the client's wire: as a response if none has begun, else as an event in the stream."""
+    """Report a failure in the client's wire: as a response if none has begun, else as an event in
+    the stream.
+    """
     builder.fail(error.status, str(error))
-    log.info("turn_failed turn=%s provider=%s status=%d error=%s", builder.id, builder.provider or "-", error.status, error)
+    log.info(
+        "turn_failed turn=%s provider=%s status=%d error=%s",
+        builder.id,
+        builder.provider or "-",
+        error.status,
+        error,
+    )
     wire = wire_format(builder.incoming.wire)
     if _breaks_off(builder, client):
         return b""
@@ -214,13 +261,18 @@ def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamEr
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
         retry_headers = ERROR_HEADERS.get(error.status, [])
-        client.defer(error.status, [(b"content-type", b"application/json"), *retry_headers, *builder.headers()])
+        client.defer(
+            error.status,
+            [(b"content-type", b"application/json"), *retry_headers, *builder.headers()],
+        )
     builder.add_error_bytes(tail)
     return tail
 
 
 async def _unless_stopped(step: Awaitable[_T]) -> _T:
-    """Await a step that comes before the answer. Raises UpstreamError if the program stops meanwhile."""
+    """Await a step that comes before the answer. Raises UpstreamError if the program stops
+    meanwhile.
+    """
     try:
         return await step
     except asyncio.CancelledError:
@@ -229,7 +281,9 @@ async def _unless_stopped(step: Awaitable[_T]) -> _T:
 
 
 def _stopped() -> UpstreamError:
-    return UpstreamError("MetaClaw was stopped before this answer was complete", status=503, code="stopping")
+    return UpstreamError(
+        "MetaClaw was stopped before this answer was complete", status=503, code="stopping"
+    )
 
 
 def _forgive_cancellation() -> None:
@@ -239,8 +293,9 @@ def _forgive_cancellation() -> None:
         task.uncancel()
 
 
-# The counters of prometheus_client take a lock and several calls for every number. Ours are plain integers that only the event loop
-# changes; they are converted when metrics are requested. Only then is the library imported, because it imports a web server.
+# The counters of prometheus_client take a lock and several calls for every number. Ours are plain
+# integers that only the event loop changes; they are converted when metrics are requested. Only
+# then is the library imported, because it imports a web server.
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _BOUNDS = (*(str(float(bound)) for bound in _SECONDS), "+Inf")
 
@@ -274,8 +329,15 @@ class Metrics:
     """The counters of one program. Two programs in one process have separate ones."""
 
     def __init__(self) -> None:
-        self._turns, self._refused, self._tokens = _Counters(_Counter), _Counters(_Counter), _Counters(_Counter)
-        self._placed, self._unrecorded = _Counters(_Counter, {(): _Counter()}), _Counters(_Counter, {(): _Counter()})
+        self._turns, self._refused, self._tokens = (
+            _Counters(_Counter),
+            _Counters(_Counter),
+            _Counters(_Counter),
+        )
+        self._placed, self._unrecorded = (
+            _Counters(_Counter, {(): _Counter()}),
+            _Counters(_Counter, {(): _Counter()}),
+        )
         self._durations, self._first_bytes = _Histograms(_Histogram), _Histograms(_Histogram)
         self.in_flight = 0
         """Turns being served now."""
@@ -304,15 +366,36 @@ class Metrics:
 
         yield _family("metaclaw_turns", "Turns served", ("wire", "kind", "end"), self._turns)
         yield _histogram("metaclaw_turn_seconds", "From request to end of answer", self._durations)
-        yield _histogram("metaclaw_first_byte_seconds", "From request to first byte", self._first_bytes)
-        yield _family("metaclaw_tokens", "Tokens as providers counted them", ("provider", "direction"), self._tokens)
+        yield _histogram(
+            "metaclaw_first_byte_seconds", "From request to first byte", self._first_bytes
+        )
+        yield _family(
+            "metaclaw_tokens",
+            "Tokens as providers counted them",
+            ("provider", "direction"),
+            self._tokens,
+        )
         yield _family("metaclaw_skills_placed", "Skills placed in prompts", (), self._placed)
-        yield _family("metaclaw_turns_unrecorded", "Answers released before their turn was on disk", (), self._unrecorded)
-        yield _family("metaclaw_requests_refused", "Requests answered with an error of our own", ("status",), self._refused)
-        yield GaugeMetricFamily("metaclaw_turns_in_flight", "Turns being served now", value=self.in_flight)
+        yield _family(
+            "metaclaw_turns_unrecorded",
+            "Answers released before their turn was on disk",
+            (),
+            self._unrecorded,
+        )
+        yield _family(
+            "metaclaw_requests_refused",
+            "Requests answered with an error of our own",
+            ("status",),
+            self._refused,
+        )
+        yield GaugeMetricFamily(
+            "metaclaw_turns_in_flight", "Turns being served now", value=self.in_flight
+        )
 
 
-def _family(name: str, help_text: str, labels: tuple[str, ...], counts: _Counters) -> "CounterMetricFamily":
+def _family(
+    name: str, help_text: str, labels: tuple[str, ...], counts: _Counters
+) -> "CounterMetricFamily":
     from prometheus_client.metrics_core import CounterMetricFamily
 
     family = CounterMetricFamily(name, help_text, labels=labels)
@@ -326,6 +409,10 @@ def _histogram(name: str, help_text: str, histograms: _Histograms) -> "Histogram
 
     family = HistogramMetricFamily(name, help_text, labels=("wire",))
     for label, histogram in list(histograms.items()):
-        family.add_metric((label,), list(zip(_BOUNDS, map(float, accumulate(histogram.buckets)), strict=True)), histogram.total_s)
+        family.add_metric(
+            (label,),
+            list(zip(_BOUNDS, map(float, accumulate(histogram.buckets)), strict=True)),
+            histogram.total_s,
+        )
         family.add_sample(f"{name}_created", {"wire": label}, histogram.began)
     return family

@@ -1,20 +1,23 @@
-"""Choose the rules, facts and skills of a session's prompts, and their positions, so that the provider's prompt cache stays valid.
+"""Choose the rules, facts and skills of a session's prompts, and their positions, so that the
+provider's prompt cache stays valid.
 
-A session's first block holds all rules and facts in scope, the skills that match the first task in full, and the other skills in
-one line each (see `skills.library_view`). The block is at the end of the system text. Its bytes stay the same until an item in it
-is retired or changed. When the user begins a later task (a segment), items that are new or match, and are not in the prompt yet,
-form another block behind the newest user message; that block stays there byte for byte. When an item is retired or changed, its
-block and all later blocks are dropped, and their remaining items are placed again in one new block. The later blocks, but not the
-first, are also dropped when they would hold more than `max_placed` skills.
+A session's first block holds all rules and facts in scope, the skills that match the first task in
+full, and the other skills in one line each (see `skills.library_view`). The block is at the end of
+the system text. Its bytes stay the same until an item in it is retired or changed. When the user
+begins a later task (a segment), items that are new or match, and are not in the prompt yet, form
+another block behind the newest user message; that block stays there byte for byte. When an item is
+retired or changed, its block and all later blocks are dropped, and their remaining items are placed
+again in one new block. The later blocks, but not the first, are also dropped when they would hold
+more than `max_placed` skills.
 
-Skills on trial are placed at random, and learned skills in force are sometimes withheld (see `SkillAssignment`). The draw is made
-once per segment, for skills that are not in the prompt already, and is recorded with every turn of the segment. Skills are drawn
-only if all of them would fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill is not
-listed either.
+Skills on trial are placed at random, and learned skills in force are sometimes withheld (see
+`SkillAssignment`). The draw is made once per segment, for skills that are not in the prompt
+already, and is recorded with every turn of the segment. Skills are drawn only if all of them would
+fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill
+is not listed either.
 
-A line at the end of the conversation reminds of rules that were broken lately (see `reminders`). It is in one request only: neither
-the client nor we repeat it in the next request.
-"""
+A line at the end of the conversation reminds of rules that were broken lately (see `reminders`). It
+is in one request only: neither the client nor we repeat it in the next request."""
 
 import logging
 import re
@@ -31,7 +34,18 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Nearness, Skill, SkillState
-from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Origin, Placement, Scope, Splice, Stamp, TurnKind, listed_names
+from metaclaw.domain.turn import (
+    REMINDER,
+    WITHHELD,
+    Draw,
+    Origin,
+    Placement,
+    Scope,
+    Splice,
+    Stamp,
+    TurnKind,
+    listed_names,
+)
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
@@ -68,11 +82,12 @@ _BITS = 53  # the bits that a float holds exactly
 
 @dataclass(frozen=True, slots=True)
 class SkillAssignment:
-    """Draws which matching skills are placed: those on trial with `canary_share`, learned ones in force with `1 - holdout_share`.
+    """Draws which matching skills are placed: those on trial with `canary_share`, learned ones in
+    force with `1 - holdout_share`.
 
-    Rules, skills that a person wrote, and pinned skills are always placed. A draw is a hash of session, segment and skill, so that
-    it is the same in every request of a segment and after a restart.
-    """
+    Rules, skills that a person wrote, and pinned skills are always placed. A draw is a hash of
+    session, segment and skill, so that it is the same in every request of a segment and after a
+    restart."""
 
     canary_share: float = 1.0
     holdout_share: float = 0.0
@@ -80,7 +95,10 @@ class SkillAssignment:
     def __post_init__(self) -> None:
         canary, holdout = self.canary_share, self.holdout_share
         if not 0 < canary <= 1 or not 0 <= holdout < 1:
-            raise ValueError(f"a canary share of {canary} and a holdout share of {holdout} leave nothing to learn")
+            raise ValueError(
+                f"a canary share of {canary} and a holdout share of {holdout} leave nothing to"
+                " learn"
+            )
 
     def propensity(self, skill: Skill) -> float:
         """The probability with which a matching skill is placed; 1 if it is always placed."""
@@ -90,8 +108,15 @@ class SkillAssignment:
 
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
         """Draw whether each skill with a propensity below 1 is placed."""
-        uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]
-        return tuple(Draw(name, self._uniform(session, segment, name) < propensity, propensity) for name, propensity in uncertain)
+        uncertain = [
+            (skill.name, propensity)
+            for skill in skills
+            if (propensity := self.propensity(skill)) < 1.0
+        ]
+        return tuple(
+            Draw(name, self._uniform(session, segment, name) < propensity, propensity)
+            for name, propensity in uncertain
+        )
 
     def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:
         text = f"{segment}\0{skill}\0{session}".encode("utf-8", "surrogatepass")
@@ -100,7 +125,9 @@ class SkillAssignment:
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """A request's stamp, and what is inserted into its body. `listed` names the skills that its prompt only lists."""
+    """A request's stamp, and what is inserted into its body. `listed` names the skills that its
+    prompt only lists.
+    """
 
     stamp: Stamp
     placements: tuple[Placement, ...]
@@ -110,7 +137,9 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
-    """The blocks of a session since its current segment began. `until` is the last day on which all their items are in force."""
+    """The blocks of a session since its current segment began. `until` is the last day on which all
+    their items are in force.
+    """
 
     segment: int
     generation: int
@@ -142,13 +171,17 @@ class Placer:
 
     def __post_init__(self) -> None:
         budgets = self.budgets
-        self._brief = budgets._replace(rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True)
+        self._brief = budgets._replace(
+            rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True
+        )
         self._chance = SkillAssignment(self.canary_share, self.holdout_share)
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
-        """The text to search the library for by meaning before `place`; empty if the request begins no task."""
+        """The text to search the library for by meaning before `place`; empty if the request begins
+        no task.
+        """
         if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -156,9 +189,17 @@ class Placer:
             return ""
         return query_text(origin.task)
 
-    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
-        """Choose stamp and placements of this request from the current library. `nearness` says how near each skill is to the task
-        in meaning; only the first request of a segment needs it. `query` is the result of `query`, if it has been called."""
+    def place(
+        self,
+        incoming: Incoming,
+        origin: Origin,
+        nearness: Nearness | None = None,
+        *,
+        query: str = "",
+    ) -> Placed:
+        """Choose stamp and placements of this request from the current library. `nearness` says how
+        near each skill is to the task in meaning; only the first request of a segment needs it.
+        `query` is the result of `query`, if it has been called."""
         view = self.view()
         version = BASE_POLICY if self.policy is None else self.policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
@@ -166,42 +207,83 @@ class Placer:
         # If the session begins only now, the state under its id belongs to another session.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(incoming, origin, view, before, version, query or self.query(origin), nearness)
+            adopted = self._adopt(
+                incoming, origin, view, before, version, query or self.query(origin), nearness
+            )
         held = () if before is None else _held_by_provider(incoming, before)
-        wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
+        wanted = (
+            [placement for placement in adopted.placements if placement not in held]
+            if held
+            else adopted.placements
+        )
         if not wanted and not held:
-            return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
+            return Placed(
+                Stamp(adopted.generation, version, adopted.hash, ()),
+                (),
+                (),
+                _in_effect(adopted.draws, ()),
+            )
         standing: Sequence[Placement] = (*held, *wanted)
-        due = _NOTHING_DUE if self.reminders is None else self.reminders.due(incoming, _names_in(standing))
+        due = (
+            _NOTHING_DUE
+            if self.reminders is None
+            else self.reminders.due(incoming, _names_in(standing))
+        )
         tail = render_reminder(due.placed) if due.placed else ""
-        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail)
+        spliced = placement_splices(
+            incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail
+        )
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         standing = (*held, *spliced.placed) if held else spliced.placed
         skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
-        placements = (*spliced.placed, *_reminded(due, tail, spliced)) if due.placed or due.withheld else spliced.placed
+        placements = (
+            (*spliced.placed, *_reminded(due, tail, spliced))
+            if due.placed or due.withheld
+            else spliced.placed
+        )
         return Placed(stamp, placements, spliced.splices, draws, listed_names(standing))
 
-    def _place_aside(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int) -> Placed:
-        """Place the rules about what a side turn writes. The blocks of its session do not change."""
+    def _place_aside(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, version: int
+    ) -> Placed:
+        """Place the rules about what a side turn writes. The blocks of its session do not
+        change.
+        """
         words = words_for(origin.kind_reason) if self.enabled else ()
-        found = view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules if words else ()
+        found = (
+            view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules
+            if words
+            else ()
+        )
         block = self._render(Selection(rules_about(words, found)))
         if not block.text:
             return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
         placements = (Placement(b"", block.skills, block.text),)
         spliced = placement_splices(incoming.wire, incoming.body, incoming.json, placements, ())
         skills = block.skills if spliced.placed else ()
-        return Placed(Stamp(view.generation, version, view.hash, skills), spliced.placed, spliced.splices)
+        return Placed(
+            Stamp(view.generation, version, view.hash, skills), spliced.placed, spliced.splices
+        )
 
     def restore(
-        self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
+        self,
+        session: SessionId,
+        segment: int,
+        stamp: Stamp,
+        placements: Sequence[Placement],
+        draws: Sequence[Draw] = (),
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
         lasting = tuple([placement for placement in placements if placement.is_lasting])
-        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)))
+        self._remember(
+            session,
+            _Adopted(
+                segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)
+            ),
+        )
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """Drop the state of sessions that have ended."""
@@ -218,8 +300,16 @@ class Placer:
         query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        found = self._select(incoming, origin, view, version, query, nearness) if self.enabled else _NOTHING
-        kept = () if before is None or not self.enabled else self._still_valid(before, origin, view, found.replaced)
+        found = (
+            self._select(incoming, origin, view, version, query, nearness)
+            if self.enabled
+            else _NOTHING
+        )
+        kept = (
+            ()
+            if before is None or not self.enabled
+            else self._still_valid(before, origin, view, found.replaced)
+        )
         chosen, draws = self._choose(incoming, origin, found, kept)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
@@ -227,26 +317,47 @@ class Placer:
             chosen, draws = self._choose(incoming, origin, found, kept)
         block = self._render(chosen)
         if block.text:
-            kept = (*kept, Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed))
+            kept = (
+                *kept,
+                Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
+            )
         adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, draws)
         self._remember(origin.session, adopted)
         return adopted
 
     def _select(
-        self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
+        self,
+        incoming: Incoming,
+        origin: Origin,
+        view: LibraryView,
+        version: int,
+        query: str,
+        nearness: Nearness | None,
     ) -> Selection:
-        """Select items for the task and its speaker, except skills that the weights that will answer have absorbed."""
+        """Select items for the task and its speaker, except skills that the weights that will
+        answer have absorbed.
+        """
         absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
         today = self.today()
-        return view.select(query, budgets, origin.scope, self.teams, today=today, without=absorbed, nearness=nearness)
+        return view.select(
+            query,
+            budgets,
+            origin.scope,
+            self.teams,
+            today=today,
+            without=absorbed,
+            nearness=nearness,
+        )
 
     def _choose(
         self, incoming: Incoming, origin: Origin, selection: Selection, kept: Sequence[Placement]
     ) -> tuple[Selection, tuple[Draw, ...]]:
-        """Choose what goes into a new block beside the kept ones, and draw. Only a session's first block lists skills."""
+        """Choose what goes into a new block beside the kept ones, and draw. Only a session's first
+        block lists skills.
+        """
         rules, full, listed = selection.rules, selection.full, selection.listed
         if kept:
             in_full = set(_names_in(kept))
@@ -263,15 +374,24 @@ class Placer:
                 listed = listed if kept else (*listed, *crowded)
             if selection.has_withholdable:
                 named = {name for placement in kept for name in placement.listed}
-                draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
+                draws = self._chance.draw(
+                    origin.session,
+                    origin.segment,
+                    [skill for skill in full if skill.name not in named],
+                )
                 full = _without_withheld(full, draws)
         if listed and selection.has_withholdable:
-            listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
+            listed = _without_withheld(
+                listed, self._chance.draw(origin.session, origin.segment, listed)
+            )
         return Selection(rules, full, listed), draws
 
-    def _still_valid(self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]) -> tuple[Placement, ...]:
-        """The blocks that may stay: their anchor is still in the history, and all their items are in force for this speaker with
-        the same text. All blocks behind a dropped one are dropped too, because the cached prefix ends there."""
+    def _still_valid(
+        self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]
+    ) -> tuple[Placement, ...]:
+        """The blocks that may stay: their anchor is still in the history, and all their items are
+        in force for this speaker with the same text. All blocks behind a dropped one are dropped
+        too, because the cached prefix ends there."""
         kept: list[Placement] = []
         present = {anchor.digest for anchor in origin.anchors}
         today = self.today()
@@ -285,8 +405,17 @@ class Placer:
             kept.append(placement)
         return tuple(kept)
 
-    def _holds(self, placement: Placement, scope: Scope, view: LibraryView, today: date, replaced: frozenset[str]) -> bool:
-        """Whether every item of a block is in force for this speaker, with the text that is in the block."""
+    def _holds(
+        self,
+        placement: Placement,
+        scope: Scope,
+        view: LibraryView,
+        today: date,
+        replaced: frozenset[str],
+    ) -> bool:
+        """Whether every item of a block is in force for this speaker, with the text that is in the
+        block.
+        """
         for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
             for name in names:
                 skill = view.get(name)
@@ -302,12 +431,20 @@ class Placer:
 
     def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:
         """Whether the later blocks and the new one would hold too many skills or tokens."""
-        skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
+        skills = [
+            skill
+            for placement in later
+            for name in placement.skills
+            if (skill := view.get(name)) is not None
+        ]
         counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))
         if new.full and counted > self.budgets.max_placed:
             return True
         tokens = sum(estimate_tokens(placement.text) for placement in later)
-        return bool(new.rules or new.full) and tokens > self.budgets.rules_tokens + self.budgets.skills_tokens
+        return (
+            bool(new.rules or new.full)
+            and tokens > self.budgets.rules_tokens + self.budgets.skills_tokens
+        )
 
     def _render(self, selection: Selection) -> Block:
         """Render a selection, with a cache: the same selection must give the same bytes."""
@@ -319,9 +456,17 @@ class Placer:
         known = self._blocks.get(key)
         if known is None or known[0] != skills:
             budgets = self.budgets
-            block = render_block((*rules, *full), budgets.skills_tokens, listed=listed, rules_budget_tokens=budgets.rules_tokens)
+            block = render_block(
+                (*rules, *full),
+                budgets.skills_tokens,
+                listed=listed,
+                rules_budget_tokens=budgets.rules_tokens,
+            )
             # The caller adds the blank line. All sessions with this block share one string.
-            known = self._blocks[key] = (skills, Block(block.text.removeprefix("\n\n"), block.skills, block.listed))
+            known = self._blocks[key] = (
+                skills,
+                Block(block.text.removeprefix("\n\n"), block.skills, block.listed),
+            )
             if len(self._blocks) > _KEPT_BLOCKS:
                 self._blocks.popitem(last=False)
         return known[1]
@@ -334,9 +479,13 @@ class Placer:
 
 
 def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:
-    """The blocks that the provider has already, because the request refers to a history that the provider stores."""
+    """The blocks that the provider has already, because the request refers to a history that the
+    provider stores.
+    """
     wire = wire_format(incoming.wire)
-    if not incoming.json.get(wire.previous_key) or isinstance(wire.system_texts(incoming.json), str):
+    if not incoming.json.get(wire.previous_key) or isinstance(
+        wire.system_texts(incoming.json), str
+    ):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
 
@@ -366,11 +515,14 @@ def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Dr
 
 
 def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) -> bytes:
-    """The position of a new block: empty (the system text) for a session's first block and for its replacement, else the user
-    message of the newest task. The first block of a session that began before we saw it is also behind that message."""
+    """The position of a new block: empty (the system text) for a session's first block and for its
+    replacement, else the user message of the newest task. The first block of a session that began
+    before we saw it is also behind that message."""
     if not kept:
         is_start = before is None and len(origin.anchors) <= 1
-        is_rewritten = before is not None and bool(before.placements) and not before.placements[0].anchor
+        is_rewritten = (
+            before is not None and bool(before.placements) and not before.placements[0].anchor
+        )
         if is_start or is_rewritten:
             return b""
     return origin.anchors[-1].digest if origin.anchors else b""
@@ -378,16 +530,47 @@ def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) 
 
 # What a side turn writes, by the end of its reason code, and the words by which rules name that.
 _COMMIT: Final = ("commit", "коммит", "コミット", "커밋", "提交")
-_TITLE: Final = ("title", "titel", "titre", "título", "titulo", "titolo", "заголов", "タイトル", "題名", "제목", "标题", "標題")
+_TITLE: Final = (
+    "title",
+    "titel",
+    "titre",
+    "título",
+    "titulo",
+    "titolo",
+    "заголов",
+    "タイトル",
+    "題名",
+    "제목",
+    "标题",
+    "標題",
+)
 _SUMMARY: Final = (
-    *("summar", "recap", "compact", "zusammenfass", "résumé", "resumen", "resumo", "riassun", "сводк", "резюме"),
+    *(
+        "summar",
+        "recap",
+        "compact",
+        "zusammenfass",
+        "résumé",
+        "resumen",
+        "resumo",
+        "riassun",
+        "сводк",
+        "резюме",
+    ),
     *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
 )
-_WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _SUMMARY), ("compaction", _SUMMARY))
+_WRITTEN: Final = (
+    ("commit-message", _COMMIT),
+    ("title", _TITLE),
+    ("summary", _SUMMARY),
+    ("compaction", _SUMMARY),
+)
 
 
 def words_for(reason: str) -> tuple[str, ...]:
-    """The words by which rules name what a side turn with this reason writes; empty if it writes nothing that rules are about."""
+    """The words by which rules name what a side turn with this reason writes; empty if it writes
+    nothing that rules are about.
+    """
     return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
 
 
@@ -404,11 +587,17 @@ def _names(words: tuple[str, ...], rule: Skill) -> bool:
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
     """The skills that are in the client's request already."""
     named = [skill for skill in skills if skill.name.encode() in body]
-    return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
+    return [
+        skill
+        for skill in named
+        if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))
+    ]
 
 
 MOST_SEARCHED: Final = 20_000
-"""Libraries with more skills are searched by words alone, because their vectors would take too much memory."""
+"""Libraries with more skills are searched by words alone, because their vectors would take too much
+memory.
+"""
 
 _LONG_NUMBER: Final = re.compile(r"\d{4,}")
 
@@ -422,9 +611,13 @@ class Search(Protocol):
 
 
 class LibrarySimilarity:
-    """Searches the library by meaning, and updates the index of the embedding process when the library changes."""
+    """Searches the library by meaning, and updates the index of the embedding process when the
+    library changes.
+    """
 
-    def __init__(self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None) -> None:
+    def __init__(
+        self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None
+    ) -> None:
         self._search = search
         self._view = view
         self._teams = teams
@@ -438,13 +631,17 @@ class LibrarySimilarity:
             self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
 
     async def near(self, query: str, scope: Scope) -> Nearness | None:
-        """The skills near a request in meaning, for this speaker; None if the search is not possible in time."""
+        """The skills near a request in meaning, for this speaker; None if the search is not
+        possible in time.
+        """
         self.follow()
         view = self._view()
         if not view.count:
             return None
         # Requests that differ only in a long number (a ticket, a date) share one cache entry.
-        return await self._search.near(_LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams))
+        return await self._search.near(
+            _LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams)
+        )
 
     def forget(self) -> None:
         """Drop cached queries."""

@@ -1,10 +1,11 @@
 """Reminders: one line at the end of a conversation that repeats rules that were broken lately.
 
-A prompt that holds a rule gets a reminder of it in two cases: the rule was broken within the last days and the request offers the
-tools its check looks at, or it was broken within the last weeks and the end of the conversation names a type of file that the rule
-names. On one day in four, drawn for each rule by its hash and the day, the reminder is left out, so that its effect can be
-measured; the reminders of held rules are never left out. Rules with `enforce: off`, and rules whose reminders do not help, get no
-reminder.
+A prompt that holds a rule gets a reminder of it in two cases: the rule was broken within the last
+days and the request offers the tools its check looks at, or it was broken within the last weeks and
+the end of the conversation names a type of file that the rule names. On one day in four, drawn for
+each rule by its hash and the day, the reminder is left out, so that its effect can be measured; the
+reminders of held rules are never left out. Rules with `enforce: off`, and rules whose reminders do
+not help, get no reminder.
 
 Which rules were broken is read from the store, off the request path.
 """
@@ -22,7 +23,14 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.check import PatternCheck, Place, SchemaCheck, is_named, tool_class
-from metaclaw.domain.compliance import COMPARED_DAYS, CountedResult, ReminderState, RuleResult, measured_hash, reminder_effect
+from metaclaw.domain.compliance import (
+    COMPARED_DAYS,
+    CountedResult,
+    ReminderState,
+    RuleResult,
+    measured_hash,
+    reminder_effect,
+)
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import SkillError, StoreError
@@ -62,7 +70,9 @@ class Due(NamedTuple):
 
 
 class _Broken(NamedTuple):
-    """A rule that was broken lately. `tools` are the tools its check looks at: empty for all, None if it does not check calls."""
+    """A rule that was broken lately. `tools` are the tools its check looks at: empty for all, None
+    if it does not check calls.
+    """
 
     rule: Skill
     hash: str
@@ -78,7 +88,9 @@ _NOTHING: Final = Due()
 class Reminders:
     """Chooses the reminders of each request from the rules that were broken lately."""
 
-    def __init__(self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = date.today) -> None:
+    def __init__(
+        self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = date.today
+    ) -> None:
         self._counts = counts
         self._rules = rules
         self._today = today
@@ -109,7 +121,9 @@ class Reminders:
                 continue
             is_recent = last >= (today - timedelta(days=_RECENT_DAYS)).isoformat()
             broken = _broken(rule, hash_, is_recent=is_recent)
-            if broken is not None and (broken.is_held or reminder_effect(counts).state is not ReminderState.STOPPED):
+            if broken is not None and (
+                broken.is_held or reminder_effect(counts).state is not ReminderState.STOPPED
+            ):
                 found[name] = (last, turns.get((name, hash_), 0)), broken
         newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
         self._broken = {name: found[name][1] for name in newest_first}
@@ -121,14 +135,25 @@ class Reminders:
             # The provider stores the history: reminders would stay in it and pile up.
             return _NOTHING
         offered = _offered(incoming)
-        wanted = [broken for name, broken in known.items() if name in placed and _matters(broken, incoming, offered)]
+        wanted = [
+            broken
+            for name, broken in known.items()
+            if name in placed and _matters(broken, incoming, offered)
+        ]
         if not wanted:
             return _NOTHING
         rules, today = self._rules(), self._today()
         # A rule that has changed since gets no reminder until it is broken again.
-        wanted = [broken for broken in wanted if rules.get(broken.rule.name) is broken.rule][:_MOST_REMINDED]
-        withheld = [broken for broken in wanted if not broken.is_held and is_left_out(broken.hash, today)]
-        return Due(tuple([broken.rule for broken in wanted if broken not in withheld]), tuple([broken.rule for broken in withheld]))
+        wanted = [broken for broken in wanted if rules.get(broken.rule.name) is broken.rule][
+            :_MOST_REMINDED
+        ]
+        withheld = [
+            broken for broken in wanted if not broken.is_held and is_left_out(broken.hash, today)
+        ]
+        return Due(
+            tuple([broken.rule for broken in wanted if broken not in withheld]),
+            tuple([broken.rule for broken in withheld]),
+        )
 
 
 def is_left_out(hash_: str, day: date) -> bool:
@@ -149,7 +174,11 @@ def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
     tools = None if where is None or where.place is not Place.CALLS else tuple(where.tools)
     named = set(_FILE_TYPE.findall(f"{rule_text(rule)} {rule_when(rule)}".lower()))
     file_types = (
-        re.compile(b"(?i)(?:" + b"|".join(re.escape(suffix.encode()) for suffix in sorted(named)) + rb")\b") if named else None
+        re.compile(
+            b"(?i)(?:" + b"|".join(re.escape(suffix.encode()) for suffix in sorted(named)) + rb")\b"
+        )
+        if named
+        else None
     )
     if not is_recent and file_types is None:
         return None
@@ -162,21 +191,33 @@ def _matters(broken: _Broken, incoming: Incoming, offered: frozenset[str] | None
         return False
     if broken.is_recent:
         return True
-    return broken.file_types is not None and broken.file_types.search(incoming.body[-_TAIL_BYTES:]) is not None
+    return (
+        broken.file_types is not None
+        and broken.file_types.search(incoming.body[-_TAIL_BYTES:]) is not None
+    )
 
 
 def _is_offered(tools: tuple[str, ...], offered: frozenset[str]) -> bool:
     if not tools:
         return bool(offered)
-    return not offered.isdisjoint(tools) or any(is_named(name, tool) for name in offered for tool in tools)
+    return not offered.isdisjoint(tools) or any(
+        is_named(name, tool) for name in offered for tool in tools
+    )
 
 
 def _offered(incoming: Incoming) -> frozenset[str] | None:
-    """The names and classes of the tools that a request offers; None if they may be in an item of the conversation."""
+    """The names and classes of the tools that a request offers; None if they may be in an item of
+    the conversation.
+    """
     tools = incoming.json.get("tools")
     if not isinstance(tools, list):
         return None if b'"tools"' in incoming.body else frozenset()
-    return frozenset(known for tool in tools if (name := _name_of(tool)) for known in _names(name, _parameters_of(tool)))
+    return frozenset(
+        known
+        for tool in tools
+        if (name := _name_of(tool))
+        for known in _names(name, _parameters_of(tool))
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -187,7 +228,11 @@ def _names(tool: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
 
 def _parameters_of(tool: Json) -> tuple[str, ...]:
     described = tool.get("function", tool) if isinstance(tool, dict) else None
-    schema = (described.get("parameters") or described.get("input_schema")) if isinstance(described, dict) else None
+    schema = (
+        (described.get("parameters") or described.get("input_schema"))
+        if isinstance(described, dict)
+        else None
+    )
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return tuple(properties) if isinstance(properties, dict) else ()
 
@@ -196,5 +241,7 @@ def _name_of(tool: Json) -> str:
     if not isinstance(tool, dict):
         return ""
     function = tool.get("function")
-    name = function.get("name") if isinstance(function, dict) else tool.get("name") or tool.get("type")
+    name = (
+        function.get("name") if isinstance(function, dict) else tool.get("name") or tool.get("type")
+    )
     return name if isinstance(name, str) else ""

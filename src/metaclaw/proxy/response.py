@@ -1,8 +1,8 @@
-"""Send an answer to the client, relayed as bytes, translated, or rendered from a model's deltas; and build its turn.
+"""Send an answer to the client, relayed as bytes, translated, or rendered from a model's deltas;
+and build its turn.
 
-`relay`, `translate` and `render` send everything but the tail, and return the tail: the last bytes, without which the answer is
-incomplete. The caller sends the tail once the turn is on disk.
-"""
+`relay`, `translate` and `render` send everything but the tail, and return the tail: the last bytes,
+without which the answer is incomplete. The caller sends the tail once the turn is on disk."""
 
 import asyncio
 import time
@@ -12,7 +12,18 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Completion,
+    Delta,
+    End,
+    Failed,
+    Finish,
+    SampledTokens,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import (
     Draw,
@@ -30,15 +41,32 @@ from metaclaw.domain.turn import (
 )
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Headers, Reply
-from metaclaw.proxy.answer_record import MAX_RECORD_BYTES, AnswerRecord, RecordBudget, RecordTooLongError
+from metaclaw.proxy.answer_record import (
+    MAX_RECORD_BYTES,
+    AnswerRecord,
+    RecordBudget,
+    RecordTooLongError,
+)
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.upstream import pour
-from metaclaw.wires import Facts, Footer, TailHold, collect, deltas_of, parse_error, streamed_facts, wire_format
+from metaclaw.wires import (
+    Facts,
+    Footer,
+    TailHold,
+    collect,
+    deltas_of,
+    parse_error,
+    streamed_facts,
+    wire_format,
+)
 
 MAX_TRANSLATED_BYTES: Final = 64 * 1024 * 1024
 """The most of a stream that is translated: some wires repeat the whole answer at its end."""
-SSE_HEADERS: Final[RawHeaders] = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+SSE_HEADERS: Final[RawHeaders] = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+]
 JSON_HEADERS: Final[RawHeaders] = [(b"content-type", b"application/json")]
 BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LINGER_S: Final = 0.05
@@ -46,7 +74,9 @@ _LINGER_S: Final = 0.05
 
 @dataclass(slots=True, eq=False, repr=False)
 class TurnBuilder:
-    """Collects what happens to one request and builds its turn. Only the task that serves the request writes here."""
+    """Collects what happens to one request and builds its turn. Only the task that serves the
+    request writes here.
+    """
 
     id: TurnId
     incoming: Incoming
@@ -86,11 +116,17 @@ class TurnBuilder:
     _first_byte_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.provider_wire, self.model, self.streamed = self.incoming.wire, self.incoming.model, self.incoming.stream
+        self.provider_wire, self.model, self.streamed = (
+            self.incoming.wire,
+            self.incoming.model,
+            self.incoming.stream,
+        )
         self._said = AnswerRecord(self.budget)
 
     def require_whole(self) -> None:
-        """From now on the provider's bytes are needed as a whole: too many of them are an error instead of a cut record."""
+        """From now on the provider's bytes are needed as a whole: too many of them are an error
+        instead of a cut record.
+        """
         self._said.must_be_whole = True
 
     def allow_cut(self) -> None:
@@ -98,7 +134,9 @@ class TurnBuilder:
         self._said.must_be_whole = False
 
     def add_provider_bytes(self, data: bytes) -> None:
-        """Record bytes from the provider. Raises UpstreamError if they are too many and are needed as a whole."""
+        """Record bytes from the provider. Raises UpstreamError if they are too many and are needed
+        as a whole.
+        """
         if self._first_byte_s is None:
             self._first_byte_s = time.perf_counter() - self.incoming.began
         try:
@@ -108,7 +146,10 @@ class TurnBuilder:
 
     def too_long(self, max_bytes: int) -> UpstreamError:
         """The error of an answer that has to be held, and is too long for that."""
-        return UpstreamError(f"provider {self.provider} sent more than {max_bytes} bytes in one answer; it was cut off")
+        return UpstreamError(
+            f"provider {self.provider} sent more than {max_bytes} bytes in one answer; it was"
+            " cut off"
+        )
 
     async def gather(self, reply: Reply) -> bytes:
         """Record all of a reply and return its bytes. Raises UpstreamError if they are too many."""
@@ -118,7 +159,9 @@ class TurnBuilder:
         return self.provider_bytes
 
     async def gather_or_stop(self, reply: Reply) -> bytes | None:
-        """Record all of a reply; None at its end. If a chunk does not fit, stop before it and return it."""
+        """Record all of a reply; None at its end. If a chunk does not fit, stop before it and
+        return it.
+        """
         may_stop, self._said.must_be_whole = not self._said.must_be_whole, True
         async for chunk in reply.chunks():
             if may_stop and not self._said.has_room(len(chunk)):
@@ -135,7 +178,10 @@ class TurnBuilder:
     def drop_provider_bytes(self) -> None:
         """Drop the provider's bytes so far: they are not relayed."""
         self._said.release()
-        self._said, self._first_byte_s = AnswerRecord(self.budget, must_be_whole=self._said.must_be_whole), None
+        self._said, self._first_byte_s = (
+            AnswerRecord(self.budget, must_be_whole=self._said.must_be_whole),
+            None,
+        )
 
     def add_client_bytes(self, data: bytes) -> None:
         """Record bytes shown to the client, if they differ from the provider's."""
@@ -150,7 +196,9 @@ class TurnBuilder:
         self._seen = None
 
     def add_error_bytes(self, data: bytes) -> None:
-        """Record our error, shown to the client after the part of the provider's bytes that was relayed."""
+        """Record our error, shown to the client after the part of the provider's bytes that was
+        relayed.
+        """
         if self._seen is None:
             self.add_client_bytes(self.provider_bytes[: self.relayed_bytes])
         self.add_client_bytes(data)
@@ -186,7 +234,9 @@ class TurnBuilder:
         self.finish, self.usage, self.answer_id = facts.finish, facts.usage, facts.id
         self.model = facts.model or self.model
 
-    def complete(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
+    def complete(
+        self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None
+    ) -> None:
         """Record that the answer is complete."""
         self.finish, self.usage, self.tokens, self.end = finish, usage, tokens, TurnEnd.COMPLETED
 
@@ -219,7 +269,9 @@ class TurnBuilder:
             finish=self.finish,
             usage=self.usage,
             tokens=self.tokens,
-            times=Times(incoming.received_at, self._first_byte_s, time.perf_counter() - incoming.began),
+            times=Times(
+                incoming.received_at, self._first_byte_s, time.perf_counter() - incoming.began
+            ),
             segment=origin.segment,
             retry_of=origin.retry_of,
             parent=origin.parent,
@@ -231,7 +283,10 @@ class TurnBuilder:
         )
 
     def _trouble(self) -> str | None:
-        cut = next((record for record in (self._said, self._seen) if record is not None and record.is_cut), None)
+        cut = next(
+            (record for record in (self._said, self._seen) if record is not None and record.is_cut),
+            None,
+        )
         if cut is None:
             return self.error
         note = cut_note(len(cut.kept()), cut.size)
@@ -239,7 +294,11 @@ class TurnBuilder:
 
     def headers(self) -> RawHeaders:
         """The `x-metaclaw-*` header fields of the response."""
-        session = self.origin.session.encode("ascii", "backslashreplace").replace(b"\r", b"").replace(b"\n", b"")
+        session = (
+            self.origin.session.encode("ascii", "backslashreplace")
+            .replace(b"\r", b"")
+            .replace(b"\n", b"")
+        )
         held = [(b"x-metaclaw-enforced", ",".join(self.enforced).encode())] if self.enforced else []
         return [
             (b"x-metaclaw-session", session),
@@ -255,9 +314,9 @@ class TurnBuilder:
 class RelayedAnswer(msgspec.Struct, frozen=True, gc=False):
     """The provider answers in the client's wire; `headers` are those the client may see.
 
-    A stream has been read up to the end of `opening`. A whole answer has been read completely, and `facts` describes it. A whole
-    answer that is too long to be held has both: it has been recorded up to `opening`. An error response has neither.
-    """
+    A stream has been read up to the end of `opening`. A whole answer has been read completely, and
+    `facts` describes it. A whole answer that is too long to be held has both: it has been recorded
+    up to `opening`. An error response has neither."""
 
     reply: Reply
     headers: Headers
@@ -277,8 +336,8 @@ class RelayedAnswer(msgspec.Struct, frozen=True, gc=False):
 class TranslatedAnswer:
     """The provider answers in another wire than the client's: it was sent `body`, in `wire`.
 
-    A stream has been read up to the end of `opening`; a whole answer is `completion`. An error response has neither.
-    """
+    A stream has been read up to the end of `opening`; a whole answer is `completion`. An error
+    response has neither."""
 
     reply: Reply
     request: ChatRequest
@@ -313,7 +372,9 @@ OpenedAnswer: TypeAlias = RelayedAnswer | TranslatedAnswer | GeneratedAnswer
 def raw_headers(headers: Headers) -> RawHeaders:
     """A provider's header fields for the client, without the content length."""
     return [
-        (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in headers
+        if name.lower() != "content-length"
     ]
 
 
@@ -330,7 +391,9 @@ async def relay(builder: TurnBuilder, opened: RelayedAnswer, client: Client) -> 
     return await _relay_whole(builder, opened, raw, client)
 
 
-async def _relay_stream(builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, client: Client) -> bytes:
+async def _relay_stream(
+    builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, client: Client
+) -> bytes:
     hold, footer = TailHold(builder.incoming.wire), builder.footer
     is_whole = False
 
@@ -371,7 +434,9 @@ async def _relay_stream(builder: TurnBuilder, opened: RelayedAnswer, opening: by
 
 
 async def linger(chunks: AsyncIterator[bytes]) -> None:
-    """Read a complete answer's stream to its end, ignoring what comes, so that the connection can be used again. Gives up soon."""
+    """Read a complete answer's stream to its end, ignoring what comes, so that the connection can
+    be used again. Gives up soon.
+    """
     try:
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
@@ -380,8 +445,12 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
         return
 
 
-def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None, tail: bytes = b"") -> None:
-    """Record finish reason, usage, id and model of a stream. Raises UpstreamError if it ended too early."""
+def settle_relayed(
+    builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None, tail: bytes = b""
+) -> None:
+    """Record finish reason, usage, id and model of a stream. Raises UpstreamError if it ended too
+    early.
+    """
     facts = facts or builder.facts_of_stream(tail)
     builder.set_facts(facts)
     if facts.error is not None:
@@ -394,12 +463,20 @@ def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None 
 
 def broken_off(builder: TurnBuilder) -> UpstreamError:
     """The error of a stream that ended too early."""
-    return UpstreamError(f"provider {builder.provider} ended its stream before the answer was complete")
+    return UpstreamError(
+        f"provider {builder.provider} ended its stream before the answer was complete"
+    )
 
 
-async def _relay_long(builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, headers: RawHeaders, client: Client) -> bytes:
+async def _relay_long(
+    builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, headers: RawHeaders, client: Client
+) -> bytes:
     """Send a whole answer that is too long to be held. Its last chunk is the tail."""
-    declared = [(b"content-length", value.encode("latin-1")) for name, value in opened.headers if name.lower() == "content-length"]
+    declared = [
+        (b"content-length", value.encode("latin-1"))
+        for name, value in opened.headers
+        if name.lower() == "content-length"
+    ]
     client.start(opened.status, headers + declared)
     await client.write(builder.provider_bytes)
     builder.allow_cut()
@@ -413,7 +490,9 @@ async def _relay_long(builder: TurnBuilder, opened: RelayedAnswer, opening: byte
     return last
 
 
-async def _relay_whole(builder: TurnBuilder, opened: RelayedAnswer, headers: RawHeaders, client: Client) -> bytes:
+async def _relay_whole(
+    builder: TurnBuilder, opened: RelayedAnswer, headers: RawHeaders, client: Client
+) -> bytes:
     facts = opened.facts
     if facts is None:
         message, _ = parse_error(opened.status, await builder.gather(opened.reply))
@@ -438,19 +517,25 @@ async def translate(builder: TurnBuilder, opened: TranslatedAnswer, client: Clie
         return await render(builder, each(deltas_of(opened.completion)), opened.request, client)
     if opened.opening is not None:
         chunks = reply.chunks()
-        tail = await render(builder, provider_deltas(builder, opened.opening, chunks), opened.request, client)
+        tail = await render(
+            builder, provider_deltas(builder, opened.opening, chunks), opened.request, client
+        )
         await linger(chunks)
         return tail
     message, code = parse_error(reply.status, await builder.gather(reply))
     body = wire_format(builder.incoming.wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
     builder.add_client_bytes(body)
-    retry_after = raw_headers([(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"])
+    retry_after = raw_headers(
+        [(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"]
+    )
     client.defer(reply.status, JSON_HEADERS + retry_after + builder.headers())
     return body
 
 
-async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
+async def render(
+    builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client
+) -> bytes:
     """Write an answer in the client's wire, streamed or whole as the client asked."""
     if request.stream:
         return await _render_stream(builder, deltas, request, client)
@@ -463,7 +548,9 @@ async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: Ch
     return body
 
 
-async def _render_stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
+async def _render_stream(
+    builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client
+) -> bytes:
     """Send deltas as events of the client's wire; return the terminal events as the tail."""
     writer = wire_format(builder.incoming.wire).writer(request)
     tail = b""
@@ -513,7 +600,9 @@ async def each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
         yield delta
 
 
-async def provider_deltas(builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[Delta]:
+async def provider_deltas(
+    builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes]
+) -> AsyncIterator[Delta]:
     """Parse a provider's stream into deltas, and record its bytes."""
     reader = wire_format(builder.provider_wire).reader()
     for delta in reader.feed(opening):

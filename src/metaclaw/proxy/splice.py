@@ -1,8 +1,8 @@
 """Insert placed skills into the client's body without encoding it again.
 
-Every byte of the client stays as it is, so that a provider's prompt cache sees the same prefix as without us. If a position cannot
-be found with certainty (a duplicate key, an unexpected shape), nothing is inserted and the result says why.
-"""
+Every byte of the client stays as it is, so that a provider's prompt cache sees the same prefix as
+without us. If a position cannot be found with certainty (a duplicate key, an unexpected shape),
+nothing is inserted and the result says why."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,7 +13,15 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import Anchor, Placement, Splice
-from metaclaw.proxy.http.body import Body, JsonDocument, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
+from metaclaw.proxy.http.body import (
+    Body,
+    JsonDocument,
+    Span,
+    UnsafeBytesError,
+    skip_blanks_back,
+    string_span,
+    value_span,
+)
 from metaclaw.wires import literal_json, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -26,8 +34,8 @@ _OFFSET = attrgetter("offset")
 
 
 class Spliced(msgspec.Struct, frozen=True, gc=False):
-    """The insertions, and the placements they make. `refused` says why nothing could be inserted. `has_tail` says whether the line
-    for the end of the conversation is among them."""
+    """The insertions, and the placements they make. `refused` says why nothing could be inserted.
+    `has_tail` says whether the line for the end of the conversation is among them."""
 
     splices: tuple[Splice, ...] = ()
     placed: tuple[Placement, ...] = ()
@@ -36,14 +44,18 @@ class Spliced(msgspec.Struct, frozen=True, gc=False):
 
 
 def placement_splices(
-    wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor], tail: str = ""
+    wire: Wire,
+    body: bytes,
+    parsed: Mapping[str, Json],
+    placements: Sequence[Placement],
+    anchors: Sequence[Anchor],
+    tail: str = "",
 ) -> Spliced:
-    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, and for `tail` at the end of the
-    conversation.
+    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, and for
+    `tail` at the end of the conversation.
 
-    A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the others all are made, or none.
-    The tail is left out if the last message cannot be extended.
-    """
+    A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the
+    others all are made, or none. The tail is left out if the last message cannot be extended."""
     if tail:
         spliced = _splices(wire, body, parsed, _sort_out(placements, anchors), tail)
         if spliced.has_tail:
@@ -52,7 +64,11 @@ def placement_splices(
 
 
 def _splices(
-    wire: Wire, body: bytes, parsed: Mapping[str, Json], sorted_out: tuple[dict[int, str], list[Placement]], tail: str
+    wire: Wire,
+    body: bytes,
+    parsed: Mapping[str, Json],
+    sorted_out: tuple[dict[int, str], list[Placement]],
+    tail: str,
 ) -> Spliced:
     texts, placed = sorted_out
     if not placed and not tail:
@@ -78,7 +94,9 @@ def _splices(
     return Spliced(tuple(edit.splices), tuple(placed), None, bool(tail))
 
 
-def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
+def _sort_out(
+    placements: Sequence[Placement], anchors: Sequence[Anchor]
+) -> tuple[dict[int, str], list[Placement]]:
     """The text to add to each message, by its index, and the placements this makes."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
@@ -86,7 +104,9 @@ def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tup
     for placement in placements:
         index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
         if index is not None:
-            texts[index] = f"{texts[index]}{_BLANK_LINE}{placement.text}" if index in texts else placement.text
+            texts[index] = (
+                f"{texts[index]}{_BLANK_LINE}{placement.text}" if index in texts else placement.text
+            )
             placed.append(placement)
     return texts, placed
 
@@ -129,16 +149,25 @@ class _BodyEdit:
         self._append_to_content(index, text, as_parts=self._format.appends_parts)
 
     def last_index(self) -> int | None:
-        """The index of the last message if text may be added to it: it must be a user message or a tool's output. None also if the
-        client has the provider cache everything, because the added text would be cached too."""
+        """The index of the last message if text may be added to it: it must be a user message or a
+        tool's output. None also if the client has the provider cache everything, because the added
+        text would be cached too."""
         items = self.items
         if items is None:
-            return 0 if isinstance(self.parsed.get(self._list_key), str) and self._list_key == "input" else None
+            return (
+                0
+                if isinstance(self.parsed.get(self._list_key), str) and self._list_key == "input"
+                else None
+            )
         item = items[-1] if items else None
         if not isinstance(item, dict) or self._format.caches_everything(self.parsed):
             return None
         is_spoken = item.get("role") in _EXTENSIBLE and isinstance(item.get("content"), str | list)
-        is_output = "role" not in item and item.get("type") in _OUTPUTS and isinstance(item.get("output"), str | list)
+        is_output = (
+            "role" not in item
+            and item.get("type") in _OUTPUTS
+            and isinstance(item.get("output"), str | list)
+        )
         return len(items) - 1 if is_spoken or is_output else None
 
     def _append_to_content(self, index: int, text: str, *, as_parts: bool) -> None:
@@ -148,7 +177,11 @@ class _BodyEdit:
             raise _RefusedError("the message to extend has no content")
         content = item[key]
         span = self._item_span(index)
-        found = string_span(self._body, span, key, content) if isinstance(content, str) else value_span(self._body, span, key)
+        found = (
+            string_span(self._body, span, key, content)
+            if isinstance(content, str)
+            else value_span(self._body, span, key)
+        )
         self._append_to_value(content, found, text, as_parts=as_parts)
 
     def _append_to_value(self, value: Json, span: Span, text: str, *, as_parts: bool) -> None:
@@ -157,7 +190,8 @@ class _BodyEdit:
         elif not isinstance(value, str):
             raise _RefusedError("the text to extend is neither a string nor a list")
         elif as_parts:
-            # Clients send the same message as a string or as one text block; ours must come out the same for both.
+            # Clients send the same message as a string or as one text block; ours must come out the
+            # same for both.
             self._insert(span[0], b'[{"type":"text","text":')
             self._insert(span[1], b"}," + self._text_part(text) + b"]")
         else:
@@ -241,5 +275,7 @@ class _BodyEdit:
 
 @lru_cache(maxsize=512)
 def _continuation(text: str) -> bytes:
-    """The text as a continuation of a JSON string. Always the same object, so that its hash is computed once."""
+    """The text as a continuation of a JSON string. Always the same object, so that its hash is
+    computed once.
+    """
     return _WRITTEN_BLANK_LINE + literal_json(text)[1:-1]

@@ -1,15 +1,32 @@
-"""When weights may be trained: signals of presence, the forecast, the decision, and windows. Plugins read kinds of calendars."""
+"""When weights may be trained: signals of presence, the forecast, the decision, and windows.
+Plugins read kinds of calendars.
+"""
 
 from collections.abc import Iterable
 
 from metaclaw.schedule.assembly import build_windows, connect_calendar, read_calendars, try_inputs
-from metaclaw.schedule.calendar_plugins import CalendarError, CalendarEvent, CalendarQuery, Fetched, expect, fetch, find_plugin
+from metaclaw.schedule.calendar_plugins import (
+    CalendarError,
+    CalendarEvent,
+    CalendarQuery,
+    Fetched,
+    expect,
+    fetch,
+    find_plugin,
+)
 from metaclaw.schedule.presence import Traffic
-from metaclaw.schedule.training_windows import ManualWindows, ScheduledWindows, SharedWindows, facts_of
+from metaclaw.schedule.training_windows import (
+    ManualWindows,
+    ScheduledWindows,
+    SharedWindows,
+    facts_of,
+)
 
 
 def parse_ics(content: bytes, query: CalendarQuery) -> Iterable[CalendarEvent]:
-    """The busy events of an iCalendar text in the query's span. Raises CalendarError; needs the calendar extra."""
+    """The busy events of an iCalendar text in the query's span. Raises CalendarError; needs the
+    calendar extra.
+    """
     from metaclaw.schedule.ics import parse_ics
 
     return parse_ics(content, query)

@@ -11,7 +11,13 @@ import anyio
 
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
-from metaclaw.schedule.calendar_plugins import CalendarError, CalendarEvent, CalendarQuery, find_plugin, read_in_child
+from metaclaw.schedule.calendar_plugins import (
+    CalendarError,
+    CalendarEvent,
+    CalendarQuery,
+    find_plugin,
+    read_in_child,
+)
 from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
 from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered
@@ -41,7 +47,9 @@ def input_sources() -> list[InputSource]:
 def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, str | None]]:
     """Try every input source: its name, and its error or None. Blocks."""
 
-    async def try_one(source: InputSource, found: dict[InputSource, tuple[str, str | None]]) -> None:
+    async def try_one(
+        source: InputSource, found: dict[InputSource, tuple[str, str | None]]
+    ) -> None:
         first = _FirstReport()
         with anyio.move_on_after(_TRY_S):
             async with anyio.create_task_group() as group:
@@ -103,7 +111,9 @@ def build_windows(
     clock: Clock | None = None,
     sources: Sequence[InputSource] | None = None,
 ) -> ScheduledWindows | ManualWindows:
-    """The windows for `policy.mode`: by signals (`auto`), always open (`rl`), or never (`skills_only`)."""
+    """The windows for `policy.mode`: by signals (`auto`), always open (`rl`), or never
+    (`skills_only`).
+    """
     mode = "skills_only" if config.policy is None else config.policy.mode
     clock = SystemClock() if clock is None else clock
     if mode != "auto":
@@ -116,15 +126,23 @@ def build_windows(
     zone = LocalZone() if schedule.timezone is None else fixed(schedule.timezone)
     least_s = schedule.min_window_minutes * 60
     history = read_history(folder / _HISTORY)
-    habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, clock=clock, history=history)
+    habits = Habits(
+        idle_s=schedule.idle_minutes * 60, least_s=least_s, clock=clock, history=history
+    )
     trains_here = config.policy is not None and config.policy.backend == "embedded"
-    machine_load = MachineLoad(schedule, trains_here=trains_here, is_metered=None if trains_here else Metered())
+    machine_load = MachineLoad(
+        schedule, trains_here=trains_here, is_metered=None if trains_here else Metered()
+    )
     calendars = build_calendars(schedule, folder, clock.now)
     built = ScheduledWindows(
         habits=habits,
         traffic=traffic,
         sources=input_sources() if sources is None else sources,
-        sleep=SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble) if schedule.sleep else None,
+        sleep=(
+            SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble)
+            if schedule.sleep
+            else None
+        ),
         calendars=calendars,
         machine_load=machine_load,
         rules=WindowRules(timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)),
@@ -138,7 +156,9 @@ def build_windows(
     return built
 
 
-def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]) -> list[Calendar]:
+def build_calendars(
+    schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]
+) -> list[Calendar]:
     """Make a signal of each configured calendar."""
     return [
         Calendar(
@@ -166,19 +186,26 @@ def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
     return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
-def connect_calendar(config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float) -> None:
+def connect_calendar(
+    config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float
+) -> None:
     """Ask the user to consent to reading calendar `number`. Blocks.
 
-    `show` gets the address to open. Raises ConfigError if no such calendar needs consent, and CalendarError without consent.
-    """
+    `show` gets the address to open. Raises ConfigError if no such calendar needs consent, and
+    CalendarError without consent."""
     schedule = config.schedule
     if number > len(schedule.calendars):
         raise ConfigError(f"schedule.calendars has no calendar {number}")
     calendar = schedule.calendars[number - 1]
     plugin = find_plugin(calendar.kind)
     if not hasattr(plugin, "connect"):
-        raise ConfigError(f"calendar {number} of schedule.calendars is of kind {calendar.kind}, which needs no consent")
-    query = calendar_query(calendar, schedule, token_file(home / _FOLDER, calendar.kind, number), SystemClock().now())
+        raise ConfigError(
+            f"calendar {number} of schedule.calendars is of kind {calendar.kind}, which needs no"
+            " consent"
+        )
+    query = calendar_query(
+        calendar, schedule, token_file(home / _FOLDER, calendar.kind, number), SystemClock().now()
+    )
     plugin.connect(query, show, timeout_s)
 
 
@@ -187,7 +214,9 @@ def token_file(folder: Path, kind: str, number: int) -> Path:
     return folder / f"{kind}-{number}.json"
 
 
-def calendar_query(calendar: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> CalendarQuery:
+def calendar_query(
+    calendar: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime
+) -> CalendarQuery:
     """The query for a calendar now. Raises ConfigError if a secret is missing."""
     return CalendarQuery(
         kind=calendar.kind,

@@ -1,9 +1,10 @@
-"""Reading calendars: the hook for distributions that read a kind of calendar, and a child process that uses it.
+"""Reading calendars: the hook for distributions that read a kind of calendar, and a child process
+that uses it.
 
-An entry point of the group `metaclaw.calendars`, named as the kind, is a module with `read`, and with `connect` if the owner must
-consent first (docs/plugins.md). A calendar may be huge or hostile, so that a child process with limits on time and memory reads it,
-and HTTP responses are limited in size. Credentials are only sent to the configured host.
-"""
+An entry point of the group `metaclaw.calendars`, named as the kind, is a module with `read`, and
+with `connect` if the owner must consent first (docs/plugins.md). A calendar may be huge or hostile,
+so that a child process with limits on time and memory reads it, and HTTP responses are limited in
+size. Credentials are only sent to the configured host."""
 
 import base64
 import http.client
@@ -47,8 +48,9 @@ class CalendarEvent:
 
 
 class CalendarQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for the events between `begins` and `ends`, with the keys of `[[schedule.calendars]]`. `token_file` belongs to this
-    calendar, for tokens that must be kept. It is passed through a pipe, because it contains secrets."""
+    """A query for the events between `begins` and `ends`, with the keys of
+    `[[schedule.calendars]]`. `token_file` belongs to this calendar, for tokens that must be kept.
+    It is passed through a pipe, because it contains secrets."""
 
     kind: str
     begins: datetime
@@ -70,30 +72,48 @@ class CalendarQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarPlugin(Protocol):
-    """What an entry point names. `connect` is optional: it shows an address, and returns when the owner has consented there."""
+    """What an entry point names. `connect` is optional: it shows an address, and returns when the
+    owner has consented there.
+    """
 
     def read(self, query: CalendarQuery) -> Iterable[CalendarEvent]:
         """The busy events of the query's span. Raises CalendarError."""
 
-    def connect(self, query: CalendarQuery, show: Callable[[str], None], timeout_s: float) -> object:
+    def connect(
+        self, query: CalendarQuery, show: Callable[[str], None], timeout_s: float
+    ) -> object:
         """Ask the owner for consent. Raises CalendarError without it."""
 
 
 def find_plugin(kind: str) -> CalendarPlugin:
-    """What reads this kind of calendar. Raises CalendarError if it is not installed, with what to install."""
+    """What reads this kind of calendar. Raises CalendarError if it is not installed, with what to
+    install.
+    """
     found = next(iter(entry_points(group=GROUP, name=kind)), None)
     if found is None and kind in _ELSEWHERE:
         package, folder = _ELSEWHERE[kind]
-        raise CalendarError(f"{package} is not installed, which reads it; in MetaClaw's repository run: pip install {folder}")
+        raise CalendarError(
+            f"{package} is not installed, which reads it; in MetaClaw's repository run: pip install"
+            f" {folder}"
+        )
     if found is None:
         kinds = sorted({*_ELSEWHERE, *(one.name for one in entry_points(group=GROUP))})
-        raise CalendarError(f"no installed package reads calendars of kind {kind!r}; known kinds are {', '.join(kinds)}")
+        raise CalendarError(
+            f"no installed package reads calendars of kind {kind!r}; known kinds are"
+            f" {', '.join(kinds)}"
+        )
     try:
         return cast(CalendarPlugin, found.load())
     except ImportError as error:
         package = found.dist.name if found.dist is not None else found.value
-        remedy = "pip install 'metaclaw-proxy[calendar]'" if kind == "ics" else f"install {package} again"
-        raise CalendarError(f"it cannot be read without a package that is missing ({error}); {remedy}") from error
+        remedy = (
+            "pip install 'metaclaw-proxy[calendar]'"
+            if kind == "ics"
+            else f"install {package} again"
+        )
+        raise CalendarError(
+            f"it cannot be read without a package that is missing ({error}); {remedy}"
+        ) from error
 
 
 class CalendarReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +145,9 @@ def fetch(
     password: str | None = None,
     timeout_s: float = 10.0,
 ) -> Fetched:
-    """Send a request and follow redirects. Raises CalendarError, which never contains the secret parts of the address."""
+    """Send a request and follow redirects. Raises CalendarError, which never contains the secret
+    parts of the address.
+    """
     origin = urlsplit(url).scheme, urlsplit(url).netloc
     for _ in range(_MOST_REDIRECTS):
         parts = urlsplit(url)
@@ -133,7 +155,9 @@ def fetch(
             raise CalendarError("its address does not begin with http:// or https://")
         own = dict(headers or {})
         if user is not None and (parts.scheme, parts.netloc) == origin:
-            own["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
+            own["Authorization"] = (
+                "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
+            )
         elif (parts.scheme, parts.netloc) != origin:
             own.pop("Authorization", None)
         answer, moved = _once(url, method, own, body, timeout_s)
@@ -143,7 +167,9 @@ def fetch(
     raise CalendarError("its server redirects too often")
 
 
-def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float) -> tuple[Fetched, str | None]:
+def _once(
+    url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
+) -> tuple[Fetched, str | None]:
     host = urlsplit(url).hostname or ""
     own = {"User-Agent": "metaclaw", "Accept-Encoding": "identity", **headers}
     try:
@@ -152,9 +178,13 @@ def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None,
                 return Fetched(reply.status, b""), reply.getheader("Location") or ""
             content = reply.read(MOST_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CalendarError(f"{host} cannot be reached ({error or type(error).__name__})") from error
+        raise CalendarError(
+            f"{host} cannot be reached ({error or type(error).__name__})"
+        ) from error
     if len(content) > MOST_BYTES:
-        raise CalendarError(f"{host} sends more than {MOST_BYTES // 1024**2} MB; export a smaller calendar")
+        raise CalendarError(
+            f"{host} sends more than {MOST_BYTES // 1024**2} MB; export a smaller calendar"
+        )
     return Fetched(reply.status, content), None
 
 
@@ -171,16 +201,24 @@ _MEMORY_BYTES: Final = 1024**3
 _STARTING_S: Final = 30.0
 
 
-async def read_in_child(question: CalendarQuery, *, starting_s: float = _STARTING_S) -> list[CalendarEvent]:
-    """Read the events of a calendar in a child process; `starting_s` is how long it may take to start. Raises CalendarError."""
+async def read_in_child(
+    question: CalendarQuery, *, starting_s: float = _STARTING_S
+) -> list[CalendarEvent]:
+    """Read the events of a calendar in a child process; `starting_s` is how long it may take to
+    start. Raises CalendarError.
+    """
     command = [sys.executable, "-c", "from metaclaw.schedule.calendar_plugins import main; main()"]
     try:
         with anyio.fail_after(question.timeout_s + starting_s):
-            done = await anyio.run_process(command, input=msgspec.json.encode(question), check=False, stderr=subprocess.PIPE)
+            done = await anyio.run_process(
+                command, input=msgspec.json.encode(question), check=False, stderr=subprocess.PIPE
+            )
     except TimeoutError:
         raise CalendarError(f"reading it takes longer than {question.timeout_s:g} s") from None
     except OSError as error:
-        raise CalendarError(f"the process that reads it cannot be started ({error.strerror})") from error
+        raise CalendarError(
+            f"the process that reads it cannot be started ({error.strerror})"
+        ) from error
     try:
         answer = msgspec.json.decode(done.stdout, type=CalendarReply)
     except msgspec.DecodeError:

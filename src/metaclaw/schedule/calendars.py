@@ -1,4 +1,6 @@
-"""Calendars as a signal of presence: busy means away, unless a rule about the title says otherwise."""
+"""Calendars as a signal of presence: busy means away, unless a rule about the title says
+otherwise.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -16,7 +18,8 @@ log = logging.getLogger(__name__)
 
 Read = Callable[[datetime], Awaitable[Sequence[CalendarEvent]]]
 _AFTER_TROUBLE_S: Final = 60.0
-# The events are valid for this number of intervals after the last successful read: a few reads may fail.
+# The events are valid for this number of intervals after the last successful read: a few reads may
+# fail.
 _STALE_AFTER_LOOKS: Final = 3
 
 
@@ -28,7 +31,9 @@ class _BusyEvent:
 
 @dataclass(eq=False)
 class Calendar:
-    """A calendar: busy means away, unless a rule about the title says otherwise. `fetch_events` reads its events."""
+    """A calendar: busy means away, unless a rule about the title says otherwise. `fetch_events`
+    reads its events.
+    """
 
     name: str
     fetch_events: Read
@@ -47,8 +52,15 @@ class Calendar:
     def read(self, now: datetime) -> Reading:
         """The reading by the current event."""
         if self._trouble is not None:
-            return Reading(Presence.UNKNOWN, self._trouble, is_trouble=self._read_at is not None or self._trouble != "not read yet")
-        if self._read_at is None or not timedelta(0) <= now - self._read_at <= self.every * _STALE_AFTER_LOOKS:
+            return Reading(
+                Presence.UNKNOWN,
+                self._trouble,
+                is_trouble=self._read_at is not None or self._trouble != "not read yet",
+            )
+        if (
+            self._read_at is None
+            or not timedelta(0) <= now - self._read_at <= self.every * _STALE_AFTER_LOOKS
+        ):
             return Reading(Presence.UNKNOWN, "it was not read for too long", is_trouble=True)
         running = [one for one in self._busy if one.event.begins <= now < one.event.ends]
         for one in running:
@@ -56,14 +68,25 @@ class Calendar:
                 return Reading(Presence.PRESENT, f"{_titled(one)} means present", one.event.ends)
         if running:
             return Reading(Presence.AWAY, _titled(running[0]), self._end(now))
-        coming = min((one.event.begins for one in self._busy if one.event.begins > now and one.means == "away"), default=None)
+        coming = min(
+            (
+                one.event.begins
+                for one in self._busy
+                if one.event.begins > now and one.means == "away"
+            ),
+            default=None,
+        )
         return Reading(Presence.UNKNOWN, "no event now", coming)
 
     async def follow(self) -> None:
         """Fetch it regularly, for ever."""
         while True:
             await self.look()
-            wait_s = self.every.total_seconds() if self._trouble is None else min(_AFTER_TROUBLE_S, self.every.total_seconds())
+            wait_s = (
+                self.every.total_seconds()
+                if self._trouble is None
+                else min(_AFTER_TROUBLE_S, self.every.total_seconds())
+            )
             await self.sleep(wait_s)
 
     async def look(self) -> None:

@@ -1,4 +1,6 @@
-"""Clocks and time zones: wall time, monotonic time, jumps of the wall clock, and the machine's current zone."""
+"""Clocks and time zones: wall time, monotonic time, jumps of the wall clock, and the machine's
+current zone.
+"""
 
 import os
 import time
@@ -12,7 +14,9 @@ JUMP_S: Final = 5.0
 
 
 class Clock(Protocol):
-    """A source of time. `now` is in UTC and may jump; `monotonic` never goes back, and may stop while the machine sleeps."""
+    """A source of time. `now` is in UTC and may jump; `monotonic` never goes back, and may stop
+    while the machine sleeps.
+    """
 
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
@@ -30,7 +34,9 @@ class SystemClock:
 
 
 class ClockJumps:
-    """Detects when the wall clock jumps against the monotonic one: the machine slept, or the clock was set."""
+    """Detects when the wall clock jumps against the monotonic one: the machine slept, or the clock
+    was set.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,7 +61,9 @@ def fixed(name: str) -> Zone:
 
 
 class LocalZone:
-    """The machine's zone, read again when the system's setting changes, because a laptop travels."""
+    """The machine's zone, read again when the system's setting changes, because a laptop
+    travels.
+    """
 
     def __init__(self, localtime: Path = _LOCALTIME) -> None:
         self._localtime = localtime

@@ -1,4 +1,5 @@
-"""D-Bus sources: GNOME's idle monitor, logind's hints about the session, and NetworkManager's metered flag.
+"""D-Bus sources: GNOME's idle monitor, logind's hints about the session, and NetworkManager's
+metered flag.
 
 Errors of D-Bus, and a missing desktop extra, become SignalErrors.
 """
@@ -32,9 +33,18 @@ class Bus:
         self.heard: asyncio.Queue[Message] = asyncio.Queue(maxsize=1000)
         bus.add_message_handler(self._hear)
 
-    async def call(self, name: str, path: str, interface: str, member: str, signature: str = "", *body: object) -> list[object]:
+    async def call(
+        self, name: str, path: str, interface: str, member: str, signature: str = "", *body: object
+    ) -> list[object]:
         """Call a method. Raises SignalError."""
-        message = Message(destination=name, path=path, interface=interface, member=member, signature=signature, body=list(body))
+        message = Message(
+            destination=name,
+            path=path,
+            interface=interface,
+            member=member,
+            signature=signature,
+            body=list(body),
+        )
         with _translated():
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 answer = await self._bus.call(message)
@@ -50,7 +60,14 @@ class Bus:
 
     async def listen(self, rule: str) -> None:
         """Receive signals that match this rule."""
-        await self.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", "s", rule)
+        await self.call(
+            "org.freedesktop.DBus",
+            "/org/freedesktop/DBus",
+            "org.freedesktop.DBus",
+            "AddMatch",
+            "s",
+            rule,
+        )
 
     async def next_signal(self, within_s: float) -> "Message | None":
         """The next signal, or None after `within_s`. Raises SignalError if the bus is closed."""
@@ -69,7 +86,9 @@ class Bus:
 
 @asynccontextmanager
 async def connected(name: str, address: str | None = None) -> AsyncIterator[Bus]:
-    """A connection to the bus SESSION or SYSTEM for the time of the block. Raises SignalError if there is none."""
+    """A connection to the bus SESSION or SYSTEM for the time of the block. Raises SignalError if
+    there is none.
+    """
     if not _IS_INSTALLED:
         raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'")
     with _translated():
@@ -107,7 +126,9 @@ class GnomeInput:
     async def follow(self, report: InputReport) -> None:
         """Report input as it happens. Raises SignalError if this is not GNOME."""
         async with connected("SESSION", self._address) as bus:
-            await bus.listen(f"type='signal',interface='{_MUTTER}',member='WatchFired',path='{_CORE}'")
+            await bus.listen(
+                f"type='signal',interface='{_MUTTER}',member='WatchFired',path='{_CORE}'"
+            )
             watch: object = None
             while True:
                 (idle_ms,) = await bus.call(_MUTTER, _CORE, _MUTTER, "GetIdletime")
@@ -131,20 +152,28 @@ _LOGIND_EVERY_S: Final = 20.0
 
 
 class LogindInput:
-    """logind's hints, which come late: idle (all sessions of this user) or locked means away; not idle means nothing."""
+    """logind's hints, which come late: idle (all sessions of this user) or locked means away; not
+    idle means nothing.
+    """
 
     name = "session (logind)"
     hears_all = False
     is_screen = False
 
-    def __init__(self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._address = address
         self._clock = clock
 
     async def follow(self, report: InputReport) -> None:
-        """Report hints and locks as they change. Raises SignalError if there is no logind, or no session."""
+        """Report hints and locks as they change. Raises SignalError if there is no logind, or no
+        session.
+        """
         async with connected("SYSTEM", self._address) as bus:
-            await bus.listen(f"type='signal',interface='{_PROPERTIES}',path_namespace='{_LOGIND_PATH}'")
+            await bus.listen(
+                f"type='signal',interface='{_PROPERTIES}',path_namespace='{_LOGIND_PATH}'"
+            )
             was_idle = False
             while True:
                 is_idle = bool(await self._hint(bus, "user/self", "User", "IdleHint"))

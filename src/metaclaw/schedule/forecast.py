@@ -1,10 +1,10 @@
 """Forecast how long the user stays away, from the lengths of their earlier idle spells.
 
-Keys and main turns are activity; the time between two of them is an idle spell. Lengths are counted in logarithmic bins. With
-little history, a spell is expected to last as long again as it has lasted (Lindy's rule). Counts decay by half in five weeks. A
-spell across a sleep of the machine or a clock change is not counted. Counts by the hour of the week were tried: they learn more
-slowly and forecast no better (`benchmarks.windows`).
-"""
+Keys and main turns are activity; the time between two of them is an idle spell. Lengths are counted
+in logarithmic bins. With little history, a spell is expected to last as long again as it has lasted
+(Lindy's rule). Counts decay by half in five weeks. A spell across a sleep of the machine or a clock
+change is not counted. Counts by the hour of the week were tried: they learn more slowly and
+forecast no better (`benchmarks.windows`)."""
 
 import logging
 import math
@@ -79,14 +79,18 @@ class History:
         return low - idle_s
 
     def patience_s(self, *, first_s: float, last_s: float, least_s: float) -> float:
-        """The silence after which the user has likely left for at least `least_s`; `last_s` without evidence."""
+        """The silence after which the user has likely left for at least `least_s`; `last_s` without
+        evidence.
+        """
         idle_s = first_s
         while idle_s < last_s:
             here = self.evidence(idle_s)
             if here < ENOUGH:
                 return last_s
             longer_s = idle_s + least_s
-            if self.evidence(longer_s) + _LINDY_WEIGHT * idle_s / longer_s >= LIKELY * (here + _LINDY_WEIGHT):
+            if self.evidence(longer_s) + _LINDY_WEIGHT * idle_s / longer_s >= LIKELY * (
+                here + _LINDY_WEIGHT
+            ):
                 return idle_s
             idle_s *= _GROWTH
         return last_s
@@ -108,10 +112,12 @@ class Patience:
 
 
 class Habits:
-    """Records the user's activity and forecasts silences. Used on the event loop only. `idle_s` is the silence that means away
-    without history, `least_s` the shortest window."""
+    """Records the user's activity and forecasts silences. Used on the event loop only. `idle_s` is
+    the silence that means away without history, `least_s` the shortest window."""
 
-    def __init__(self, *, idle_s: float, least_s: float, clock: Clock, history: History | None = None) -> None:
+    def __init__(
+        self, *, idle_s: float, least_s: float, clock: Clock, history: History | None = None
+    ) -> None:
         self._idle_s = idle_s
         self._least_s = least_s
         self._clock = clock
@@ -127,7 +133,8 @@ class Habits:
         return max(0.0, self._clock.monotonic() - self._last)
 
     def active(self, ago_s: float = 0.0) -> None:
-        """Record activity `ago_s` seconds ago; activity before the last known is ignored, except for the first.
+        """Record activity `ago_s` seconds ago; activity before the last known is ignored, except
+        for the first.
 
         It is called from the request path, so that finished spells are only queued for `learn`.
         """
@@ -147,14 +154,18 @@ class Habits:
         self._finished.clear()
 
     def jumped(self) -> None:
-        """Restart after a sleep of the machine or a clock change, as if the user had just been active."""
+        """Restart after a sleep of the machine or a clock change, as if the user had just been
+        active.
+        """
         self._finished.clear()
         self._last, self._is_fresh, self._is_spell_whole = self._clock.monotonic(), False, False
 
     def patience(self) -> Patience:
         """The silences that mean present and away now."""
         if self._patience is None or self._patience[0] != self._last:
-            away_s = self.history.patience_s(first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s)
+            away_s = self.history.patience_s(
+                first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s
+            )
             self._patience = self._last, Patience(min(PRESENT_S, away_s), away_s)
         return self._patience[1]
 
@@ -165,7 +176,11 @@ class Habits:
 
     def expected(self) -> timedelta | None:
         """How much longer the current silence likely lasts; None without enough history."""
-        return timedelta(seconds=self.history.room_s(self.silence_s, LIKELY)) if self.are_known else None
+        return (
+            timedelta(seconds=self.history.room_s(self.silence_s, LIKELY))
+            if self.are_known
+            else None
+        )
 
     def room_s(self) -> float:
         """How much longer the current silence very likely lasts."""

@@ -1,8 +1,8 @@
-"""Keyboard and mouse input as a signal, from sources that report it or must be polled; and terminals, a source on every system.
+"""Keyboard and mouse input as a signal, from sources that report it or must be polled; and
+terminals, a source on every system.
 
-The signal keeps the last report of its source. A source that ends or fails is restarted after growing pauses, in which the reading
-is unknown.
-"""
+The signal keeps the last report of its source. A source that ends or fails is restarted after
+growing pauses, in which the reading is unknown."""
 
 import asyncio
 import ctypes
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
-# Poll intervals: short while a window is open, long while the last input is too recent for one to open. Interval plus answer time
-# stay below a second.
+# Poll intervals: short while a window is open, long while the last input is too recent for one to
+# open. Interval plus answer time stay below a second.
 ASK_OPEN_S: Final = 0.3
 ASK_SHUT_S: Final = 0.5
 ASK_FRESH_S: Final = 5.0
@@ -56,11 +56,11 @@ class InputReport(Protocol):
 
 
 class InputSource(Protocol):
-    """A source of input events. `follow` reports until it is cancelled; raises SignalError if it cannot.
+    """A source of input events. `follow` reports until it is cancelled; raises SignalError if it
+    cannot.
 
-    With a source that misses some input (`hears_all` is false), the user is away only while it reports idle. A screen's source
-    hears the keyboard and mouse of a desktop.
-    """
+    With a source that misses some input (`hears_all` is false), the user is away only while it
+    reports idle. A screen's source hears the keyboard and mouse of a desktop."""
 
     @property
     def name(self) -> str: ...
@@ -73,8 +73,9 @@ class InputSource(Protocol):
 
 @dataclass(eq=False)
 class Inactivity:
-    """The signal of one input source. `hear` is called on input, with the seconds since then; `is_open`: a window is open;
-    `is_blind`: there is a screen and its input is not heard, so that silent terminals mean nothing."""
+    """The signal of one input source. `hear` is called on input, with the seconds since then;
+    `is_open`: a window is open; `is_blind`: there is a screen and its input is not heard, so that
+    silent terminals mean nothing."""
 
     source: InputSource
     _: KW_ONLY
@@ -98,7 +99,9 @@ class Inactivity:
     @property
     def knows(self) -> bool:
         """Whether it currently has information."""
-        return self._is_locked or self._is_idle or (self._last is not None and self.source.hears_all)
+        return (
+            self._is_locked or self._is_idle or (self._last is not None and self.source.hears_all)
+        )
 
     def input(self) -> None:
         self._is_idle = False
@@ -136,11 +139,18 @@ class Inactivity:
         silence_s = max(0.0, self.clock.monotonic() - (self._last or 0.0))
         patience, present_s = self.patience(), self.patience().present_s
         if self._last is not None and silence_s < present_s:
-            return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
+            return Reading(
+                Presence.PRESENT,
+                f"input {ago(silence_s)}",
+                now + timedelta(seconds=present_s - silence_s),
+            )
         if self._is_locked:
             return Reading(Presence.AWAY, "the screen is locked")
         if self.source.hears_all and self.is_blind():
-            return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}; this desktop does not report keyboard and mouse")
+            return Reading(
+                Presence.UNKNOWN,
+                f"last input {ago(silence_s)}; this desktop does not report keyboard and mouse",
+            )
         if silence_s < patience.away_s or not self.knows:
             wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
             return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
@@ -162,8 +172,12 @@ class Inactivity:
                 self._trouble = "it has ended"
             except SignalError as error:
                 self._trouble = str(error)
-                log.debug("source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s)
-            pause_s = _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
+                log.debug(
+                    "source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s
+                )
+            pause_s = (
+                _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
+            )
             self._last, self._is_locked, self._is_idle = None, False, False
             await self.sleep(pause_s)
 
@@ -173,16 +187,24 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def poll_input(
-    ask: Ask, report: InputReport, *, sleep: Sleep = anyio.sleep, clock: Callable[[], float] = time.monotonic
+    ask: Ask,
+    report: InputReport,
+    *,
+    sleep: Sleep = anyio.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Report the seconds since the last input that `ask` returns, for ever. Raises SignalError if it is slow."""
+    """Report the seconds since the last input that `ask` returns, for ever. Raises SignalError if
+    it is slow.
+    """
     while True:
         polled_at = clock()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 report.idle(await ask())
         except TimeoutError as error:
-            raise SignalError(f"the query for the last input was not answered within {ANSWER_WITHIN_S:g} s") from error
+            raise SignalError(
+                f"the query for the last input was not answered within {ANSWER_WITHIN_S:g} s"
+            ) from error
         await sleep(max(0.0, report.ask_again_s() - (clock() - polled_at)))
 
 
@@ -194,8 +216,8 @@ _TERMINALS: Final = ("pts/*", "tty[0-9]*")
 class TtyInput:
     """All terminals of this user: when each was last read from, as `w` shows it.
 
-    The kernel reports a read at once (inotify), but updates its time only every eight seconds, so the report counts.
-    """
+    The kernel reports a read at once (inotify), but updates its time only every eight seconds, so
+    the report counts."""
 
     name = "input (terminals)"
     hears_all = True
@@ -228,7 +250,11 @@ class TtyInput:
                     stat = path.stat()
                 except OSError:
                     continue  # it has just been closed
-                if stat.st_uid == os.getuid() and path.name != "ptmx" and not _is_console(path, stat.st_uid):
+                if (
+                    stat.st_uid == os.getuid()
+                    and path.name != "ptmx"
+                    and not _is_console(path, stat.st_uid)
+                ):
                     found[path] = stat.st_atime
         return found
 
@@ -238,7 +264,11 @@ class _Notices:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._handle = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(self._libc, "inotify_init1") else -1
+        self._handle = (
+            self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if hasattr(self._libc, "inotify_init1")
+            else -1
+        )
         self._watched: set[Path] = set()
 
     def watch(self, paths: dict[Path, float]) -> None:
@@ -270,7 +300,9 @@ class _Notices:
             os.close(self._handle)
 
     def _drain(self) -> bool:
-        """Read the pending events; return whether one of them is a read (a closed terminal also gives an event)."""
+        """Read the pending events; return whether one of them is a read (a closed terminal also
+        gives an event).
+        """
         try:
             content = os.read(self._handle, 65_536)
         except BlockingIOError:

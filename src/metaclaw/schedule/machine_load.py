@@ -1,4 +1,5 @@
-"""Machine load: reasons not to train although the user is away (battery, metered network, other programs, heat).
+"""Machine load: reasons not to train although the user is away (battery, metered network, other
+programs, heat).
 
 Unreadable values are ignored: a machine without a battery or a temperature sensor may train.
 """
@@ -22,7 +23,9 @@ _HOTTEST_C: Final = 130.0
 
 @dataclass(eq=False)
 class MachineLoad:
-    """Checks the machine every few seconds, in a thread; calls `hear` on changes. `trains_here`: no service does the training."""
+    """Checks the machine every few seconds, in a thread; calls `hear` on changes. `trains_here`: no
+    service does the training.
+    """
 
     limits: ScheduleConfig
     _: KW_ONLY
@@ -47,7 +50,11 @@ class MachineLoad:
     async def look(self) -> None:
         """Check once."""
         found = tuple(await anyio.to_thread.run_sync(lambda: list(self._here())))
-        if not (self.trains_here or self.limits.on_metered) and self.is_metered is not None and await self.is_metered():
+        if (
+            not (self.trains_here or self.limits.on_metered)
+            and self.is_metered is not None
+            and await self.is_metered()
+        ):
             found = (*found, "the network is metered")
         if found != self.objections:
             self.objections = found
@@ -62,7 +69,11 @@ class MachineLoad:
         if self.limits.max_load and load is not None and load > self.limits.max_load:
             yield "others use the processor"
         hottest = temperature_c(self.system)
-        if self.limits.max_temperature_c and hottest is not None and hottest > self.limits.max_temperature_c:
+        if (
+            self.limits.max_temperature_c
+            and hottest is not None
+            and hottest > self.limits.max_temperature_c
+        ):
             yield "the machine is hot"
 
 
@@ -71,7 +82,9 @@ def is_on_battery(system: Path) -> bool | None:
     supplies = [(_text(one / "type"), one) for one in _entries(system / "class" / "power_supply")]
     if any(kind in ("Mains", "USB") and _text(one / "online") == "1" for kind, one in supplies):
         return False
-    batteries = [one for kind, one in supplies if kind == "Battery" and _text(one / "scope") != "Device"]
+    batteries = [
+        one for kind, one in supplies if kind == "Battery" and _text(one / "scope") != "Device"
+    ]
     if not batteries:
         return None
     return any(_text(one / "status") == "Discharging" for one in batteries)
@@ -79,14 +92,20 @@ def is_on_battery(system: Path) -> bool | None:
 
 def temperature_c(system: Path) -> float | None:
     """The highest temperature of all sensors, or None."""
-    texts = [_text(zone / "temp") for zone in _entries(system / "class" / "thermal") if zone.name.startswith("thermal_zone")]
+    texts = [
+        _text(zone / "temp")
+        for zone in _entries(system / "class" / "thermal")
+        if zone.name.startswith("thermal_zone")
+    ]
     degrees = [int(text) / 1000 for text in texts if text.lstrip("-").isdigit()]
     return max((value for value in degrees if _COLDEST_C < value < _HOTTEST_C), default=None)
 
 
 @dataclass(eq=False)
 class OthersLoad:
-    """Measures the processor use of other programs between two calls, without this process (`root`) and its descendants."""
+    """Measures the processor use of other programs between two calls, without this process (`root`)
+    and its descendants.
+    """
 
     processes: Path
     _: KW_ONLY
@@ -96,7 +115,9 @@ class OthersLoad:
     _seen: tuple[float, float, float] | None = field(default=None, init=False)
 
     def look(self) -> float | None:
-        """Cores used by others as a share of all cores; None at the first call, or if the kernel does not report it."""
+        """Cores used by others as a share of all cores; None at the first call, or if the kernel
+        does not report it.
+        """
         busy = _busy_s(self.processes)
         if busy is None:
             return None

@@ -1,4 +1,5 @@
-"""Presence of the user: readings, the signals of traffic and sleep hours, and the decision whether a window is open.
+"""Presence of the user: readings, the signals of traffic and sleep hours, and the decision whether
+a window is open.
 
 | away | present | objection | forecast        | cool-down | window |
 |------|---------|-----------|-----------------|-----------|--------|
@@ -9,8 +10,8 @@
 | some | none    | none      | enough          | running   | shut   |
 | some | none    | none      | enough          | over      | open   |
 
-A window is open if some signal says away, none says present, and the machine is free. Unknown counts for nothing.
-"""
+A window is open if some signal says away, none says present, and the machine is free. Unknown
+counts for nothing."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,8 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The state according to one signal, the reason in words, and until when it holds if nothing happens (None: unknown).
+    """The state according to one signal, the reason in words, and until when it holds if nothing
+    happens (None: unknown).
 
     `is_trouble` is set if the state is unknown because of a problem that the user can solve.
     """
@@ -55,7 +57,9 @@ class NamedReading:
 
 
 class PresenceSignal(Protocol):
-    """A source of presence readings. `read` never raises and never blocks; problems give an unknown reading."""
+    """A source of presence readings. `read` never raises and never blocks; problems give an unknown
+    reading.
+    """
 
     @property
     def name(self) -> str: ...
@@ -70,7 +74,9 @@ class FollowedSignal(PresenceSignal, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WindowRules:
-    """A window is not opened if it would be shorter than `least`; after a window was shut, none opens for `cooldown`."""
+    """A window is not opened if it would be shorter than `least`; after a window was shut, none
+    opens for `cooldown`.
+    """
 
     least: timedelta = timedelta(minutes=2)
     cooldown: timedelta = timedelta(minutes=1)
@@ -78,8 +84,8 @@ class WindowRules:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The input of a decision. `objections` are reasons not to use the machine; `expected` is how long a window opened now
-    would last, or None if unknown."""
+    """The input of a decision. `objections` are reasons not to use the machine; `expected` is how
+    long a window opened now would last, or None if unknown."""
 
     now: datetime
     readings: Sequence[NamedReading]
@@ -102,7 +108,9 @@ def decide(moment: Moment, rules: WindowRules) -> WindowDecision:
     present = [one for one in moment.readings if one.reading.presence is Presence.PRESENT]
     away = [one for one in moment.readings if one.reading.presence is Presence.AWAY]
     if present:
-        return WindowDecision(False, "; ".join(f"{one.signal}: {one.reading.why}" for one in present))
+        return WindowDecision(
+            False, "; ".join(f"{one.signal}: {one.reading.why}" for one in present)
+        )
     if not away:
         return WindowDecision(False, "nothing says that you are away")
     if moment.objections:
@@ -112,10 +120,14 @@ def decide(moment: Moment, rules: WindowRules) -> WindowDecision:
         return WindowDecision(True, reason)
     if moment.expected is not None and moment.expected < rules.least:
         return WindowDecision(
-            False, f"a window now would be over in {in_words(moment.expected)}, and {in_words(rules.least)} are the least"
+            False,
+            f"a window now would be over in {in_words(moment.expected)}, and"
+            f" {in_words(rules.least)} are the least",
         )
     if moment.shut_at is not None and timedelta(0) <= moment.now - moment.shut_at < rules.cooldown:
-        return WindowDecision(False, f"cooling down for {in_words(moment.shut_at + rules.cooldown - moment.now)}")
+        return WindowDecision(
+            False, f"cooling down for {in_words(moment.shut_at + rules.cooldown - moment.now)}"
+        )
     return WindowDecision(True, reason)
 
 
@@ -124,15 +136,19 @@ def in_words(span: timedelta) -> str:
     seconds = max(0, round(span.total_seconds()))
     if seconds < 120:
         return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return (
+        f"{seconds // 60} min"
+        if seconds < 7200
+        else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    )
 
 
 class Traffic:
-    """A main turn means present, while it is answered and for some time after; a longer silence means away. Heartbeats and side
-    turns do not count.
+    """A main turn means present, while it is answered and for some time after; a longer silence
+    means away. Heartbeats and side turns do not count.
 
-    If there is an input source, silence means nothing. It is called from the request path, so it must be quick.
-    """
+    If there is an input source, silence means nothing. It is called from the request path, so it
+    must be quick."""
 
     name = "traffic"
 
@@ -146,8 +162,15 @@ class Traffic:
         self._patience: Callable[[], Patience] | None = None
         self._is_only_signal: Callable[[], bool] = lambda: True
 
-    def connect(self, hear: Callable[[], None], patience: Callable[[], Patience], is_only_signal: Callable[[], bool]) -> None:
-        """Call `hear` at once when a main turn begins, and when the last answer is out. It must not block."""
+    def connect(
+        self,
+        hear: Callable[[], None],
+        patience: Callable[[], Patience],
+        is_only_signal: Callable[[], bool],
+    ) -> None:
+        """Call `hear` at once when a main turn begins, and when the last answer is out. It must not
+        block.
+        """
         self._hear, self._patience, self._is_only_signal = hear, patience, is_only_signal
 
     def began(self, kind: TurnKind) -> None:
@@ -158,7 +181,9 @@ class Traffic:
             self._active()
 
     def ended(self) -> None:
-        """Record the end of an answer. Its kind is unknown, so that presence ends with the last of all answers."""
+        """Record the end of an answer. Its kind is unknown, so that presence ends with the last of
+        all answers.
+        """
         self._answers -= 1
         if self._answers == 0 and self._is_answering_main:
             self._is_answering_main = False
@@ -178,11 +203,15 @@ class Traffic:
             return Reading(Presence.UNKNOWN, last)
         patience = self._patience()
         if self._has_come and silence_s < patience.present_s:
-            return Reading(Presence.PRESENT, last, now + timedelta(seconds=patience.present_s - silence_s))
+            return Reading(
+                Presence.PRESENT, last, now + timedelta(seconds=patience.present_s - silence_s)
+            )
         if not self._is_only_signal():
             return Reading(Presence.UNKNOWN, f"{last}; keyboard and mouse decide")
         if silence_s < patience.away_s:
-            return Reading(Presence.UNKNOWN, last, now + timedelta(seconds=patience.away_s - silence_s))
+            return Reading(
+                Presence.UNKNOWN, last, now + timedelta(seconds=patience.away_s - silence_s)
+            )
         return Reading(Presence.AWAY, f"no main turn for {ago(silence_s).removesuffix(' ago')}")
 
     def _active(self) -> None:
@@ -199,13 +228,14 @@ def ago(seconds: float) -> str:
 class SleepHours:
     """Sleep hours: away in ranges of the local day on given weekdays, unknown outside of them.
 
-    Times are local wall time: the night of a change to summer time is an hour shorter, and a time in the skipped hour is read as
-    an hour later.
-    """
+    Times are local wall time: the night of a change to summer time is an hour shorter, and a time
+    in the skipped hour is read as an hour later."""
 
     name = "sleep hours"
 
-    def __init__(self, ranges: Sequence[SleepRange], zone: Zone, trouble: str | None = None) -> None:
+    def __init__(
+        self, ranges: Sequence[SleepRange], zone: Zone, trouble: str | None = None
+    ) -> None:
         """`trouble` is the error in the configured hours, if any; the reading is then unknown."""
         self._ranges = tuple(ranges)
         self._zone = zone
@@ -236,12 +266,17 @@ class SleepHours:
             for one in self._ranges:
                 if day.weekday() in one.days:
                     last = day if one.ends > one.begins else day + timedelta(days=1)
-                    begin, end = datetime.combine(day, one.begins, zone), datetime.combine(last, one.ends, zone)
+                    begin, end = (
+                        datetime.combine(day, one.begins, zone),
+                        datetime.combine(last, one.ends, zone),
+                    )
                     yield begin.astimezone(UTC), end.astimezone(UTC)
 
 
 def _end_of_sleep(now: datetime, stretches: Sequence[tuple[datetime, datetime]]) -> datetime | None:
-    """The end of the current period of sleep, including those that follow without a gap; None if there is none now."""
+    """The end of the current period of sleep, including those that follow without a gap; None if
+    there is none now.
+    """
     end = None
     for begin, until in stretches:
         if begin <= (end or now) < until:

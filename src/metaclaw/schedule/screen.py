@@ -1,4 +1,5 @@
-"""Keyboard and mouse of a desktop, reported by its own programs: Xlib under X11, swayidle under Wayland, ioreg on macOS.
+"""Keyboard and mouse of a desktop, reported by its own programs: Xlib under X11, swayidle under
+Wayland, ioreg on macOS.
 
 GNOME reports them over D-Bus (see `dbus`).
 """
@@ -18,17 +19,23 @@ from metaclaw.schedule.input import InputReport, InputSource, SignalError, Sleep
 
 _LOOK_EVERY_S: Final = 5.0
 _X11: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("x11_idle.py")))
-# The shell ends swayidle when standard input is closed, also if the program was killed. The user's own commands are not read.
+# The shell ends swayidle when standard input is closed, also if the program was killed. The user's
+# own commands are not read.
 _SWAYIDLE: Final = (
     "sh",
     "-c",
-    "command -v swayidle >/dev/null || { echo swayidle is not installed >&2; exit 1; };"
-    " exec 3<&0; (read _ <&3; kill $$) >/dev/null 2>&1 & exec swayidle -C /dev/null timeout 1 'echo 1000' resume 'echo 0' 3<&-",
+    (
+        "command -v swayidle >/dev/null || { echo swayidle is not installed >&2; exit 1; }; exec"
+        " 3<&0; (read _ <&3; kill $$) >/dev/null 2>&1 & exec swayidle -C /dev/null timeout 1 'echo"
+        " 1000' resume 'echo 0' 3<&-"
+    ),
 )
 
 
 class PrintedInput:
-    """A program that prints the milliseconds since the last input, each on a line. After 0 the input lasts until the next line."""
+    """A program that prints the milliseconds since the last input, each on a line. After 0 the
+    input lasts until the next line.
+    """
 
     hears_all = True
     is_screen = True
@@ -49,7 +56,9 @@ class PrintedInput:
     async def follow(self, report: InputReport) -> None:
         """Report what the program prints. Raises SignalError when it ends."""
         command, variables = list(self._command), {**os.environ, **self._variables}
-        async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=variables) as process:
+        async with await anyio.open_process(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
+        ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             lines, idle_ms = BufferedByteReceiveStream(process.stdout), 0
@@ -61,7 +70,9 @@ class PrintedInput:
                         report.idle(idle_ms / 1000)
             except (anyio.IncompleteRead, ValueError):
                 said = [chunk async for chunk in process.stderr]
-                raise SignalError(b"".join(said).decode(errors="replace").strip() or "its program has ended") from None
+                raise SignalError(
+                    b"".join(said).decode(errors="replace").strip() or "its program has ended"
+                ) from None
 
 
 def x11_input(variables: Mapping[str, str] | None = None) -> PrintedInput:
@@ -70,12 +81,16 @@ def x11_input(variables: Mapping[str, str] | None = None) -> PrintedInput:
 
 
 def swayidle_input(variables: Mapping[str, str] | None = None) -> PrintedInput:
-    """Input under Wayland compositors with `ext-idle-notify` or KDE's older protocol, by event, where swayidle is installed."""
+    """Input under Wayland compositors with `ext-idle-notify` or KDE's older protocol, by event,
+    where swayidle is installed.
+    """
     return PrintedInput("Wayland", _SWAYIDLE, variables)
 
 
 def is_wayland() -> bool:
-    """Whether there is a Wayland compositor. In a service no variable names it, so the usual socket is looked for."""
+    """Whether there is a Wayland compositor. In a service no variable names it, so the usual socket
+    is looked for.
+    """
     if os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY"):
         return bool(os.environ.get("WAYLAND_DISPLAY"))
     return Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "wayland-0").is_socket()
@@ -131,7 +146,9 @@ class MacInput:
 
 
 def parse_idle_s(printed: bytes) -> float:
-    """Seconds since the last input, from the output of ioreg; of several devices, the one used last. Raises SignalError."""
+    """Seconds since the last input, from the output of ioreg; of several devices, the one used
+    last. Raises SignalError.
+    """
     idle_ns = [int(match["nanoseconds"]) for match in _IDLE.finditer(printed)]
     if not idle_ns:
         raise SignalError("ioreg does not report the idle time of the keyboard")

@@ -1,8 +1,8 @@
 """Windows for training: open while the user is away, shut as soon as they are back.
 
-A main turn or a key shuts the window before the call that reports it returns. Whether to open one is decided again whenever
-something may have changed. A window opened by hand stays open while the user is present, until a main turn comes, or until they
-leave and come back.
+A main turn or a key shuts the window before the call that reports it returns. Whether to open one
+is decided again whenever something may have changed. A window opened by hand stays open while the
+user is present, until a main turn comes, or until they leave and come back.
 
 `SharedWindows` gives training with its own processor a share of the time while the user works.
 """
@@ -136,8 +136,19 @@ class ScheduledWindows(_Gate):
         keep: Path | None = None,
     ) -> None:
         super().__init__(clock.now)
-        self.habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
-        self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
+        self.habits, self._traffic, self._sleep, self._calendars = (
+            habits,
+            traffic,
+            sleep,
+            tuple(calendars),
+        )
+        self._machine_load, self._rules, self._clock, self._announce, self._keep = (
+            machine_load,
+            rules,
+            clock,
+            announce,
+            keep,
+        )
         self.inputs = tuple(
             Inactivity(
                 source,
@@ -150,7 +161,12 @@ class ScheduledWindows(_Gate):
             for source in sources
         )
         asleep = () if sleep is None else (sleep,)
-        self._signals: tuple[PresenceSignal, ...] = (*self.inputs, traffic, *asleep, *self._calendars)
+        self._signals: tuple[PresenceSignal, ...] = (
+            *self.inputs,
+            traffic,
+            *asleep,
+            *self._calendars,
+        )
         self._why = "not looked at yet"
         self._jumps = ClockJumps(clock)
         self._shut_at: float | None = None
@@ -159,7 +175,9 @@ class ScheduledWindows(_Gate):
         traffic.connect(self._heard_turn, habits.patience, self._is_deaf)
 
     def has_room(self, seconds: float) -> bool:
-        """Whether a piece of work of this length will very likely finish before the open window shuts; False while it is shut."""
+        """Whether a piece of work of this length will very likely finish before the open window
+        shuts; False while it is shut.
+        """
         return self.window is not None and seconds <= self.room_s()
 
     def room_s(self) -> float:
@@ -198,7 +216,9 @@ class ScheduledWindows(_Gate):
         self._look()
 
     def look(self) -> float:
-        """Decide again; return the number of seconds until a reading may change without an event."""
+        """Decide again; return the number of seconds until a reading may change without an
+        event.
+        """
         return self._wait_s(self._look())
 
     async def run(self) -> None:
@@ -226,7 +246,9 @@ class ScheduledWindows(_Gate):
         return self.window is not None and self._by_hand
 
     def expected(self, readings: Sequence[NamedReading]) -> timedelta | None:
-        """How long a window would likely last: by habit or until a meeting ends; without history, also by sleep hours."""
+        """How long a window would likely last: by habit or until a meeting ends; without history,
+        also by sleep hours.
+        """
         habit = self.habits.expected()
         names = {one.name for one in self._calendars}
         if habit is None and self._sleep is not None:
@@ -235,7 +257,9 @@ class ScheduledWindows(_Gate):
         spans = [
             one.reading.until - now
             for one in readings
-            if one.signal in names and one.reading.presence is Presence.AWAY and one.reading.until is not None
+            if one.signal in names
+            and one.reading.presence is Presence.AWAY
+            and one.reading.until is not None
         ]
         return max([*spans, *([] if habit is None else [habit])], default=None)
 
@@ -287,7 +311,9 @@ class ScheduledWindows(_Gate):
             return
         cooling = self._cooling_s()
         now = self._clock.now()
-        shut_at = None if cooling is None else now - (self._rules.cooldown - timedelta(seconds=cooling))
+        shut_at = (
+            None if cooling is None else now - (self._rules.cooldown - timedelta(seconds=cooling))
+        )
         is_open = self.window is not None
         expected = None if is_open else self.expected(readings)
         moment = Moment(now, readings, self.objections, is_open, shut_at, expected)
@@ -320,7 +346,9 @@ class ScheduledWindows(_Gate):
             self._shut("input: a key or the mouse")
 
     def _jumped(self, jump: timedelta) -> None:
-        """Restart everything after a sleep of the machine or a clock change; the user is probably present."""
+        """Restart everything after a sleep of the machine or a clock change; the user is probably
+        present.
+        """
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
         self.habits.jumped()
@@ -328,12 +356,19 @@ class ScheduledWindows(_Gate):
         for one in self.inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
-        self._shut_at = self._clock.monotonic()  # the cool-down gives the user time to become active
+        self._shut_at = (
+            self._clock.monotonic()
+        )  # the cool-down gives the user time to become active
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)
         self._announce(
-            "window.opened", {"reason": reason, "until": None if until is None else until.isoformat(), "by_hand": self._by_hand}
+            "window.opened",
+            {
+                "reason": reason,
+                "until": None if until is None else until.isoformat(),
+                "by_hand": self._by_hand,
+            },
         )
         self._set(Window(self._now(), reason, until))
 
@@ -348,7 +383,12 @@ class ScheduledWindows(_Gate):
             lasted = self._clock.now() - window.opened
             log.info("window_shut why=%r lasted=%s", why, in_words(lasted))
             self._announce(
-                "window.shut", {"why": why, "opened": window.opened.isoformat(), "lasted_s": round(lasted.total_seconds(), 1)}
+                "window.shut",
+                {
+                    "why": why,
+                    "opened": window.opened.isoformat(),
+                    "lasted_s": round(lasted.total_seconds(), 1),
+                },
             )
 
     def _cooling_s(self) -> float | None:
@@ -397,7 +437,13 @@ def facts_of(windows: ScheduledWindows) -> dict[str, object]:
 def _shown(one: NamedReading) -> dict[str, object]:
     reading = one.reading
     until = None if reading.until is None else reading.until.isoformat()
-    return {"name": one.signal, "says": reading.presence.value, "why": reading.why, "until": until, "trouble": reading.is_trouble}
+    return {
+        "name": one.signal,
+        "says": reading.presence.value,
+        "why": reading.why,
+        "until": until,
+        "trouble": reading.is_trouble,
+    }
 
 
 def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None]:
@@ -408,8 +454,16 @@ def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None
     earliest = max((until for until in vetoes if until is not None), default=None)
     if earliest is not None and any(one.reading.presence is Presence.AWAY for one in readings):
         return earliest, "if nothing happens until then"
-    coming = [(one.reading.until, one.signal) for one in readings if one.reading.presence is Presence.UNKNOWN]
-    known = sorted((until if earliest is None else max(until, earliest), signal) for until, signal in coming if until is not None)
+    coming = [
+        (one.reading.until, one.signal)
+        for one in readings
+        if one.reading.presence is Presence.UNKNOWN
+    ]
+    known = sorted(
+        (until if earliest is None else max(until, earliest), signal)
+        for until, signal in coming
+        if until is not None
+    )
     if known:
         return known[0]
     return earliest, None if earliest is None else "at the earliest"
@@ -430,7 +484,10 @@ class SharedWindows(_Gate):
         """Why no window is open; empty while one is."""
         if self.window is not None:
             return ""
-        return f"training has {self._share:.0%} of the time (policy.train_share) while you work; {self._windows.shut_because}"
+        return (
+            f"training has {self._share:.0%} of the time (policy.train_share) while you work;"
+            f" {self._windows.shut_because}"
+        )
 
     def has_room(self, seconds: float) -> bool:
         """Whether work of this length fits. Within our share of a minute everything does."""

@@ -1,8 +1,8 @@
-"""Print the idle time of an X display in milliseconds: every few seconds, and at once when a key or the mouse ends a silence.
+"""Print the idle time of an X display in milliseconds: every few seconds, and at once when a key or
+the mouse ends a silence.
 
-This file is run as a process of its own, because Xlib ends its process when the server goes away and waits for ever while the
-server hangs. It imports nothing of the program.
-"""
+This file is run as a process of its own, because Xlib ends its process when the server goes away
+and waits for ever while the server hangs. It imports nothing of the program."""
 
 import ctypes
 import select

@@ -1,4 +1,6 @@
-"""Skills and rules: their files, the active library, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
+"""Skills and rules: their files, the active library, retrieval, the text in a prompt, writing
+(evolve) and proof (gate).
+"""
 
 from metaclaw.checks import (
     TRIVIAL_ANSWERS,
@@ -43,8 +45,22 @@ from metaclaw.skills.block import (
     render_reminder,
     rule_line,
 )
-from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
-from metaclaw.skills.failure_groups import CORRECTION_READ, Failure, FailureGroup, group_failures, is_learnable, is_spoken_against
+from metaclaw.skills.evolver import (
+    MOST_EXAMPLES,
+    MOST_SHOWN,
+    SKILLS_SCHEMA,
+    Evolver,
+    answer_fault,
+    read_skills,
+)
+from metaclaw.skills.failure_groups import (
+    CORRECTION_READ,
+    Failure,
+    FailureGroup,
+    group_failures,
+    is_learnable,
+    is_spoken_against,
+)
 from metaclaw.skills.fields import (
     ALWAYS,
     CONFIRMED,
@@ -69,7 +85,14 @@ from metaclaw.skills.fields import (
     rule_when,
     scope_of_lesson,
 )
-from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
+from metaclaw.skills.files import (
+    MAX_FILE_BYTES,
+    parse_skill,
+    read_skill,
+    remove_skill,
+    render_skill,
+    write_skill,
+)
 from metaclaw.skills.gate.clashes import IndexLibrary
 from metaclaw.skills.gate.evidence import (
     MOST_DECIDED,
@@ -89,8 +112,22 @@ from metaclaw.skills.gate.evidence import (
 from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, Replaying, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library import SkillLibrary
-from metaclaw.skills.library_view import Budgets, Fate, LibraryView, Selection, SkillExplanation, explain
-from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
+from metaclaw.skills.library_view import (
+    Budgets,
+    Fate,
+    LibraryView,
+    Selection,
+    SkillExplanation,
+    explain,
+)
+from metaclaw.skills.maintenance import (
+    STALE_AFTER,
+    STALE_TASKS,
+    Promotion,
+    find_merges,
+    find_promotions,
+    stale_reason,
+)
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
@@ -110,4 +147,11 @@ from metaclaw.skills.rules import (
     rule_name,
     with_free_name,
 )
-from metaclaw.skills.transfer import read_pack, read_rules, render_section, vouched, with_section, write_pack
+from metaclaw.skills.transfer import (
+    read_pack,
+    read_rules,
+    render_section,
+    vouched,
+    with_section,
+    write_pack,
+)

@@ -1,9 +1,10 @@
-"""The block of rules, facts and skills in a prompt: render it within budgets, recognise it, and remove it.
+"""The block of rules, facts and skills in a prompt: render it within budgets, recognise it, and
+remove it.
 
-Rules and facts come first, one line each; then the listed skills, one line each; then the skills in full. The same content always
-gives the same bytes. The opening tag has the length and a checksum of the content, so text that only resembles a block, in a skill
-or in a conversation, is not taken for one. The blank lines around the block are part of it.
-"""
+Rules and facts come first, one line each; then the listed skills, one line each; then the skills in
+full. The same content always gives the same bytes. The opening tag has the length and a checksum of
+the content, so text that only resembles a block, in a skill or in a conversation, is not taken for
+one. The blank lines around the block are part of it."""
 
 import hashlib
 import re
@@ -30,9 +31,14 @@ _PREAMBLE = "The request itself has priority over what follows."
 _RULES = "User rules, [where they apply]:"
 _FACTS = "User facts:"
 _LISTED = "Further procedures, a line apiece; where one fits the request, work that way:"
-_FULL = "Procedures for requests like this. They say when they apply; follow those that fit, skip others."
+_FULL = (
+    "Procedures for requests like this. They say when they apply; follow those that fit, skip"
+    " others."
+)
 _CLOSE = "\n</house_rules>\n"
-_OPEN = re.compile(r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n")
+_OPEN = re.compile(
+    r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n"
+)
 _RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
 
 _REMINDER = "Reminder, keep to what the user laid down:"
@@ -46,7 +52,9 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s|(?<=[。！？；])")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block's text, the names of the rules, facts and skills placed in it, and of those listed; all empty if nothing fits."""
+    """A block's text, the names of the rules, facts and skills placed in it, and of those listed;
+    all empty if nothing fits.
+    """
 
     text: str
     skills: tuple[SkillName, ...]
@@ -54,24 +62,39 @@ class Block:
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate: a token per 4 ASCII characters, per 2 accented, Cyrillic or Arabic letters, per Chinese or Japanese character or
-    emoji."""
+    """Estimate: a token per 4 ASCII characters, per 2 accented, Cyrillic or Arabic letters, per
+    Chinese or Japanese character or emoji."""
     if text.isascii():
         return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
     plain = len(text.encode("ascii", "ignore"))
     wide = len(text) - len(_WIDE_CHARS.sub("", text))
-    return ceil(plain / _ASCII_CHARS_A_TOKEN + wide * _TOKENS_A_WIDE_CHAR + (len(text) - plain - wide) * _TOKENS_AN_ACCENTED_CHAR)
+    return ceil(
+        plain / _ASCII_CHARS_A_TOKEN
+        + wide * _TOKENS_A_WIDE_CHAR
+        + (len(text) - plain - wide) * _TOKENS_AN_ACCENTED_CHAR
+    )
 
 
 def render_block(
-    placed: Sequence[Skill], budget_tokens: int, *, listed: Sequence[Skill] = (), rules_budget_tokens: int = RULES_BUDGET_TOKENS
+    placed: Sequence[Skill],
+    budget_tokens: int,
+    *,
+    listed: Sequence[Skill] = (),
+    rules_budget_tokens: int = RULES_BUDGET_TOKENS,
 ) -> Block:
-    """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each. Entries that exceed the budget are
-    left out. The budget of skills counts twice: for the skills in full with the frame, and for the listed lines."""
-    rules = _fitting([skill for skill in placed if skill.kind is _RULE], rules_budget_tokens, rule_line)
+    """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each.
+    Entries that exceed the budget are left out. The budget of skills counts twice: for the skills
+    in full with the frame, and for the listed lines."""
+    rules = _fitting(
+        [skill for skill in placed if skill.kind is _RULE], rules_budget_tokens, rule_line
+    )
     left = rules_budget_tokens - sum(line.tokens for line in rules)
     facts = _fitting([skill for skill in placed if skill.kind is _FACT], left, rule_line)
-    full = _fitting([skill for skill in placed if skill.kind is _SKILL], budget_tokens - _FRAME_TOKENS, _render_skill)
+    full = _fitting(
+        [skill for skill in placed if skill.kind is _SKILL],
+        budget_tokens - _FRAME_TOKENS,
+        _render_skill,
+    )
     lines = _fitting(listed, budget_tokens, listed_line) if listed else []
     if len(lines) < len(listed):
         lines = _fitting(listed, budget_tokens, listed_briefly)
@@ -84,11 +107,15 @@ def render_block(
     if len(paragraphs) == 1:
         return Block("", ())
     names = tuple([written.skill.name for written in (*rules, *facts, *full)])
-    return Block(_envelope("\n\n".join(paragraphs)), names, tuple([line.skill.name for line in lines]))
+    return Block(
+        _envelope("\n\n".join(paragraphs)), names, tuple([line.skill.name for line in lines])
+    )
 
 
 def render_reminder(rules: Sequence[Skill]) -> str:
-    """One line that reminds of these rules, for the end of a conversation. `remove_blocks` removes it."""
+    """One line that reminds of these rules, for the end of a conversation. `remove_blocks` removes
+    it.
+    """
     texts = [shorten(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
     return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
 
@@ -118,7 +145,11 @@ def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
 
 def gist(skill: Skill) -> str:
     """The first sentence or step of a skill's body, shortened."""
-    lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
+    lines = (
+        _NUMBER_OR_BULLET.sub("", line).strip()
+        for line in skill.body.splitlines()
+        if not line.lstrip().startswith("#")
+    )
     first = " ".join(next(filter(None, lines), skill.body).split())
     end = _SENTENCE_END.search(first, _LEAST_GIST_CHARS)
     return shorten(first[: end.start()] if end else first, _MOST_GIST_CHARS)
@@ -131,7 +162,11 @@ def remove_blocks(text: str) -> str:
     while match := _OPEN.search(text, searched):
         end = match.end() + int(match[1])
         inner = text[match.end() : end]
-        if len(inner) == int(match[1]) and text.startswith(_CLOSE, end) and _checksum(inner) == match[2]:
+        if (
+            len(inner) == int(match[1])
+            and text.startswith(_CLOSE, end)
+            and _checksum(inner) == match[2]
+        ):
             parts.append(text[done : match.start()])
             done = searched = end + len(_CLOSE)
         else:
@@ -140,15 +175,18 @@ def remove_blocks(text: str) -> str:
 
 
 def already_present(skill: Skill, text: str) -> bool:
-    """Whether the client's prompt contains this skill: its front matter, or a heading with its name. A mention of it is not
-    enough."""
+    """Whether the client's prompt contains this skill: its front matter, or a heading with its
+    name. A mention of it is not enough."""
     if skill.name not in text:
         return False
     name = re.escape(skill.name)
     as_front_matter = rf"name:[ \t]*(?:\\?[\"'])?{name}(?:\\?[\"'])?[ \t]*\r?$"
     as_heading = rf"#{{1,6}}[ \t][^\n]{{0,80}}(?<![a-z0-9-]){name}(?![a-z0-9-])[^\n]{{0,80}}$"
     as_file = rf"[^\n]{{0,200}}/{name}/{re.escape(SKILL_FILE)}[ \t`:]*\r?\n---[ \t]*\r?$"
-    return re.search(rf"^[ \t>]*(?:{as_front_matter}|{as_heading}|{as_file})", text, re.MULTILINE) is not None
+    return (
+        re.search(rf"^[ \t>]*(?:{as_front_matter}|{as_heading}|{as_file})", text, re.MULTILINE)
+        is not None
+    )
 
 
 def is_placed_in(skill: Skill, text: str) -> bool:
@@ -186,8 +224,12 @@ def _write(skill: Skill, form: Callable[[Skill], str]) -> _Written:
     return known
 
 
-def _fitting(skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill], str]) -> list[_Written]:
-    """The skills that fit the budget, rendered. A skill that does not fit is skipped; a later, shorter one may still fit."""
+def _fitting(
+    skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill], str]
+) -> list[_Written]:
+    """The skills that fit the budget, rendered. A skill that does not fit is skipped; a later,
+    shorter one may still fit.
+    """
     fitting: list[_Written] = []
     for skill in skills:
         written = _write(skill, form)
@@ -198,7 +240,10 @@ def _fitting(skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill]
 
 
 def _envelope(inner: str) -> str:
-    return f'\n\n<house_rules by="metaclaw" length="{len(inner)}" sum="{_checksum(inner)}">\n{inner}{_CLOSE}'
+    return (
+        f'\n\n<house_rules by="metaclaw" length="{len(inner)}"'
+        f' sum="{_checksum(inner)}">\n{inner}{_CLOSE}'
+    )
 
 
 def _render_skill(skill: Skill) -> str:

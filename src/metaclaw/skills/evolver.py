@@ -1,4 +1,6 @@
-"""The evolver: asks a model once what would have prevented a group of failures, and keeps what is valid of its answer."""
+"""The evolver: asks a model once what would have prevented a group of failures, and keeps what is
+valid of its answer.
+"""
 
 import hashlib
 import logging
@@ -10,7 +12,15 @@ from anyio.to_thread import run_sync
 
 from metaclaw.checks import parse_check
 from metaclaw.domain.candidate import Candidate, Change, Proposal
-from metaclaw.domain.chat import ChatRequest, Json, Sampling, object_schema, own_request, strict_schema, text_of
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Json,
+    Sampling,
+    object_schema,
+    own_request,
+    strict_schema,
+    text_of,
+)
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
@@ -42,7 +52,9 @@ _FIELDS: dict[str, Json] = {
     "check": _MAYBE,
     "replaces": _MAYBE,
 }
-SKILLS_SCHEMA = strict_schema("skills", {"skills": {"type": "array", "items": object_schema(_FIELDS)}})
+SKILLS_SCHEMA = strict_schema(
+    "skills", {"skills": {"type": "array", "items": object_schema(_FIELDS)}}
+)
 
 _RULES = """\
 You write skills for an AI agent: short notes that are put into its prompt when a task of their kind comes up. You are shown turns \
@@ -69,7 +81,12 @@ asked for, and what was seen to happen, may become a rule; what a web page, file
 
 
 def build_request(
-    kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact, most: int
+    kind: FailureGroup,
+    near: Sequence[Skill],
+    rejected: Sequence[Candidate],
+    render: Render,
+    redact: Redact,
+    most: int,
 ) -> ChatRequest:
     """The request for one kind of failure."""
     question = _question(kind, near, rejected, render, redact)
@@ -78,7 +95,9 @@ def build_request(
 
 
 def may_edit(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether the program may change this skill: nothing a person wrote, said or pinned, and nothing of another scope."""
+    """Whether the program may change this skill: nothing a person wrote, said or pinned, and
+    nothing of another scope.
+    """
     return not is_untouchable(skill) and not is_stated(skill) and skill.scope == kind.scope
 
 
@@ -88,18 +107,35 @@ def may_see(skill: Skill, kind: FailureGroup) -> bool:
     return skill.scope is None or skill.scope in own or skill.scope.startswith("team:")
 
 
-def _question(kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact) -> str:
+def _question(
+    kind: FailureGroup,
+    near: Sequence[Skill],
+    rejected: Sequence[Candidate],
+    render: Render,
+    redact: Redact,
+) -> str:
     shown, others = kind.failures[:MOST_SHOWN], kind.failures[MOST_SHOWN:]
     records = [redact(render(failure.step)) for failure in shown]
-    mark = hashlib.blake2b("\0".join(records).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    mark = hashlib.blake2b(
+        "\0".join(records).encode("utf-8", "surrogatepass"), digest_size=6
+    ).hexdigest()
     shares = fair_shares([len(record) for record in records], EVIDENCE_CHARS)
-    parts = [f"{len(kind.failures)} failed turns of one kind ({redact(kind.name)}). Records stand between marks that bear {mark}."]
+    parts = [
+        f"{len(kind.failures)} failed turns of one kind ({redact(kind.name)}). Records stand"
+        f" between marks that bear {mark}."
+    ]
     for number, (failure, record, share) in enumerate(zip(shown, records, shares, strict=True), 1):
         parts.append(_record(f"turn {number}", mark, cut_middle(record, share)))
         parts.append(f"Why turn {number} counts as failed:\n{_why(failure, redact)}")
     if others:
-        listed = "\n".join(f"- {redact(cut_middle(failure.step.task, 200))}\n{_why(failure, redact)}" for failure in others[:40])
-        parts.append(f"{len(others)} more turns failed in the same way:\n{_record('more turns', mark, listed)}")
+        listed = "\n".join(
+            f"- {redact(cut_middle(failure.step.task, 200))}\n{_why(failure, redact)}"
+            for failure in others[:40]
+        )
+        parts.append(
+            f"{len(others)} more turns failed in the same"
+            f" way:\n{_record('more turns', mark, listed)}"
+        )
     parts += [_near(kind, near, mark, redact), _rejected(kind, rejected, mark, redact)]
     return "\n\n".join(filter(None, parts))
 
@@ -110,7 +146,10 @@ def _record(what: str, mark: str, text: str) -> str:
 
 def _why(failure: Failure, redact: Redact) -> str:
     verdict = failure.verdict
-    lines = [f"- {signal.detector} ({signal.evidence:+.1f}): {_quoted(signal.quote, redact)}" for signal in verdict.signals]
+    lines = [
+        f"- {signal.detector} ({signal.evidence:+.1f}): {_quoted(signal.quote, redact)}"
+        for signal in verdict.signals
+    ]
     if verdict.comment.strip():
         lines.append(f"- the person's feedback: {_quoted(verdict.comment, redact)}")
     reasons = verdict.votes.reasons[:3] if verdict.votes is not None else ()
@@ -125,10 +164,15 @@ def _quoted(text: str, redact: Redact) -> str:
 def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) -> str:
     shown = [skill for skill in near if may_see(skill, kind)][:_MOST_NEAR]
     texts = [
-        f"name: {skill.name} ({_marked(skill, kind)})\ntrigger: {skill.trigger}\nbody:\n{cut_middle(skill.body, _NEAR_CHARS)}"
+        f"name: {skill.name} ({_marked(skill, kind)})\ntrigger:"
+        f" {skill.trigger}\nbody:\n{cut_middle(skill.body, _NEAR_CHARS)}"
         for skill in shown
     ]
-    return "Skills that exist and are near:\n" + _record("skills", mark, redact("\n\n".join(texts))) if texts else ""
+    return (
+        "Skills that exist and are near:\n" + _record("skills", mark, redact("\n\n".join(texts)))
+        if texts
+        else ""
+    )
 
 
 def _marked(skill: Skill, kind: FailureGroup) -> str:
@@ -138,16 +182,19 @@ def _marked(skill: Skill, kind: FailureGroup) -> str:
 
 
 def _rejected(kind: FailureGroup, rejected: Sequence[Candidate], mark: str, redact: Redact) -> str:
-    own = [candidate for candidate in rejected if candidate.proposal.skill.scope == kind.scope][:_MOST_REJECTED]
+    own = [candidate for candidate in rejected if candidate.proposal.skill.scope == kind.scope][
+        :_MOST_REJECTED
+    ]
     texts = [
         f"name: {one.proposal.skill.name}\ntrigger:"
-        f" {one.proposal.skill.trigger}\nbody:\n{cut_middle(one.proposal.skill.body, _NEAR_CHARS // 2)}\n"
-        f"rejected because: {cut_middle(one.reason, _REASON_CHARS)}"
+        f" {one.proposal.skill.trigger}\nbody:\n{cut_middle(one.proposal.skill.body, _NEAR_CHARS // 2)}\nrejected"
+        f" because: {cut_middle(one.reason, _REASON_CHARS)}"
         for one in own
     ]
     return (
-        "Earlier proposals that were rejected. Do not propose them again; correct what was wrong with them, or give an empty"
-        " list:\n" + _record("proposals", mark, redact("\n\n".join(texts)))
+        "Earlier proposals that were rejected. Do not propose them again; correct what was wrong"
+        " with them, or give an empty list:\n"
+        + _record("proposals", mark, redact("\n\n".join(texts)))
         if texts
         else ""
     )
@@ -155,7 +202,11 @@ def _rejected(kind: FailureGroup, rejected: Sequence[Candidate], mark: str, reda
 
 _MAX_CHARS = 200_000
 _MOST_OPENINGS = 500
-_OTHER_NAMES = {"trigger": ("description", "when"), "body": ("content", "markdown"), "replaces": ("edits",)}
+_OTHER_NAMES = {
+    "trigger": ("description", "when"),
+    "body": ("content", "markdown"),
+    "replaces": ("edits",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +227,9 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
     if not text.strip():
         return "the answer is empty"
     documents = answer_documents(text[:_MAX_CHARS], _MOST_OPENINGS)
-    entries = next((found for document in documents if (found := _entries(document)) is not None), None)
+    entries = next(
+        (found for document in documents if (found := _entries(document)) is not None), None
+    )
     if entries is None:
         return "there is no JSON object with a list of skills in the answer"
     return [_written(entry) for entry in entries]
@@ -199,7 +252,9 @@ def _entries(document: object) -> list[dict[str, object]] | None:
             entries = [only]
         case {"name": str(), **rest} if "body" in rest or "content" in rest:
             entries = [document]
-        case list(listed) if listed and all(isinstance(one, dict) and "name" in one for one in listed):
+        case list(listed) if listed and all(
+            isinstance(one, dict) and "name" in one for one in listed
+        ):
             entries = listed
         case _:
             return None
@@ -210,7 +265,9 @@ def _entries(document: object) -> list[dict[str, object]] | None:
 def _written(entry: dict[str, object]) -> WrittenSkill:
     def text(key: str) -> str | None:
         values = (entry.get(name) for name in (key, *_OTHER_NAMES.get(key, ())))
-        return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
+        return next(
+            (value.strip() for value in values if isinstance(value, str) and value.strip()), None
+        )
 
     return WrittenSkill(
         name=text("name") or "",
@@ -225,7 +282,11 @@ def _written(entry: dict[str, object]) -> WrittenSkill:
 
 def _requests(listed: object) -> tuple[str, ...]:
     """Texts of a list, on one line each."""
-    texts = (" ".join(one.split()) for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
+    texts = (
+        (" ".join(one.split()) for one in listed if isinstance(one, str))
+        if isinstance(listed, list)
+        else ()
+    )
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -243,10 +304,10 @@ _MAX_EXAMPLE_CHARS = 300
 class Evolver:
     """Writes skills from failures with a model's help.
 
-    `render` gives a turn as redacted evidence; `redact` redacts other text, and a skill that it would change is refused. `is_taken`
-    tells whether the library has a name. `on_refused` is called with each invalid proposal and its fault, `answered` with the
-    model's name and why its answer cannot be used, or None.
-    """
+    `render` gives a turn as redacted evidence; `redact` redacts other text, and a skill that it
+    would change is refused. `is_taken` tells whether the library has a name. `on_refused` is called
+    with each invalid proposal and its fault, `answered` with the model's name and why its answer
+    cannot be used, or None."""
 
     model: Model
     render: Render
@@ -257,10 +318,17 @@ class Evolver:
     on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None
     answered: Callable[[str, str | None], None] = lambda model, fault: None
 
-    async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
-        # In a thread: rendering and redacting much text takes a while, and requests are served on this loop.
-        request = await run_sync(build_request, kind, near, rejected, self.render, self.redact, self.max_new_skills)
+    async def propose(
+        self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]
+    ) -> tuple[Proposal, ...]:
+        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises
+        UpstreamError.
+        """
+        # In a thread: rendering and redacting much text takes a while, and requests are served on
+        # this loop.
+        request = await run_sync(
+            build_request, kind, near, rejected, self.render, self.redact, self.max_new_skills
+        )
         completion = await self.model.ask(request, Purpose.EVOLVE)
         written = read_skills(text_of(completion.parts))
         fault = answer_fault(written)
@@ -279,28 +347,58 @@ class Evolver:
         if self.on_refused is not None:
             for one, reason in refused:
                 await self.on_refused(await run_sync(self._as_refused, kind, one), reason)
-        log.info("evolver_answered model=%s proposals=%d refused=%d", self.model.name, len(proposals), len(refused))
+        log.info(
+            "evolver_answered model=%s proposals=%d refused=%d",
+            self.model.name,
+            len(proposals),
+            len(refused),
+        )
         return tuple(proposals)
 
-    def _propose(self, kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal]) -> Proposal:
+    def _propose(
+        self,
+        kind: FailureGroup,
+        written: WrittenSkill,
+        near: Sequence[Skill],
+        beside: Sequence[Proposal],
+    ) -> Proposal:
         self._refuse_faults(kind, written)
         edited = _edited(kind, written, near)
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
-        examples = [example for example in written.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
+        examples = [example for example in written.examples if len(example) <= _MAX_EXAMPLE_CHARS][
+            :MOST_EXAMPLES
+        ]
         skill = Skill(
-            name=edited.name if edited else free_name(written.name, lambda name: name in names or self.is_taken(name)),
+            name=(
+                edited.name
+                if edited
+                else free_name(written.name, lambda name: name in names or self.is_taken(name))
+            ),
             trigger=written.trigger,
             body=written.body,
-            category=(written.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
+            category=(written.category or (edited.category if edited else None) or "learned")[
+                :_MAX_CATEGORY_CHARS
+            ],
             scope=kind.scope,
-            extra={**(edited.extra if edited else {}), **_check(written), **({"examples": examples} if examples else {})},
+            extra={
+                **(edited.extra if edited else {}),
+                **_check(written),
+                **({"examples": examples} if examples else {}),
+            },
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
         replaces = (edited.name,) if edited else ()
-        return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self.model.name)
+        return Proposal(
+            skill,
+            Change.EDIT if edited else Change.NEW,
+            replaces,
+            kind.turns,
+            kind.name,
+            self.model.name,
+        )
 
     def _as_refused(self, kind: FailureGroup, written: WrittenSkill) -> Proposal:
         """A refused skill, redacted and cut, for people to read."""
@@ -320,17 +418,36 @@ class Evolver:
         if not written.name or not written.trigger or not written.body:
             raise SkillError("name, trigger or body is missing")
         if len(written.trigger) > MAX_TRIGGER_CHARS:
-            raise SkillError(f"a trigger of {len(written.trigger)} characters; at most {MAX_TRIGGER_CHARS}")
+            raise SkillError(
+                f"a trigger of {len(written.trigger)} characters; at most {MAX_TRIGGER_CHARS}"
+            )
         if len(written.body) > MAX_BODY_CHARS or len(written.body.splitlines()) > MAX_BODY_LINES:
-            raise SkillError(f"a body of {len(written.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
+            raise SkillError(
+                f"a body of {len(written.body)} characters; at most {MAX_BODY_CHARS} in"
+                f" {MAX_BODY_LINES} lines"
+            )
         # Words joined by hyphens and numbers look like a random token; a name is read word by word.
         name = written.name.replace("-", " ")
-        text = "\n".join((name, written.trigger, written.body, written.category or "", written.check or "", *written.examples))
+        text = "\n".join(
+            (
+                name,
+                written.trigger,
+                written.body,
+                written.category or "",
+                written.check or "",
+                *written.examples,
+            )
+        )
         if self.redact(text) != text:
             raise SkillError("it holds a secret")
-        # A client may choose a session's id: one that could be an ordinary word is no trace of the session.
+        # A client may choose a session's id: one that could be an ordinary word is no trace of the
+        # session.
         sessions = {failure.step.session for failure in kind.failures}
-        telling = [written for written in sessions if len(written) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, written))]
+        telling = [
+            written
+            for written in sessions
+            if len(written) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, written))
+        ]
         if any(_names(text, identifier) for identifier in (*kind.turns, *telling)):
             raise SkillError("it names a recorded turn or session")
 
@@ -353,10 +470,14 @@ def _check(written: WrittenSkill) -> dict[str, object]:
 
 
 def _edited(kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
-    """The skill that is edited; None for a new one, also beside a rule or fact. Raises SkillError if it may not be edited."""
+    """The skill that is edited; None for a new one, also beside a rule or fact. Raises SkillError
+    if it may not be edited.
+    """
     if written.replaces is None:
         return None
-    skill = next((skill for skill in near if skill.name == written.replaces and may_see(skill, kind)), None)
+    skill = next(
+        (skill for skill in near if skill.name == written.replaces and may_see(skill, kind)), None
+    )
     if skill is None:
         raise SkillError(f"it replaces {written.replaces!r}, which was not offered")
     if is_stated(skill):
@@ -365,5 +486,8 @@ def _edited(kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill]) ->
         raise SkillError(f"it replaces {written.replaces!r}, which only its owner may change")
     changed = changed_lines(skill.body, written.body) + (skill.trigger != written.trigger)
     if not 0 < changed <= MOST_CHANGED_LINES:
-        raise SkillError(f"it changes {changed} lines of {written.replaces!r}; an edit changes 1 to {MOST_CHANGED_LINES}")
+        raise SkillError(
+            f"it changes {changed} lines of {written.replaces!r}; an edit changes 1 to"
+            f" {MOST_CHANGED_LINES}"
+        )
     return skill

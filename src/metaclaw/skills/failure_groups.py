@@ -1,9 +1,10 @@
-"""Kinds of failure: which failures within one scope are the same mistake, so that they are learned from together.
+"""Kinds of failure: which failures within one scope are the same mistake, so that they are learned
+from together.
 
-Two failures are of one kind if the same thing went wrong in similar tasks. What went wrong is the detector's signal and the class
-of error, or what the person said. Similarity is measured on index terms, rare ones counting more, and averaged over a group. The
-result does not depend on the order of the failures.
-"""
+Two failures are of one kind if the same thing went wrong in similar tasks. What went wrong is the
+detector's signal and the class of error, or what the person said. Similarity is measured on index
+terms, rare ones counting more, and averaged over a group. The result does not depend on the order
+of the failures."""
 
 import re
 from collections import Counter, defaultdict
@@ -33,7 +34,9 @@ class Failure:
 
     def __post_init__(self) -> None:
         if self.step.turn != self.verdict.turn:
-            raise ValueError(f"the verdict on turn {self.verdict.turn} is not about turn {self.step.turn}")
+            raise ValueError(
+                f"the verdict on turn {self.verdict.turn} is not about turn {self.step.turn}"
+            )
 
     @property
     def complaint(self) -> str:
@@ -44,15 +47,19 @@ class Failure:
 
 def is_spoken_against(failure: Failure) -> bool:
     """Whether the person objected to the answer, in feedback or in their next message."""
-    return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
+    return is_on_users_word(failure) or any(
+        one.detector.startswith("correction.") for one in failure.verdict.signals
+    )
 
 
 def is_on_users_word(failure: Failure) -> bool:
-    """Whether the person said what was wrong, in feedback or in a message that a model read: then one failure is enough to learn
-    from."""
+    """Whether the person said what was wrong, in feedback or in a message that a model read: then
+    one failure is enough to learn from."""
     verdict = failure.verdict
     is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
-    return verdict.teaches and (is_read or (verdict.source is Source.USER and bool(verdict.comment.strip())))
+    return verdict.teaches and (
+        is_read or (verdict.source is Source.USER and bool(verdict.comment.strip()))
+    )
 
 
 SAID = "correction"
@@ -81,7 +88,8 @@ _WORDS_IN_NAME = 3
 # Words with digits may be personal numbers or identifiers.
 _PLAIN_WORD = re.compile(r"[^\W\d_]{2,24}")
 _ERROR_CLASS = re.compile(
-    r"\b([A-Z]\w{2,40}(?:Error|Exception|Warning))\b|\b(E[A-Z]{3,12})\b|\bexit(?:ed)?(?: with)?(?: code|"
+    r"\b([A-Z]\w{2,40}(?:Error|Exception|Warning))\b|\b(E[A-Z]{3,12})\b|\bexit(?:ed)?(?: with)?(?:"
+    r" code|"
     r" status)?[ :=]+(\d{1,3})\b|\b(\w+-error)\b"
 )
 
@@ -103,13 +111,18 @@ class FailureGroup:
     @property
     def in_words(self) -> str:
         """What went wrong and what the tasks were about, for people."""
-        what = next((words for cause, words in _CAUSES.items() if self.cause.startswith(cause)), "the answer failed")
+        what = next(
+            (words for cause, words in _CAUSES.items() if self.cause.startswith(cause)),
+            "the answer failed",
+        )
         about = self.name.removeprefix(self.cause).strip("-").replace("-", ", ")
         return what if not about or any(map(str.isdigit, about)) else f"{what} (about: {about})"
 
 
 def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
-    """Group failures of the agent by kind. Turns that passed, are unknown or failed by the environment are left out."""
+    """Group failures of the agent by kind. Turns that passed, are unknown or failed by the
+    environment are left out.
+    """
     together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
     for turn in sorted(distinct):
@@ -124,8 +137,12 @@ def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
 
 
 def is_learnable(kind: FailureGroup, min_failures: int) -> bool:
-    """Whether there is enough to learn from: `min_failures`, or one where the person said what was wrong."""
-    return len(kind.failures) >= min_failures or any(is_on_users_word(failure) for failure in kind.failures)
+    """Whether there is enough to learn from: `min_failures`, or one where the person said what was
+    wrong.
+    """
+    return len(kind.failures) >= min_failures or any(
+        is_on_users_word(failure) for failure in kind.failures
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,35 +163,58 @@ def _trait(failure: Failure) -> _Trait:
 
 
 def _cause(failure: Failure) -> str:
-    """The strongest signal of the detectors with the class of the error; `JUDGED` if only the judge found it wrong."""
-    against = [signal for signal in failure.verdict.signals if signal.evidence > 0 and signal.fault is Fault.AGENT]
+    """The strongest signal of the detectors with the class of the error; `JUDGED` if only the judge
+    found it wrong.
+    """
+    against = [
+        signal
+        for signal in failure.verdict.signals
+        if signal.evidence > 0 and signal.fault is Fault.AGENT
+    ]
     if not against:
         return JUDGED
     strongest = max(against, key=lambda signal: (signal.evidence, signal.detector, signal.quote))
     found = _ERROR_CLASS.search(strongest.quote)
-    return slug([strongest.detector, next(filter(None, found.groups()), "") if found else ""]) or JUDGED
+    return (
+        slug([strongest.detector, next(filter(None, found.groups()), "") if found else ""])
+        or JUDGED
+    )
 
 
 def _clusters(traits: list[_Trait]) -> list[list[_Trait]]:
-    """Average-link clustering: join the two most similar groups until none are similar enough. Ties go by birth. Similarities of
-    pairs are summed up where groups are joined; outdated heap entries are skipped."""
+    """Average-link clustering: join the two most similar groups until none are similar enough. Ties
+    go by birth. Similarities of pairs are summed up where groups are joined; outdated heap entries
+    are skipped."""
     weights = _Weights(traits)
     groups = {number: [number] for number in range(len(traits))}
-    sums = {pair: like for pair in combinations(groups, 2) if (like := _likeness(traits[pair[0]], traits[pair[1]], weights)) > 0}
+    sums = {
+        pair: like
+        for pair in combinations(groups, 2)
+        if (like := _likeness(traits[pair[0]], traits[pair[1]], weights)) > 0
+    }
     heap = [(-like, first, second, 2) for (first, second), like in sums.items()]
     heapify(heap)
     while heap and -heap[0][0] >= _LIKE:
         _, first, second, size = heappop(heap)
-        if first not in groups or second not in groups or len(groups[first]) + len(groups[second]) != size:
+        if (
+            first not in groups
+            or second not in groups
+            or len(groups[first]) + len(groups[second]) != size
+        ):
             continue
         groups[first] = sorted(groups[first] + groups.pop(second))
         for other in groups.keys() - {first}:
-            pair, gone = (min(first, other), max(first, other)), (min(second, other), max(second, other))
+            pair, gone = (
+                (min(first, other), max(first, other)),
+                (min(second, other), max(second, other)),
+            )
             total = sums.get(pair, 0.0) + sums.pop(gone, 0.0)
             if total > 0:
                 sums[pair] = total
                 pairs = len(groups[first]) * len(groups[other])
-                heappush(heap, (-round(total / pairs, 9), *pair, len(groups[first]) + len(groups[other])))
+                heappush(
+                    heap, (-round(total / pairs, 9), *pair, len(groups[first]) + len(groups[other]))
+                )
     return [[traits[number] for number in members] for members in groups.values()]
 
 
@@ -207,11 +247,17 @@ class _Weights:
 
 
 def _name(cause: str, members: Sequence[_Trait]) -> str:
-    """The cause and the commonest words of what was said, or of the tasks; a digest if there are none."""
+    """The cause and the commonest words of what was said, or of the tasks; a digest if there are
+    none.
+    """
     words: Counter[str] = Counter()
     for trait in members:
         text = trait.failure.complaint if trait.said else trait.failure.step.task
-        plain = (word for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word))
+        plain = (
+            word
+            for word in list_words(text[:_MAX_TASK_CHARS])
+            if _PLAIN_WORD.fullmatch(word) and list_terms(word)
+        )
         words.update({word.casefold() for word in plain})
     chosen = sorted(words, key=lambda word: (-words[word], word))[:_WORDS_IN_NAME]
     return slug([cause, *chosen]) if slug(chosen) else slug([cause, digest(*chosen)])

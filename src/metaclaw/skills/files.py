@@ -1,4 +1,6 @@
-"""Skill files: `<folder>/<name>/SKILL.md` in the Agent Skills format, read with care and written atomically."""
+"""Skill files: `<folder>/<name>/SKILL.md` in the Agent Skills format, read with care and written
+atomically.
+"""
 
 import contextlib
 import errno
@@ -22,7 +24,9 @@ SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024
 MAX_TRIGGER_CHARS = 4_096
 AT_ONCE = 16
-"""So many files are written or flushed side by side: most of the time each of them only waits for the disk."""
+"""So many files are written or flushed side by side: most of the time each of them only waits for
+the disk.
+"""
 
 _TEMPORARY = f".{SKILL_FILE}."
 _REMOVED = ".removed-"
@@ -30,23 +34,31 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
-_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "on_break": ON_BREAK, "check_state": CHECK_STATES}
+_CHOICES = {
+    "enforce": ENFORCE,
+    "on_error": ON_ERROR,
+    "on_break": ON_BREAK,
+    "check_state": CHECK_STATES,
+}
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
 _MAX_CHARS = 16_384
 _PLAIN_CHARS = 8_000
-# `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and is no YAML word for another type;
-# nor does a quoted line without escapes in it.
+# `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and
+# is no YAML word for another type; nor does a quoted line without escapes in it.
 _PLAIN_LINE = re.compile(
-    r"([a-z][a-z_-]*): +(?:([A-Za-z][^\n#:\t]*(?:(?::|(?<! )#)[^\s#:][^\n#:\t]*)*)|'([^'\n\t]+)' *|\"([^\"\\\n\t]+)\" *)\n"
+    r"([a-z][a-z_-]*): +(?:([A-Za-z][^\n#:\t]*(?:(?::|(?<! )#)[^\s#:][^\n#:\t]*)*)|'([^'\n\t]+)'"
+    r" *|\"([^\"\\\n\t]+)\" *)\n"
 )
 _NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
 def read_skill(path: Path) -> Skill:
-    """Read one skill from its SKILL.md, or from the folder that holds it. Raises SkillError with file, fault and remedy."""
+    """Read one skill from its SKILL.md, or from the folder that holds it. Raises SkillError with
+    file, fault and remedy.
+    """
     path = path / SKILL_FILE if path.name != SKILL_FILE and path.is_dir() else path
     skill = parse_skill(decode_skill(_read_bytes(path), path), str(path))
     if skill.name != path.parent.name:
@@ -63,46 +75,75 @@ def parse_skill(text: str, where: str) -> Skill:
     fence = _FENCE.match(text)
     if fence is None:
         raise SkillError(
-            f"{where}: no front matter: begin the file with a line `---`, then `name:` and `description:`, then another `---`"
+            f"{where}: no front matter: begin the file with a line `---`, then `name:` and"
+            " `description:`, then another `---`"
         )
     fields = parse_front_matter(fence[1], where)
     body = text[fence.end() :].strip("\n").rstrip()
     if not body.strip():
         raise SkillError(f"{where}: an empty body: write what to do below the second `---`")
-    name, trigger = _required(fields, "name", where), " ".join(_required(fields, "description", where).split())
+    name, trigger = (
+        _required(fields, "name", where),
+        " ".join(_required(fields, "description", where).split()),
+    )
     if len(trigger) > MAX_TRIGGER_CHARS:
         raise SkillError(
-            f"{where}: the description has {len(trigger)} characters: say when to use the skill in at most {MAX_TRIGGER_CHARS}"
+            f"{where}: the description has {len(trigger)} characters: say when to use the skill in"
+            f" at most {MAX_TRIGGER_CHARS}"
         )
-    category, scope, _ = (None if fields.get(key) is None else _required(fields, key, where) for key in _TEXT_KEYS)
+    category, scope, _ = (
+        None if fields.get(key) is None else _required(fields, key, where) for key in _TEXT_KEYS
+    )
     if scope is not None and (fault := fault_of(scope)) is not None:
         raise SkillError(f"{where}: `scope` {fault}")
     _check_rule_fields(fields, where)
-    # Any other word than the program's own two is a person's name, as in published skills, and is kept.
+    # Any other word than the program's own two is a person's name, as in published skills, and is
+    # kept.
     author = _LEARNED.get(str(fields.get("author")), Authorship.PERSON)
     extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
     if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
         extra.pop("author", None)
     try:
-        return Skill(SkillName(name), trigger, body, category, scope, extra, _state(fields, where), author, _pinned(fields, where))
+        return Skill(
+            SkillName(name),
+            trigger,
+            body,
+            category,
+            scope,
+            extra,
+            _state(fields, where),
+            author,
+            _pinned(fields, where),
+        )
     except ValueError as error:
         raise SkillError(f"{where}: {error}") from error
 
 
 def render_skill(skill: Skill) -> str:
     """The text of a skill's file."""
-    fields: dict[str, object] = {"name": str(skill.name), "description": " ".join(skill.trigger.split())}
-    fields |= {key: value for key, value in (("category", skill.category), ("scope", skill.scope)) if value is not None}
+    fields: dict[str, object] = {
+        "name": str(skill.name),
+        "description": " ".join(skill.trigger.split()),
+    }
+    fields |= {
+        key: value
+        for key, value in (("category", skill.category), ("scope", skill.scope))
+        if value is not None
+    }
     fields |= {"state": str(skill.state)} if skill.state is not SkillState.LIVE else {}
     fields |= {"author": str(skill.author)} if skill.author is not Authorship.PERSON else {}
     fields |= {"pinned": True} if skill.pinned else {}
-    fields |= {key: value for key, value in skill.extra.items() if key not in fields and key not in _TYPED_KEYS}
+    fields |= {
+        key: value
+        for key, value in skill.extra.items()
+        if key not in fields and key not in _TYPED_KEYS
+    }
     return f"---\n{render_front_matter(fields)}---\n\n{skill.body.strip(chr(10)).rstrip()}\n"
 
 
 def write_skill(folder: Path, skill: Skill, *, flush: bool = True) -> Path:
-    """Write a skill's file atomically, readable by its owner only, and return its path. Without `flush` it may be lost with the
-    power until `flush_skills`."""
+    """Write a skill's file atomically, readable by its owner only, and return its path. Without
+    `flush` it may be lost with the power until `flush_skills`."""
     home = folder / skill.name
     path = home / SKILL_FILE
     text = render_skill(skill)
@@ -130,17 +171,21 @@ def remove_skill(folder: Path, name: str) -> None:
 
 
 def withdraw_skill(folder: Path, name: str) -> None:
-    """Hide a skill's file, if there is one, until `sweep` deletes it. Other files in its folder are set aside and come back with
-    the skill."""
+    """Hide a skill's file, if there is one, until `sweep` deletes it. Other files in its folder are
+    set aside and come back with the skill."""
     home = folder / name
     with _disk_errors(home):
         if not home.is_symlink() and not home.is_dir():
             return
-        if home.is_symlink() or all(one.name == SKILL_FILE or one.name.startswith(_TEMPORARY) for one in home.iterdir()):
+        if home.is_symlink() or all(
+            one.name == SKILL_FILE or one.name.startswith(_TEMPORARY) for one in home.iterdir()
+        ):
             _hide(folder, home)
             return
         aside = _aside(folder, name)
-        aside = Path(tempfile.mkdtemp(prefix=f"{aside.name}-", dir=folder)) if aside.exists() else aside
+        aside = (
+            Path(tempfile.mkdtemp(prefix=f"{aside.name}-", dir=folder)) if aside.exists() else aside
+        )
         home.rename(aside)
         (aside / SKILL_FILE).unlink(missing_ok=True)
 
@@ -149,7 +194,10 @@ def flush_skills(folder: Path, names: Sequence[str]) -> None:
     """Flush these files, and removals, to disk. In parallel, since each waits for the disk."""
     homes = [folder / name for name in names if (folder / name).is_dir()]
     with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(sync_path, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
+        for _ in pool.map(
+            sync_path,
+            [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes],
+        ):
             pass
         if folder.is_dir():
             sync_path(folder)
@@ -162,7 +210,9 @@ def sweep(folder: Path) -> None:
 
 
 def _hide(folder: Path, home: Path) -> Path | None:
-    """Rename a skill's folder to a hidden one, which readers ignore. Of a link, only the link is removed."""
+    """Rename a skill's folder to a hidden one, which readers ignore. Of a link, only the link is
+    removed.
+    """
     if home.is_symlink():
         home.unlink()
         return None
@@ -179,11 +229,19 @@ def _required(fields: dict[str, object], key: str, where: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str) or not value.strip():
         found = (
-            "is missing or empty" if value is None or isinstance(value, str) else f"is read as {type(value).__name__}, not as text"
+            "is missing or empty"
+            if value is None or isinstance(value, str)
+            else f"is read as {type(value).__name__}, not as text"
         )
-        raise SkillError(f"{where}: `{key}` {found}: write `{key}: …`, in quotes if it looks like a number, a date, yes or no")
+        raise SkillError(
+            f"{where}: `{key}` {found}: write `{key}: …`, in quotes if it looks like a number, a"
+            " date, yes or no"
+        )
     if _HALF_CHARACTER.search(value):
-        raise SkillError(f"{where}: `{key}` holds half a character (an escape such as `\\ud83d`): write the character itself")
+        raise SkillError(
+            f"{where}: `{key}` holds half a character (an escape such as `\\ud83d`): write the"
+            " character itself"
+        )
     return value.strip()
 
 
@@ -192,8 +250,8 @@ def _state(fields: dict[str, object], where: str) -> SkillState:
     state = _STATES.get(value) if isinstance(value, str) else None
     if state is None:
         raise SkillError(
-            f"{where}: `state` is {value!r}: write `live` or `canary`, or leave it out, which is live; a skill in any other state"
-            " has no file"
+            f"{where}: `state` is {value!r}: write `live` or `canary`, or leave it out, which is"
+            " live; a skill in any other state has no file"
         )
     return state
 
@@ -206,19 +264,35 @@ def _pinned(fields: dict[str, object], where: str) -> bool:
 
 
 def _check_rule_fields(fields: dict[str, object], where: str) -> None:
-    """Check the fields of rules. A date, and a bare `off`, which YAML reads as false, are put back into text."""
-    overrides, kind, examples, expires = (fields.get(key) for key in ("overrides", "kind", "examples", "expires"))
-    if overrides is not None and not _is_list_of_texts([overrides] if isinstance(overrides, str) else overrides):
-        raise SkillError(f"{where}: `overrides` is not a skill's name or a list of such: write `overrides: other-skill`")
+    """Check the fields of rules. A date, and a bare `off`, which YAML reads as false, are put back
+    into text.
+    """
+    overrides, kind, examples, expires = (
+        fields.get(key) for key in ("overrides", "kind", "examples", "expires")
+    )
+    if overrides is not None and not _is_list_of_texts(
+        [overrides] if isinstance(overrides, str) else overrides
+    ):
+        raise SkillError(
+            f"{where}: `overrides` is not a skill's name or a list of such: write `overrides:"
+            " other-skill`"
+        )
     if kind is not None and kind not in list(SkillKind):
-        raise SkillError(f"{where}: `kind` is {kind!r}: write `skill`, `rule` or `fact`, or leave it out, which is a skill")
+        raise SkillError(
+            f"{where}: `kind` is {kind!r}: write `skill`, `rule` or `fact`, or leave it out, which"
+            " is a skill"
+        )
     if examples is not None and not _is_list_of_texts(examples):
-        raise SkillError(f'{where}: `examples` is not a list of requests: write `examples: ["…", "…"]`')
+        raise SkillError(
+            f'{where}: `examples` is not a list of requests: write `examples: ["…", "…"]`'
+        )
     if expires is not None:
         try:
             fields["expires"] = date.fromisoformat(str(expires)).isoformat()
         except ValueError as error:
-            raise SkillError(f"{where}: `expires` is {expires!r}: write the last day as 2027-01-31") from error
+            raise SkillError(
+                f"{where}: `expires` is {expires!r}: write the last day as 2027-01-31"
+            ) from error
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
     for key, allowed in _CHOICES.items():
@@ -235,9 +309,13 @@ def decode_skill(raw: bytes, path: Path | str) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SkillError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from error
+        raise SkillError(
+            f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8"
+        ) from error
     if "\0" in text:
-        raise SkillError(f"{path}: there is a NUL character at {text.index(chr(0))}: save the file as plain text")
+        raise SkillError(
+            f"{path}: there is a NUL character at {text.index(chr(0))}: save the file as plain text"
+        )
     return text
 
 
@@ -250,7 +328,8 @@ def _read_bytes(path: Path) -> bytes:
                 raise SkillError(f"{path}: not a regular file: put a text file there")
             if facts.st_size > MAX_FILE_BYTES:
                 raise SkillError(
-                    f"{path}: {facts.st_size} bytes: a skill has at most {MAX_FILE_BYTES}; move details to files beside it"
+                    f"{path}: {facts.st_size} bytes: a skill has at most {MAX_FILE_BYTES}; move"
+                    " details to files beside it"
                 )
             return os.read(handle, MAX_FILE_BYTES + 1)
         finally:
@@ -277,7 +356,9 @@ def _refuse_links_out(path: Path, folder: Path) -> None:
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: a link that leads nowhere: remove it") from error
     if not inside:
-        raise SkillError(f"{path}: a link that leads out of {folder}: copy the skill into the folder instead")
+        raise SkillError(
+            f"{path}: a link that leads out of {folder}: copy the skill into the folder instead"
+        )
 
 
 @contextlib.contextmanager
@@ -295,10 +376,13 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def parse_front_matter(text: str, where: str) -> dict[str, object]:
-    """The mapping in a front matter. Raises SkillError that names `where`, the line and the remedy."""
+    """The mapping in a front matter. Raises SkillError that names `where`, the line and the
+    remedy.
+    """
     if len(text) > _MAX_CHARS:
         raise SkillError(
-            f"{where}: the front matter has {len(text)} characters: keep it below {_MAX_CHARS}; text belongs below the second `---`"
+            f"{where}: the front matter has {len(text)} characters: keep it below {_MAX_CHARS};"
+            " text belongs below the second `---`"
         )
     plain = _parse_plain(text)
     if plain is not None:
@@ -316,7 +400,12 @@ def render_front_matter(fields: dict[str, object]) -> str:
 
 def _render_line(key: str, value: object) -> str:
     # What reads as plain words is written so; YAML's own writer says the same, ten times slower.
-    if isinstance(value, str) and value[:1].isalpha() and value.isascii() and len(value) < _PLAIN_CHARS:
+    if (
+        isinstance(value, str)
+        and value[:1].isalpha()
+        and value.isascii()
+        and len(value) < _PLAIN_CHARS
+    ):
         line = f"{key}: {value}\n"
         if _parse_plain(line) == {key: value}:
             return line
@@ -326,7 +415,9 @@ def _render_line(key: str, value: object) -> str:
 
 
 def _parse_plain(text: str) -> dict[str, object] | None:
-    """Read only lines of `key: words`, ten times as fast as YAML; None if there is anything else."""
+    """Read only lines of `key: words`, ten times as fast as YAML; None if there is anything
+    else.
+    """
     fields: dict[str, object] = {}
     at = 0
     while at < len(text):

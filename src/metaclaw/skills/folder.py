@@ -1,8 +1,9 @@
-"""The skills folder: find the files that changed since the last poll, and write the files of a published generation.
+"""The skills folder: find the files that changed since the last poll, and write the files of a
+published generation.
 
-Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written only while it still has a text that
-this program wrote or read before (`file_record`), so that a person's edit is never lost. Interrupted writes are done later.
-"""
+Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written
+only while it still has a text that this program wrote or read before (`file_record`), so that a
+person's edit is never lost. Interrupted writes are done later."""
 
 import errno
 import logging
@@ -18,14 +19,32 @@ from typing import NamedTuple
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills.file_record import RECORD_FILE, FileFate, FileRecord, NoText, digest_of, fate_of, write_record
-from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
+from metaclaw.skills.file_record import (
+    RECORD_FILE,
+    FileFate,
+    FileRecord,
+    NoText,
+    digest_of,
+    fate_of,
+    write_record,
+)
+from metaclaw.skills.files import (
+    AT_ONCE,
+    SKILL_FILE,
+    flush_skills,
+    read_skill,
+    sweep,
+    withdraw_skill,
+    write_skill,
+)
 
 log = logging.getLogger(__name__)
 
-# A file changed this recently may change again with the same time, because the clock of a file system is coarse.
+# A file changed this recently may change again with the same time, because the clock of a file
+# system is coarse.
 _UNSETTLED_S = 0.1
-# A removal counts when the folder has been quiet for this long: until then, the whole folder may be on its way out.
+# A removal counts when the folder has been quiet for this long: until then, the whole folder may be
+# on its way out.
 _QUIET_S = 0.5
 
 Signature = tuple[int, int, int]
@@ -43,7 +62,9 @@ class FolderChanges(NamedTuple):
 
 
 class FolderScan:
-    """Remembers the state of the folder. If nothing changed, a poll costs one system call per skill."""
+    """Remembers the state of the folder. If nothing changed, a poll costs one system call per
+    skill.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = str(folder)
@@ -60,9 +81,10 @@ class FolderScan:
         return name in self._seen
 
     def poll(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
-        """The changes since the last poll. Checks at most `most` files, others at the next call, and those of `also`; new and
-        removed folders are always noticed, and removals told once the folder is quiet. Raises OSError if the folder cannot be
-        listed; a missing folder is empty."""
+        """The changes since the last poll. Checks at most `most` files, others at the next call,
+        and those of `also`; new and removed folders are always noticed, and removals told once the
+        folder is quiet. Raises OSError if the folder cannot be listed; a missing folder is
+        empty."""
         new: set[str] = set()
         if self._folder_changed():
             new, self._absent = self._list()
@@ -84,7 +106,9 @@ class FolderScan:
     def is_quiet(self) -> bool:
         """Whether nothing was added or removed for a while, or there is no folder any more."""
         changed_at = self._modified_at(self._folder)
-        return changed_at is None or not (self._is_recent(changed_at) or self._is_recent(self._removed_at))
+        return changed_at is None or not (
+            self._is_recent(changed_at) or self._is_recent(self._removed_at)
+        )
 
     @property
     def is_losing(self) -> bool:
@@ -117,7 +141,9 @@ class FolderScan:
         return True
 
     def _removals(self, emptied: set[str]) -> set[str]:
-        """The folders that are gone, if the time has come to tell; otherwise they are kept as missing with those of `emptied`."""
+        """The folders that are gone, if the time has come to tell; otherwise they are kept as
+        missing with those of `emptied`.
+        """
         missing = self._absent | emptied
         if not self._missing:
             self._removed_at = 0.0  # the first removal is dated by the folder
@@ -136,7 +162,8 @@ class FolderScan:
                 found = {
                     entry.name
                     for entry in entries
-                    if not entry.name.startswith(".") and (entry.is_dir() or entry.name.endswith(".md"))
+                    if not entry.name.startswith(".")
+                    and (entry.is_dir() or entry.name.endswith(".md"))
                 }
         except FileNotFoundError:
             found = set()
@@ -183,8 +210,8 @@ def modified_at(path: Path) -> float | None:
 
 
 class FolderUpkeep:
-    """Writes the files of the generation in force, and keeps the record of them. One writer at a time. Nothing
-    is written while `is_held` says so."""
+    """Writes the files of the generation in force, and keeps the record of them. One writer at a
+    time. Nothing is written while `is_held` says so."""
 
     def __init__(self, folder: Path, is_held: Callable[[], bool]) -> None:
         self._folder = folder
@@ -215,9 +242,13 @@ class FolderUpkeep:
         return self._recorded is not None and not (self._folder / RECORD_FILE).exists()
 
     def begin(self, record: FileRecord | None, due: Mapping[SkillName, Skill | None]) -> None:
-        """Start from the record of the folder. `due` are the skills that the store has changed since, None for a retired one."""
+        """Start from the record of the folder. `due` are the skills that the store has changed
+        since, None for a retired one.
+        """
         self._recorded = None if record is None else (record.generation, record.hash)
-        self._files, self._begun = ({}, {}) if record is None else (dict(record.files), dict(record.begun))
+        self._files, self._begun = (
+            ({}, {}) if record is None else (dict(record.files), dict(record.begun))
+        )
         self._is_up_to_date = record is not None
         self._due = {}
         self._contested.clear()
@@ -235,19 +266,25 @@ class FolderUpkeep:
             self._is_up_to_date = False
 
     def settle(self, generation: int, library: str) -> list[SkillName]:
-        """Write and remove the files that are due, and return the names of those removed. A failure is reported in `trouble`, and
-        tried again at the next call."""
+        """Write and remove the files that are due, and return the names of those removed. A failure
+        is reported in `trouble`, and tried again at the next call."""
         self.trouble = None
         if not self._due or self.is_lost or self._is_held():
             return []
-        # Before the files, so that one that is written when the process is killed is not taken for a person's edit.
+        # Before the files, so that one that is written when the process is killed is not taken for
+        # a person's edit.
         not_recorded = self._write_record(generation, library, flush=False)
         if not_recorded is not None:
-            self.trouble = f"skill files are behind their generation: {self._folder} cannot be written: {not_recorded.strerror}"
+            self.trouble = (
+                f"skill files are behind their generation: {self._folder} cannot be written:"
+                f" {not_recorded.strerror}"
+            )
             return []
         self._contested -= self._due.keys()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            faults = dict(zip(self._due, pool.map(self._bring_in_line, self._due.items()), strict=True))
+            faults = dict(
+                zip(self._due, pool.map(self._bring_in_line, self._due.items()), strict=True)
+            )
         for fault in filter(None, faults.values()):
             self.trouble = f"a skill file is behind its generation: {fault}"
         done = sorted(name for name, fault in faults.items() if fault is None)
@@ -279,13 +316,22 @@ class FolderUpkeep:
 
     def record(self, generation: int, library: str) -> None:
         """Bring the record up to date, where it is not."""
-        if self.is_lost or (self._recorded is None and not self._files) or self._is_recorded(generation, library):
+        if (
+            self.is_lost
+            or (self._recorded is None and not self._files)
+            or self._is_recorded(generation, library)
+        ):
             return
         if self._is_held():
             return
         fault = self._write_record(generation, library, flush=True)
         if fault is not None and self._may_record:
-            log.warning("skills_not_recorded folder=%s reason=%s; files removed while stopped will not count", self._folder, fault)
+            log.warning(
+                "skills_not_recorded folder=%s reason=%s; files removed while stopped will not"
+                " count",
+                self._folder,
+                fault,
+            )
         self._may_record = fault is None
 
     def tidy(self) -> None:
@@ -297,11 +343,18 @@ class FolderUpkeep:
             self._has_removed = False
 
     def fate(self, name: str, read: Skill | None) -> FileFate:
-        """What becomes of a file, if it differs from the store. `read` is the skill in it; None if it cannot be read."""
+        """What becomes of a file, if it differs from the store. `read` is the skill in it; None if
+        it cannot be read.
+        """
         name = SkillName(name)
         found = self._look(name) if read is None else read
         text = digest_of(found) if isinstance(found, Skill) else found
-        return fate_of(text, self._files.get(name), self._begun.get(name, frozenset()), is_due=name in self._due)
+        return fate_of(
+            text,
+            self._files.get(name),
+            self._begun.get(name, frozenset()),
+            is_due=name in self._due,
+        )
 
     def contested(self, name: str) -> bool:
         """Whether a person edited this file while the store changed its skill; told once."""
@@ -310,11 +363,15 @@ class FolderUpkeep:
         return is_contested
 
     def _write_record(self, generation: int, library: str, *, flush: bool) -> OSError | None:
-        """Write the record unless it is up to date. All skills that are due are among those begun, so that they stay due."""
+        """Write the record unless it is up to date. All skills that are due are among those begun,
+        so that they stay due.
+        """
         if self._is_recorded(generation, library):
             return None
         try:
-            write_record(self._folder, FileRecord(generation, library, self._files, self._begun), flush=flush)
+            write_record(
+                self._folder, FileRecord(generation, library, self._files, self._begun), flush=flush
+            )
         except OSError as error:
             return error
         self._recorded, self._is_up_to_date = (generation, library), True

@@ -1,31 +1,39 @@
 """The lexical index over skills, and how much evidence a request gives for a skill.
 
-An index is an immutable snapshot. `changed` makes the next one: it copies the postings it changes and shares all others, so that
-readers need no lock, and a skill is added to 100,000 in a few milliseconds.
+An index is an immutable snapshot. `changed` makes the next one: it copies the postings it changes
+and shares all others, so that readers need no lock, and a skill is added to 100,000 in a few
+milliseconds.
 
-A term's postings are sorted arrays of document numbers, one array per grade (see below), so that each array has one weight. A
-search adds up the arrays, the highest weight first. After `_MOST_POSTINGS` numbers, the remaining arrays, of common words, are
-searched only for the skills with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 common words.
+A term's postings are sorted arrays of document numbers, one array per grade (see below), so that
+each array has one weight. A search adds up the arrays, the highest weight first. After
+`_MOST_POSTINGS` numbers, the remaining arrays, of common words, are searched only for the skills
+with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 common words.
 
-**Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: df of N skills have the word,
-smoothed with M imagined documents of ordinary requests, in which it has probability p (very common, common, or other). So "file"
-says little even in a library of two skills; in a large library the counts matter more than p.
+**Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df +
+M·p))`: df of N skills have the word, smoothed with M imagined documents of ordinary requests, in
+which it has probability p (very common, common, or other). So "file" says little even in a library
+of two skills; in a large library the counts matter more than p.
 
-**Evidence.** A word of the request that a skill has counts with its informativeness times a grade, which depends on where it is
-(name and trigger, one of them or several examples, one example, often in the body, once in the body, once in a long body). The
-evidence for a skill is the sum over the words: BM25 with the saturated term frequency rounded to six grades, in integers.
+**Evidence.** A word of the request that a skill has counts with its informativeness times a grade,
+which depends on where it is (name and trigger, one of them or several examples, one example, often
+in the body, once in the body, once in a long body). The evidence for a skill is the sum over the
+words: BM25 with the saturated term frequency rounded to six grades, in integers.
 
-**Abstention.** As a log-likelihood, evidence of E means that about N·e^-E skills reach it by chance. One word that no other skill
-has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L. That is a little more than one such
-word in the trigger gives (0.75·(L - ln 2)), and less than one in name and trigger. So one rare word is not enough; two informative
-words of the trigger, or the word in the skill's name, are. Three things change the bar:
-- In a small library matches by chance are rarer: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
-- If the evidence explains nearly the whole request ("commit this please"), the bar is lower, by up to 55 %.
-- The more words a request has, the more of them match by chance. Chance adds up like a random walk, so the evidence must also reach
-  0.8·√Q, where Q is the informativeness of all words of the request, including those that no skill has.
+**Abstention.** As a log-likelihood, evidence of E means that about N·e^-E skills reach it by
+chance. One word that no other skill has gives at most `ln(N + M)` = L, so the bar is set in units
+of L: evidence must reach 0.74·L. That is a little more than one such word in the trigger gives
+(0.75·(L - ln 2)), and less than one in name and trigger. So one rare word is not enough; two
+informative words of the trigger, or the word in the skill's name, are. Three things change the bar:
+- In a small library matches by chance are rarer: up to 100 skills 0.65 of the bar is enough, from
+  10,000 on all of it.
+- If the evidence explains nearly the whole request ("commit this please"), the bar is lower, by up
+  to 55 %.
+- The more words a request has, the more of them match by chance. Chance adds up like a random walk,
+  so the evidence must also reach 0.8·√Q, where Q is the informativeness of all words of the
+  request, including those that no skill has.
 
-The constants were chosen on the hand-written cases of `benchmarks/retrieval_cases.py`, which also prints their effect.
-"""
+The constants were chosen on the hand-written cases of `benchmarks/retrieval_cases.py`, which also
+prints their effect."""
 
 from array import array
 from bisect import bisect_left
@@ -38,13 +46,24 @@ from math import log, sqrt
 from typing import Generic, NamedTuple, TypeVar
 
 from metaclaw.domain.skill import Nearness, Skill, SkillKind, bar_of_similarity, combined_hash
-from metaclaw.text import COMMON_WORDS, MAX_WORD_CHARS, VERY_COMMON_WORDS, count_terms, list_terms, list_words, stem, terms_of
+from metaclaw.text import (
+    COMMON_WORDS,
+    MAX_WORD_CHARS,
+    VERY_COMMON_WORDS,
+    count_terms,
+    list_terms,
+    list_words,
+    stem,
+    terms_of,
+)
 
 UNIT = 1024
 """Evidence is counted in 1/1024 of a natural logarithm unit."""
 
 GRADES = (0.86, 0.75, 0.65, 0.5, 0.3, 0.15)
-NAME_AND_TRIGGER, NAME_OR_TRIGGER, IN_EXAMPLE, OFTEN_IN_BODY, IN_BODY, IN_LONG_BODY = range(len(GRADES))
+NAME_AND_TRIGGER, NAME_OR_TRIGGER, IN_EXAMPLE, OFTEN_IN_BODY, IN_BODY, IN_LONG_BODY = range(
+    len(GRADES)
+)
 
 _IMAGINED = 2000
 _USUAL_BODY_TERMS = 120
@@ -68,10 +87,15 @@ def grade_terms(skill: Skill) -> dict[str, int]:
     body, trigger = count_terms(skill.body), list_terms(skill.trigger)
     scale = max(1.0, sum(body.values()) / _USUAL_BODY_TERMS)
     often, once = 3 * scale, 0.5 * scale
-    grades = {term: OFTEN_IN_BODY if times >= often else IN_BODY if times >= once else IN_LONG_BODY for term, times in body.items()}
+    grades = {
+        term: OFTEN_IN_BODY if times >= often else IN_BODY if times >= once else IN_LONG_BODY
+        for term, times in body.items()
+    }
     if examples := skill.examples:
         among = Counter(term for example in examples for term in set(list_terms(example)))
-        grades.update({term: NAME_OR_TRIGGER if times > 1 else IN_EXAMPLE for term, times in among.items()})
+        grades.update(
+            {term: NAME_OR_TRIGGER if times > 1 else IN_EXAMPLE for term, times in among.items()}
+        )
     grades.update(dict.fromkeys(trigger, NAME_OR_TRIGGER))
     for term in list_terms(skill.name):
         grades[term] = NAME_AND_TRIGGER if term in trigger else NAME_OR_TRIGGER
@@ -79,10 +103,14 @@ def grade_terms(skill: Skill) -> dict[str, int]:
 
 
 def evidence_needed(mass: float, skills: int) -> int:
-    """The least evidence to place a skill for a request of mass Q: E >= b·(1 - f·(E/Q)²), with bar b and fall f, solved for E."""
+    """The least evidence to place a skill for a request of mass Q: E >= b·(1 - f·(E/Q)²), with bar
+    b and fall f, solved for E.
+    """
     if mass <= 0:
         return UNIT * UNIT
-    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
+    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(
+        _LARGE_LIBRARY / _SMALL_LIBRARY
+    )
     ease = min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
     bar = _BAR * ease * log(skills + _IMAGINED)
     bend = bar * _BAR_FALLS_BY / (mass * mass)
@@ -103,14 +131,18 @@ _MOST_WORDS = 8_192
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _NEAR_BEST = 0.6
-_MOST_KINDS = 4  # if only some kinds are wanted, 4 times the limit is ranked before the others are removed
+_MOST_KINDS = (
+    4  # if only some kinds are wanted, 4 times the limit is ranked before the others are removed
+)
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
 _SAYS_NOTHING: dict[str, float] = {}
 
 
 class FoundSkill(NamedTuple):
-    """A skill, its score for a request (at least 1.0 to be placed), and whether it matches well enough."""
+    """A skill, its score for a request (at least 1.0 to be placed), and whether it matches well
+    enough.
+    """
 
     skill: Skill
     score: float
@@ -125,8 +157,12 @@ class SkillQuery(NamedTuple):
 
 
 def telling_words(query: str) -> list[str]:
-    """The words of a request by which skills are found, without ticket numbers, dates and the like."""
-    return [word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)]
+    """The words of a request by which skills are found, without ticket numbers, dates and the
+    like.
+    """
+    return [
+        word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)
+    ]
 
 
 def words_digest(words: Sequence[str]) -> bytes:
@@ -141,7 +177,9 @@ _EMPTY: Group = {}
 
 
 class Members:
-    """Rules, facts and skills by scope (None: everyone's), each group by name. Immutable; `changed` shares unchanged groups."""
+    """Rules, facts and skills by scope (None: everyone's), each group by name. Immutable; `changed`
+    shares unchanged groups.
+    """
 
     __slots__ = ("_counts", "_groups")
 
@@ -181,11 +219,23 @@ class Members:
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_hash", "_hashes", "_members", "_numbers", "_postings", "_scoped", "_words")
+    __slots__ = (
+        "_documents",
+        "_free",
+        "_hash",
+        "_hashes",
+        "_members",
+        "_numbers",
+        "_postings",
+        "_scoped",
+        "_words",
+    )
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
-        self._hashes: list[str] = []  # sorted by `hash`; copied with each change, so that no text is hashed twice
+        self._hashes: list[
+            str
+        ] = []  # sorted by `hash`; copied with each change, so that no text is hashed twice
         self._hash: str | None = None
         self._free: tuple[int, ...] = ()
         self._scoped: dict[int, str] = {}
@@ -224,7 +274,9 @@ class SkillIndex:
         return self._members
 
     def changed(self, put: Sequence[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
-        """The next state, without the names in `removed` and with the skills in `put`, which replace those of the same name."""
+        """The next state, without the names in `removed` and with the skills in `put`, which
+        replace those of the same name.
+        """
         removed = [name for name in removed if self._numbers.get(name) is not None]
         if not put and not removed:
             return self
@@ -236,8 +288,12 @@ class SkillIndex:
             draft.add(skill)
         return draft.finish()
 
-    def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[FoundSkill]:
-        """The skills that match, best first, ties by name. Scoped skills only if their scope is in `scopes`."""
+    def search(
+        self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()
+    ) -> list[FoundSkill]:
+        """The skills that match, best first, ties by name. Scoped skills only if their scope is in
+        `scopes`.
+        """
         return [hit for hit in self.rank(query, scopes=scopes) if hit.is_match][:limit]
 
     def read(self, words: Sequence[str]) -> SkillQuery:
@@ -253,8 +309,9 @@ class SkillIndex:
         scopes: frozenset[str] = frozenset(),
         limit: int = MOST_RANKED,
     ) -> list[FoundSkill]:
-        """Up to `limit` skills, rules and facts that share a term with a request, best first, ties by name. `nearness` is
-        similarity in meaning; None: words only. `kinds` restricts the kinds, `scopes` is as in `search`."""
+        """Up to `limit` skills, rules and facts that share a term with a request, best first, ties
+        by name. `nearness` is similarity in meaning; None: words only. `kinds` restricts the kinds,
+        `scopes` is as in `search`."""
         wanted = self.read(telling_words(query)) if isinstance(query, str) else query
         evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
         if nearness:
@@ -270,7 +327,9 @@ class SkillIndex:
             if skill is not None and (kinds is None or skill.kind in kinds):
                 score = amount / wanted.floor
                 if nearness is not None:
-                    score = nearness.score(skill.name, score, bar if skill.kind is SkillKind.SKILL else lower)
+                    score = nearness.score(
+                        skill.name, score, bar if skill.kind is SkillKind.SKILL else lower
+                    )
                 scored.append((score, skill))
         scored.sort(key=lambda pair: (-pair[0], pair[1].name))
         least = max(1.0, scored[0][0] * _NEAR_BEST) if scored and nearness is None else 1.0
@@ -289,8 +348,16 @@ class SkillIndex:
                 evidence[number] = get(number, 0) + weight
         if self._scoped:
             admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
-            evidence = {number: worth for number, worth in evidence.items() if scoped.get(number, _EVERYWHERE) in admitted}
-        best = dict(nlargest(limit, evidence.items(), key=lambda item: item[1])) if len(evidence) > limit else evidence
+            evidence = {
+                number: worth
+                for number, worth in evidence.items()
+                if scoped.get(number, _EVERYWHERE) in admitted
+            }
+        best = (
+            dict(nlargest(limit, evidence.items(), key=lambda item: item[1]))
+            if len(evidence) > limit
+            else evidence
+        )
         for weight, documents in rest:
             for number in best:
                 at = bisect_left(documents, number)
@@ -299,7 +366,9 @@ class SkillIndex:
         return best
 
     def _lists(self, wanted: SkillQuery) -> list[tuple[int, "array[int]"]]:
-        """The arrays of document numbers of a request's terms, each with its weight, the highest first."""
+        """The arrays of document numbers of a request's terms, each with its weight, the highest
+        first.
+        """
         lists = [
             (round(UNIT * weight * grade), documents)
             for term, weight in wanted.terms
@@ -309,10 +378,14 @@ class SkillIndex:
         return sorted(lists, key=lambda pair: -pair[0])
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
-        """The request's most telling known terms with their informativeness, and the mass: the informativeness of its most telling
-        terms, including terms that no skill has."""
+        """The request's most telling known terms with their informativeness, and the mass: the
+        informativeness of its most telling terms, including terms that no skill has."""
         get = self._words.get
-        telling = [terms for word in words if (terms := found if (found := get(word)) is not None else self._weigh_word(word))]
+        telling = [
+            terms
+            for word in words
+            if (terms := found if (found := get(word)) is not None else self._weigh_word(word))
+        ]
         weights: dict[str, float] = {}
         for terms in telling:
             weights.update(terms)
@@ -325,8 +398,8 @@ class SkillIndex:
         return known, mass
 
     def _weigh_word(self, word: str) -> dict[str, float]:
-        """The terms of a word with their informativeness, negative if no skill has the term. Words are cached; other tokens rarely
-        recur."""
+        """The terms of a word with their informativeness, negative if no skill has the term. Words
+        are cached; other tokens rarely recur."""
         weighed = {term: self._weigh_anew(term) for term in terms_of(word)} or _SAYS_NOTHING
         if len(word) <= MAX_WORD_CHARS and word.isalpha():
             if len(self._words) >= _MOST_WORDS:
@@ -403,17 +476,23 @@ class _Draft:
         index._scoped = self._scoped
         index._numbers = self._old._numbers.changed(self._numbers)
         index._members = self._old._members.changed(self._changes)
-        index._postings = self._old._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
+        index._postings = self._old._postings.changed(
+            {term: self._merged(term) for term in set().union(*self._touched)}
+        )
         return index
 
     def _merged(self, term: str) -> Postings | None:
         shared = self._old._postings.get(term) or (_NONE,) * len(GRADES)
-        merged = tuple(own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True))
+        merged = tuple(
+            own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True)
+        )
         return merged if any(merged) else None
 
 
 class PersistentMap(Generic[V]):
-    """An immutable map from strings, split into shards by hash. `changed` shares every shard it does not touch."""
+    """An immutable map from strings, split into shards by hash. `changed` shares every shard it
+    does not touch.
+    """
 
     __slots__ = ("_shards", "_size")
 

@@ -1,28 +1,32 @@
 """The library: the skills in force as an immutable view, and the only writer of it.
 
-`SkillLibrary.view` is replaced, never changed, so that readers need no lock. There are two ways to a new generation:
+`SkillLibrary.view` is replaced, never changed, so that readers need no lock. There are two ways to
+a new generation:
 
-- A person edits files. `sync` (called directly or by `watch`) reads the changed files, makes the next index, stores the generation,
-  which gives it a number, and then swaps the view.
-- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store saves the new generation in one
-  transaction; then the files are written; then the view is swapped. If the program stops in between, the next `sync` writes the
-  files. If there are many files, the view is swapped at once, and the next `sync` writes them.
-- Another home on the same store publishes. `sync` takes its generation over: the files are written, then the view is swapped.
+- A person edits files. `sync` (called directly or by `watch`) reads the changed files, makes the
+  next index, stores the generation, which gives it a number, and then swaps the view.
+- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store
+  saves the new generation in one transaction; then the files are written; then the view is swapped.
+  If the program stops in between, the next `sync` writes the files. If there are many files, the
+  view is swapped at once, and the next `sync` writes them.
+- Another home on the same store publishes. `sync` takes its generation over: the files are written,
+  then the view is swapped.
 
-The store has the library, the folder is a view of it: what the folder lacks is written out, unless this home wrote it before
-(`file_record`), so that a person must have removed it. A generation is published only on the newest one: if another home was
-faster, its changes are taken over first.
+The store has the library, the folder is a view of it: what the folder lacks is written out, unless
+this home wrote it before (`file_record`), so that a person must have removed it. A generation is
+published only on the newest one: if another home was faster, its changes are taken over first.
 
-A skill that becomes unreadable is withdrawn and shown among `skipped`, unless its file was written less than 0.3 s ago: an editor
-may still be writing it.
+A skill that becomes unreadable is withdrawn and shown among `skipped`, unless its file was written
+less than 0.3 s ago: an editor may still be writing it.
 
-A removed file counts when the folder has been quiet for 0.5 s, and nothing is written meanwhile: the whole folder may be on its way
-out. When it is gone, or has lost its record, it is written out again.
+A removed file counts when the folder has been quiet for 0.5 s, and nothing is written meanwhile:
+the whole folder may be on its way out. When it is gone, or has lost its record, it is written out
+again.
 
-Edits by hand are found by polling, which works on every platform and network mount. A check costs about 5 µs a skill; `watch`
-checks half of the files every 0.4 s, at most 5,000. With up to 10,000 skills, every change is noticed within a second; with
-100,000, new and removed skills are noticed within a second, and changes inside a file within about eight seconds.
-"""
+Edits by hand are found by polling, which works on every platform and network mount. A check costs
+about 5 µs a skill; `watch` checks half of the files every 0.4 s, at most 5,000. With up to 10,000
+skills, every change is noticed within a second; with 100,000, new and removed skills are noticed
+within a second, and changes inside a file within about eight seconds."""
 
 import logging
 import threading
@@ -57,7 +61,8 @@ _FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
 _MOST_TRIES = 20
-# Before there was a record, files that could not be written for a while could be several generations behind.
+# Before there was a record, files that could not be written for a while could be several
+# generations behind.
 _GENERATIONS_BACK = 8
 _REMOVED = "removed"
 FILES = "files"
@@ -65,9 +70,13 @@ FILES = "files"
 
 
 class SkillLibrary:
-    """The skills folder as a sequence of views. Any thread may read `view`; methods that write are serialised and block."""
+    """The skills folder as a sequence of views. Any thread may read `view`; methods that write are
+    serialised and block.
+    """
 
-    def __init__(self, folder: Path, generations: GenerationStore, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, folder: Path, generations: GenerationStore, clock: Callable[[], float] = time.time
+    ) -> None:
         self.folder = folder
         self._generations = generations
         self._clock = clock
@@ -90,11 +99,15 @@ class SkillLibrary:
         return self._view
 
     def follow(self) -> LibraryView:
-        """The skills in force now. As `RemoteLibrary.follow`; here the view is always up to date."""
+        """The skills in force now. As `RemoteLibrary.follow`; here the view is always up to
+        date.
+        """
         return self._view
 
     def settled(self) -> LibraryView:
-        """The view after a publication that is in progress: its generation is in the store before it is in the view. Blocks."""
+        """The view after a publication that is in progress: its generation is in the store before
+        it is in the view. Blocks.
+        """
         with self._writing:
             return self._view
 
@@ -104,12 +117,14 @@ class SkillLibrary:
         return self._trouble
 
     def sync(self) -> LibraryView:
-        """Finish interrupted writes, read all changes on disk, and return the view. Before the first call, it is the empty
-        generation 0."""
+        """Finish interrupted writes, read all changes on disk, and return the view. Before the
+        first call, it is the empty generation 0."""
         return self._sync(None)
 
     async def watch(self, interval_s: float = 0.4) -> None:
-        """Keep the view up to date with the folder, and at every second look with the store, until cancelled."""
+        """Keep the view up to date with the folder, and at every second look with the store, until
+        cancelled.
+        """
         follows = True
         while True:
             half = max(_FEW_FILES, (len(self._index) + 1) // 2)
@@ -127,10 +142,11 @@ class SkillLibrary:
         learned: LearnedFrom | None = None,
         by_person: bool = False,
     ) -> LibraryView:
-        """Put skills in force and retire others, in one atomic change; return the view afterwards. `expected` are content hashes as
-        the caller saw them (None: the name is free). Raises SkillError, and changes nothing, if one of them has changed, or, unless
-        `by_person`, if only a person may change one of the skills. `learned` is the evidence of a change by the program; the store
-        refuses outdated evidence. Raises StoreError."""
+        """Put skills in force and retire others, in one atomic change; return the view afterwards.
+        `expected` are content hashes as the caller saw them (None: the name is free). Raises
+        SkillError, and changes nothing, if one of them has changed, or, unless `by_person`, if only
+        a person may change one of the skills. `learned` is the evidence of a change by the program;
+        the store refuses outdated evidence. Raises StoreError."""
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
         if len(set(names)) != len(names):
@@ -155,14 +171,18 @@ class SkillLibrary:
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> LibraryView:
-        """Put the skills of an earlier generation in force again, as a new generation. It is made even if no skill changes, because
-        evidence from before it is refused afterwards. Raises SkillError."""
+        """Put the skills of an earlier generation in force again, as a new generation. It is made
+        even if no skill changes, because evidence from before it is refused afterwards. Raises
+        SkillError."""
 
         def change() -> LibraryView:
             self._take_in_first(None, ())
             target = self._generations.at(number)
             if target is None:
-                raise SkillError(f"there is no generation {number}: metaclaw skills history shows those there are")
+                raise SkillError(
+                    f"there is no generation {number}: metaclaw skills history shows those"
+                    " there are"
+                )
             texts = {skill.name: skill for skill in target.skills}
             put = [skill for name, skill in texts.items() if skill != self._index.get(name)]
             for skill in put:
@@ -190,11 +210,15 @@ class SkillLibrary:
             return self._view
 
     def _show_files(self) -> None:
-        """Put the files in force as they are, once, until the store can be read: no rule may be missing because the disk is full.
-        They are shown as generation 0, so that no turn made with them trains."""
+        """Put the files in force as they are, once, until the store can be read: no rule may be
+        missing because the disk is full. They are shown as generation 0, so that no turn made with
+        them trains."""
         if len(self._view.index) == 0:
             with suppress(OSError):
-                found = (self._read(name) for name in FolderScan(self.folder, self._clock).poll(None).changed)
+                found = (
+                    self._read(name)
+                    for name in FolderScan(self.folder, self._clock).poll(None).changed
+                )
                 self._view = LibraryView.of(0, tuple(skill for skill in found if skill is not None))
 
     def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
@@ -202,11 +226,21 @@ class SkillLibrary:
         try:
             self._catch_up(most if self._shown else None, also, is_waited_for=self._shown)
         except OSError as error:
-            raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
+            raise SkillError(
+                f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may"
+                " read"
+            ) from error
 
-    def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False, follows: bool = True) -> None:
-        """Take over newer generations, write the files that are due, read the changed files, and publish the edits. Raises OSError
-        and StoreError."""
+    def _catch_up(
+        self,
+        most: int | None,
+        also: Iterable[str] = (),
+        *,
+        is_waited_for: bool = False,
+        follows: bool = True,
+    ) -> None:
+        """Take over newer generations, write the files that are due, read the changed files, and
+        publish the edits. Raises OSError and StoreError."""
         index, skipped = self._index, self._skipped
         if self._upkeep.is_lost:
             if self._shown and not self._scan.is_quiet:
@@ -223,10 +257,17 @@ class SkillLibrary:
         if (changes.changed or changes.gone) and not is_first and self._upkeep.is_lost:
             return  # a later look writes it out again
         if is_first:
-            gone: list[str] = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
+            gone: list[str] = [
+                skill.name for skill in self._index.skills() if skill.name not in self._scan
+            ]
             changes = FolderChanges(changes.changed, gone)
             if gone and not self._upkeep.has_record:
-                log.info("skills_written_out folder=%s skills=%d; the folder had no record of this store", self.folder, len(gone))
+                log.info(
+                    "skills_written_out folder=%s skills=%d; the folder had no record of this"
+                    " store",
+                    self.folder,
+                    len(gone),
+                )
         if changes.changed or changes.gone:
             self._skipped = self._skipped.copy()
             self._take_in(changes)
@@ -238,9 +279,19 @@ class SkillLibrary:
         self._read_files.clear()
 
     def _begin(self) -> None:
-        """Start from the newest generation, and the record of the folder if it belongs to this store."""
+        """Start from the newest generation, and the record of the folder if it belongs to this
+        store.
+        """
         latest, record = self._generations.latest(), read_record(self.folder)
-        base = None if record is None else latest if record.generation == latest.number else self._generations.at(record.generation)
+        base = (
+            None
+            if record is None
+            else (
+                latest
+                if record.generation == latest.number
+                else self._generations.at(record.generation)
+            )
+        )
         if base is None or record is None or base.hash != record.hash:
             record = None
         self._scan = FolderScan(self.folder, self._clock)
@@ -260,10 +311,14 @@ class SkillLibrary:
             self._upkeep.allow(self._earlier_texts(unwritten, latest))
         self._began = True
 
-    def _earlier_texts(self, names: Collection[SkillName], latest: SkillGeneration) -> dict[SkillName, list[Skill]]:
+    def _earlier_texts(
+        self, names: Collection[SkillName], latest: SkillGeneration
+    ) -> dict[SkillName, list[Skill]]:
         """The texts that these skills had in the generations before the latest."""
         found: dict[SkillName, list[Skill]] = {name: [] for name in names}
-        for number in range(max(0, latest.number - _GENERATIONS_BACK), latest.number if names else 0):
+        for number in range(
+            max(0, latest.number - _GENERATIONS_BACK), latest.number if names else 0
+        ):
             earlier = self._generations.at(number)
             for skill in () if earlier is None else earlier.skills:
                 if skill.name in found:
@@ -271,14 +326,15 @@ class SkillLibrary:
         return found
 
     def _follow(self) -> None:
-        """Take over the generations that other homes published. An edit that is not published yet stays, but a file that was
-        removed comes back if its skill has changed."""
+        """Take over the generations that other homes published. An edit that is not published yet
+        stays, but a file that was removed comes back if its skill has changed."""
         changes = self._generations.since(self._number)
         if changes.number == self._number:
             return
         stored = self._stored.changed(changes.put, changes.gone)
         if changes.number < self._number or stored.hash != changes.hash:
-            # The store was replaced by an older one, or a session was forgotten, which leaves no trace of what it taught.
+            # The store was replaced by an older one, or a session was forgotten, which leaves no
+            # trace of what it taught.
             self._began = False
             return
         self._stored = stored
@@ -299,10 +355,14 @@ class SkillLibrary:
         for name in self._upkeep.settle(self._number, self._stored.hash):
             self._scan.forget(name)
             self._half_written.discard(name)
-            self._skipped = {path: skipped for path, skipped in self._skipped.items() if path != name}
+            self._skipped = {
+                path: skipped for path, skipped in self._skipped.items() if path != name
+            }
 
     def _take_in(self, changes: FolderChanges) -> None:
-        """Read the changed files and update the index and the skipped files, without changing the view."""
+        """Read the changed files and update the index and the skipped files, without changing the
+        view.
+        """
         put: list[Skill] = []
         removed: list[str] = []
         for name in changes.gone:
@@ -325,25 +385,38 @@ class SkillLibrary:
                     mine = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
                 put.extend([mine] if mine != known else [])
         self._edits |= dict.fromkeys(removed, _REMOVED)
-        self._edits |= {skill.name: "changed" if self._index.get(skill.name) else "added" for skill in put}
+        self._edits |= {
+            skill.name: "changed" if self._index.get(skill.name) else "added" for skill in put
+        }
         self._index = self._index.changed(put, removed)
 
     def _read(self, name: str) -> Skill | None:
-        """A skill from its file; None if it is unreadable. While it may still be written, the last good version."""
+        """A skill from its file; None if it is unreadable. While it may still be written, the last
+        good version.
+        """
         is_loose = name.endswith(".md")
         path = self.folder / name if is_loose else self.folder / name / SKILL_FILE
         self._half_written.discard(name)
         try:
             if is_loose:
-                raise SkillError(f"{path}: a skill is a folder: move this to {name.removesuffix('.md')}/{SKILL_FILE}")
+                raise SkillError(
+                    f"{path}: a skill is a folder: move this to"
+                    f" {name.removesuffix('.md')}/{SKILL_FILE}"
+                )
             skill = read_skill(path)
         except SkillError as error:
             last_good, written_at = self._index.get(name), modified_at(path)
-            if last_good is not None and written_at is not None and 0 <= self._clock() - written_at < _STILL_WRITING_S:
+            if (
+                last_good is not None
+                and written_at is not None
+                and 0 <= self._clock() - written_at < _STILL_WRITING_S
+            ):
                 self._scan.mark_changed(name)
                 self._half_written.add(name)
                 return last_good
-            skipped = SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: ")))
+            skipped = SkippedSkill(
+                _printable(str(path)), _printable(str(error).removeprefix(f"{path}: "))
+            )
             if self._skipped.get(name) != skipped:
                 log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
             self._skipped[name] = skipped
@@ -355,14 +428,25 @@ class SkillLibrary:
         """Store the skills as a new generation if their meaning changed, and swap the view."""
 
         def publish() -> None:
-            if any(_standing(self._stored.get(name)) != _standing(self._index.get(name)) for name in self._edits):
-                reason = _edits_in_words(self._edits) if self._shown else f"{FILES} changed while stopped"
+            if any(
+                _standing(self._stored.get(name)) != _standing(self._index.get(name))
+                for name in self._edits
+            ):
+                reason = (
+                    _edits_in_words(self._edits)
+                    if self._shown
+                    else f"{FILES} changed while stopped"
+                )
                 try:
-                    self._number = self._generations.publish(self._index.skills(), reason, after=self._number).number
+                    self._number = self._generations.publish(
+                        self._index.skills(), reason, after=self._number
+                    ).number
                 except OvertakenError:
                     self._follow()
                     if not self._began:
-                        raise StoreError("the store was replaced meanwhile; it is read again") from None
+                        raise StoreError(
+                            "the store was replaced meanwhile; it is read again"
+                        ) from None
                     raise
 
         _on_newest(publish)
@@ -385,10 +469,14 @@ class SkillLibrary:
         index = before.changed(put, removed)
         if index is before and reverted_to is None:
             return self._view
-        published = self._generations.publish(index.skills(), reason, after=self._number, learned=learned, reverted_to=reverted_to)
+        published = self._generations.publish(
+            index.skills(), reason, after=self._number, learned=learned, reverted_to=reverted_to
+        )
         self._number = published.number
         self._index = self._stored = index
-        self._upkeep.owe({name: index.get(name) for name in (*removed, *(skill.name for skill in put))})
+        self._upkeep.owe(
+            {name: index.get(name) for name in (*removed, *(skill.name for skill in put))}
+        )
         self._settle(is_waited_for=True)
         self._report(self._upkeep.trouble)
         self._show()
@@ -396,39 +484,60 @@ class SkillLibrary:
 
     def _show(self) -> None:
         if self._number != self._view.generation:
-            log.info("skills in force generation=%d skills=%d skipped=%d", self._number, len(self._index), len(self._skipped))
+            log.info(
+                "skills in force generation=%d skills=%d skipped=%d",
+                self._number,
+                len(self._index),
+                len(self._skipped),
+            )
         skipped = tuple(self._skipped[name] for name in sorted(self._skipped))
         self._view = LibraryView(self._number, self._index, skipped)
         self._shown = True
 
-    def _check(self, name: SkillName, expected: Mapping[SkillName, str | None], *, by_person: bool) -> None:
+    def _check(
+        self, name: SkillName, expected: Mapping[SkillName, str | None], *, by_person: bool
+    ) -> None:
         self._refuse_unreadable(name)
         known = self._index.get(name)
         if name in expected and expected[name] != (None if known is None else known.content_hash):
             raise SkillError(f"skill {name} has changed since it was read: read it again")
         if known is not None and is_untouchable(known) and not by_person:
             raise SkillError(
-                f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person may change or retire it"
+                f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person"
+                " may change or retire it"
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change. Only their state may, because old versions had rules on
-        trial."""
+        """Raise SkillError if rules or facts in force would change. Only their state may, because
+        old versions had rules on trial."""
         affected = [self._index.get(name) for name in gone]
         for skill in put:
             before = self._index.get(skill.name)
-            affected.append(None if before is None or skill == replace(before, state=SkillState.LIVE) else before)
+            affected.append(
+                None
+                if before is None or skill == replace(before, state=SkillState.LIVE)
+                else before
+            )
         for rule in affected:
             if rule is not None and is_stated(rule):
-                raise SkillError(f"{rule.name} is a {rule.kind} that a person stated: only they may change or retire it")
+                raise SkillError(
+                    f"{rule.name} is a {rule.kind} that a person stated: only they may change or"
+                    " retire it"
+                )
 
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:
-            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
+            raise SkillError(
+                f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first"
+            )
 
     def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:
-            log.log(logging.INFO if trouble is None else logging.ERROR, "skill library %s", trouble or "is up to date again")
+            log.log(
+                logging.INFO if trouble is None else logging.ERROR,
+                "skill library %s",
+                trouble or "is up to date again",
+            )
         self._trouble = trouble
 
 
@@ -441,12 +550,16 @@ def _on_newest(change: Callable[[], _T]) -> _T:
 
 
 def _as_read(skill: Skill) -> Skill:
-    """The skill as it will be read from its file, so that the written file does not count as an edit."""
+    """The skill as it will be read from its file, so that the written file does not count as an
+    edit.
+    """
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
 def _standing(skill: Skill | None) -> tuple[object, ...]:
-    """A change of this makes a new generation; a change of an unknown key of the front matter does not."""
+    """A change of this makes a new generation; a change of an unknown key of the front matter does
+    not.
+    """
     return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 
@@ -455,7 +568,11 @@ def _edits_in_words(edits: Mapping[str, str]) -> str:
     for what in ("added", "changed", _REMOVED):
         names = sorted(name for name, happened in edits.items() if happened == what)
         if names:
-            more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""
+            more = (
+                f" and {len(names) - _NAMES_IN_REASON} more"
+                if len(names) > _NAMES_IN_REASON
+                else ""
+            )
             parts.append(f"{what} {', '.join(names[:_NAMES_IN_REASON])}{more}")
     return f"{FILES}: {'; '.join(parts)}" if parts else f"{FILES} changed"
 

@@ -1,4 +1,6 @@
-"""The view of one generation: select the rules, facts and skills for a request, and explain why each was placed or not."""
+"""The view of one generation: select the rules, facts and skills for a request, and explain why
+each was placed or not.
+"""
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -11,7 +13,13 @@ from metaclaw.config import SkillsConfig
 from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
-from metaclaw.skills.block import RULES_BUDGET_TOKENS, already_present, line_tokens, listed_briefly, rule_line
+from metaclaw.skills.block import (
+    RULES_BUDGET_TOKENS,
+    already_present,
+    line_tokens,
+    listed_briefly,
+    rule_line,
+)
 from metaclaw.skills.fields import (
     ALWAYS,
     Teams,
@@ -34,9 +42,11 @@ _CACHED_SCOPES = 256
 _MOST_MATCHING = 24
 _MOST_RULES = 64
 _MOST_LISTED = 96
-# If the rules take at most 3 times their budget, they fill it even if none matches; if they take more, none is placed then.
+# If the rules take at most 3 times their budget, they fill it even if none matches; if they take
+# more, none is placed then.
 _NEARLY_FITTING = 3
-# If the rules do not fit, those for every task get at most this share of the budget before those that match.
+# If the rules do not fit, those for every task get at most this share of the budget before those
+# that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILL = SkillKind.SKILL
 _SKILLS = frozenset((SkillKind.SKILL,))
@@ -47,7 +57,9 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Budgets(NamedTuple):
-    """Limits of what is placed. `is_brief` places only what matches the request, because long blocks confuse small models."""
+    """Limits of what is placed. `is_brief` places only what matches the request, because long
+    blocks confuse small models.
+    """
 
     max_placed: int = 3
     skills_tokens: int = 1500
@@ -61,9 +73,10 @@ class Budgets(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What to place for a request: rules and facts by name, skills in full, best first, and skills to list. `replaced` are names
-    that others replace, `until` is the last day on which the selection is valid, and `has_withholdable` says whether a skill of it
-    may be withheld at random."""
+    """What to place for a request: rules and facts by name, skills in full, best first, and skills
+    to list. `replaced` are names that others replace, `until` is the last day on which the
+    selection is valid, and `has_withholdable` says whether a skill of it may be withheld at
+    random."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
@@ -78,8 +91,9 @@ class Selection(NamedTuple):
 
 
 class InScope(NamedTuple):
-    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones replace; `skills` is
-    None if there are too many to list; `until` is the last day on which this is valid; `cached` are selections."""
+    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more
+    specific ones replace; `skills` is None if there are too many to list; `until` is the last day
+    on which this is valid; `cached` are selections."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -95,14 +109,16 @@ class InScope(NamedTuple):
 class LibraryView:
     """One generation, immutable and searchable.
 
-    All rules and facts in scope are selected if their lines fit the budget; otherwise those for every task, and those that match
-    the request. The skills that match best are selected in full; all others in scope are listed if their lines fit, otherwise those
-    that rank best. What depends only on the scope is computed once for each scope, and selections are cached.
-    """
+    All rules and facts in scope are selected if their lines fit the budget; otherwise those for
+    every task, and those that match the request. The skills that match best are selected in full;
+    all others in scope are listed if their lines fit, otherwise those that rank best. What depends
+    only on the scope is computed once for each scope, and selections are cached."""
 
     __slots__ = ("_scopes", "_speakers", "generation", "hash", "index", "skipped")
 
-    def __init__(self, generation: int, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
+    def __init__(
+        self, generation: int, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()
+    ) -> None:
         self.generation = generation
         self.index = index
         self.hash = index.hash
@@ -137,31 +153,45 @@ class LibraryView:
         without: frozenset[str] = _NOTHING,
         nearness: Nearness | None = None,
     ) -> Selection:
-        """What to place for a request of this speaker, without the names in `without`. `nearness` is similarity in meaning; None:
-        words only."""
+        """What to place for a request of this speaker, without the names in `without`. `nearness`
+        is similarity in meaning; None: words only."""
         speaker = self.in_scope(scope, teams, today)
-        # Requests that differ only in numbers and the like (a ticket's number, today's date) share an entry of the cache.
+        # Requests that differ only in numbers and the like (a ticket's number, today's date) share
+        # an entry of the cache.
         words = telling_words(query)
         key = (words_digest(words), budgets, without, nearness)
         selection = speaker.cached.get(key)
         if selection is None:
             wanted = self.index.read(words)
-            request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
+            request = _Request(
+                wanted, nearness, None if scope is None else scope.workspace, today, without
+            )
             selection = self._select(request, budgets, speaker)
-            selection = selection._replace(has_withholdable=any(map(may_be_withheld, (*selection.full, *selection.listed))))
+            selection = selection._replace(
+                has_withholdable=any(map(may_be_withheld, (*selection.full, *selection.listed)))
+            )
             if len(speaker.cached) >= _CACHED_QUERIES:
                 speaker.cached.clear()
             speaker.cached[key] = selection
         return selection
 
     def retrieve(
-        self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None, *, today: date | None = None
+        self,
+        query: str,
+        limit: int,
+        scope: Scope | None = None,
+        teams: Teams | None = None,
+        *,
+        today: date | None = None,
     ) -> tuple[Skill, ...]:
-        """The rules and skills for every task, then up to `limit` rules, facts and skills that match the request, best first. Of
-        several that say the same, only the most specific is returned."""
+        """The rules and skills for every task, then up to `limit` rules, facts and skills that
+        match the request, best first. Of several that say the same, only the most specific is
+        returned."""
         if limit <= 0:
             return ()
-        brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
+        brief = self.select(
+            query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today()
+        )
         return (*brief.rules, *brief.full)
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
@@ -182,24 +212,38 @@ class LibraryView:
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         if not self._scopes:
             return _FOR_EVERYONE
-        return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
+        return frozenset(
+            named for named in applying(scope, teams).items() if named[0] in self._scopes
+        )
 
     def _in_scope(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
         rank, members = dict(ranks), self.index.members
         scopes = (*rank, None)
         groups = [members.skills(scope) for scope in scopes]
-        listable = None if None in groups else [skill for group in groups for skill in (group or {}).values()]
+        listable = (
+            None
+            if None in groups
+            else [skill for group in groups for skill in (group or {}).values()]
+        )
         standing = [skill for scope in scopes for skill in members.standing(scope).values()]
         everything = (*standing, *(listable or ()))
-        in_scope = [skill for skill in everything if skill.is_for_workspace(workspace) and not skill.is_expired(today)]
+        in_scope = [
+            skill
+            for skill in everything
+            if skill.is_for_workspace(workspace) and not skill.is_expired(today)
+        ]
         chosen = sorted(most_specific(in_scope, rank), key=lambda skill: skill.name)
         rules = tuple(skill for skill in chosen if skill.kind is not _SKILL)
         always = [skill for skill in chosen if skill.kind is _SKILL and skill.applies_always]
         always.sort(key=lambda skill: -rank_of(skill, rank))
-        skills = tuple(skill for skill in chosen if skill.kind is _SKILL and not skill.applies_always)
+        skills = tuple(
+            skill for skill in chosen if skill.kind is _SKILL and not skill.applies_always
+        )
         ends = [skill.expires for skill in chosen]
         overridden = {name for rule in rules for name in overrides_of(rule)}
-        replaced = ({skill.name for skill in in_scope} | overridden) - {skill.name for skill in chosen}
+        replaced = ({skill.name for skill in in_scope} | overridden) - {
+            skill.name for skill in chosen
+        }
         return InScope(
             rank,
             frozenset(replaced),
@@ -214,13 +258,21 @@ class LibraryView:
 
     def _select(self, request: "_Request", budgets: Budgets, speaker: InScope) -> Selection:
         without = request.without
-        rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
+        rules = (
+            tuple([rule for rule in speaker.rules if rule.name not in without])
+            if without
+            else speaker.rules
+        )
         if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
-            ranked = self.index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
-            # Several rules may apply at once, so a strong match does not displace weaker ones, as it does among skills.
+            ranked = self.index.rank(
+                request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES
+            )
+            # Several rules may apply at once, so a strong match does not displace weaker ones, as
+            # it does among skills.
             matching = [hit.skill for hit in ranked if hit.score >= 1.0]
             if not budgets.is_brief:
-                # The ranking is more reliable than the bar: if any rule matches, the next best fill the budget.
+                # The ranking is more reliable than the bar: if any rule matches, the next best fill
+                # the budget.
                 if matching:
                     matching += [hit.skill for hit in ranked if hit.score < 1.0]
                 if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens:
@@ -230,8 +282,14 @@ class LibraryView:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
         fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
         limit = _MOST_MATCHING if fits or budgets.is_brief else _MOST_LISTED
-        hits = self.index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
-        hits = [hit for hit in hits if not hit.skill.applies_always and _may_be_placed(hit.skill, request, speaker)]
+        hits = self.index.rank(
+            request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit
+        )
+        hits = [
+            hit
+            for hit in hits
+            if not hit.skill.applies_always and _may_be_placed(hit.skill, request, speaker)
+        ]
         always = [skill for skill in speaker.always if skill.name not in without]
         full = [*always, *(hit.skill for hit in hits if hit.is_match)]
         if speaker.skills is None:
@@ -244,7 +302,9 @@ class LibraryView:
             return Selection(rules, tuple(full), (), speaker.replaced, until)
         listed = speaker.skills or ()
         if not fits:
-            ranked_first = {hit.skill.name: hit.skill for hit in hits} | {skill.name: skill for skill in listed}
+            ranked_first = {hit.skill.name: hit.skill for hit in hits} | {
+                skill.name: skill for skill in listed
+            }
             listed = tuple(ranked_first.values())[:_MOST_LISTED]
         placed = without.union([skill.name for skill in full])
         listed = tuple([skill for skill in listed if skill.name not in placed])
@@ -263,15 +323,23 @@ class _Request(NamedTuple):
 
 def _may_be_placed(skill: Skill, request: _Request, speaker: InScope) -> bool:
     is_left_out = skill.name in request.without or skill.name in speaker.replaced
-    return not is_left_out and skill.is_for_workspace(request.workspace) and not skill.is_expired(request.today)
+    return (
+        not is_left_out
+        and skill.is_for_workspace(request.workspace)
+        and not skill.is_expired(request.today)
+    )
 
 
-def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """The rules that are placed if not all fit: held rules (a rule holds calls only if it is placed), rules for every task, then
-    `matching`, best first."""
+def _most_needed(
+    rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets
+) -> tuple[Skill, ...]:
+    """The rules that are placed if not all fit: held rules (a rule holds calls only if it is
+    placed), rules for every task, then `matching`, best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
-    always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
+    always = list(
+        {rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values()
+    )
     matching = [rule for rule in matching if rule_when(rule) != ALWAYS]
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
@@ -321,12 +389,12 @@ def explain(
     today: date,
     absorbed: frozenset[str] = frozenset(),
 ) -> list[SkillExplanation]:
-    """Explain a recorded turn: rules, facts and skills that were placed, then listed, then neither; each group by name. Those for
-    other people are left out.
+    """Explain a recorded turn: rules, facts and skills that were placed, then listed, then neither;
+    each group by name. Those for other people are left out.
 
-    `task` is the request in the person's own words; `view` the generation in the turn's stamp; `today` the day on which it was
-    served; `absorbed` are the rules and skills that the policy version had absorbed.
-    """
+    `task` is the request in the person's own words; `view` the generation in the turn's stamp;
+    `today` the day on which it was served; `absorbed` are the rules and skills that the policy
+    version had absorbed."""
     query = query_text(task)
     selection = view.select(query, budgets, turn.scope, teams, today=today, without=absorbed)
     speaker = view.in_scope(turn.scope, teams, today)
@@ -341,7 +409,9 @@ def explain(
     return sorted(considered, key=lambda item: (order.index(item.fate), item.skill.name))
 
 
-def _candidates(turn: Turn, view: LibraryView, selection: Selection, speaker: InScope) -> Iterable[Skill]:
+def _candidates(
+    turn: Turn, view: LibraryView, selection: Selection, speaker: InScope
+) -> Iterable[Skill]:
     if view.count <= MOST_CONSIDERED:
         return view.skills
     placed = (view.get(name) for name in (*turn.stamp.skills, *turn.listed))
@@ -362,26 +432,45 @@ class _Reasons:
 
     def __post_init__(self) -> None:
         self._full = {skill.name for skill in self.selection.full}
-        self._withheld = {draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed}
+        self._withheld = {
+            draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed
+        }
         self._request = ""
 
     def of(self, skill: Skill) -> SkillExplanation:
         if skill.name in self.turn.stamp.skills:
             return SkillExplanation(skill, Fate.PLACED, self._placed(skill))
         if skill.name in self.turn.listed:
-            return SkillExplanation(skill, Fate.LISTED, "in scope, and does not match the request well enough to be placed in full")
-        return SkillExplanation(skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill))
+            return SkillExplanation(
+                skill,
+                Fate.LISTED,
+                "in scope, and does not match the request well enough to be placed in full",
+            )
+        return SkillExplanation(
+            skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill)
+        )
 
     def _placed(self, skill: Skill) -> str:
         drawn = next((draw for draw in self.turn.draws if draw.skill == skill.name), None)
         if drawn is not None:
-            return f"matches the request; it is on trial and is placed in {drawn.propensity:.0%} of such tasks"
+            return (
+                f"matches the request; it is on trial and is placed in {drawn.propensity:.0%} of"
+                " such tasks"
+            )
         if skill.applies_always:
             return "applies to every task"
         if not skill.is_skill:
             is_all = self.speaker.rules_tokens <= self.budgets.rules_tokens
-            return "in scope, and all rules in scope fit the budget" if is_all else "matches the request, or ranked high enough"
-        return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
+            return (
+                "in scope, and all rules in scope fit the budget"
+                if is_all
+                else "matches the request, or ranked high enough"
+            )
+        return (
+            "matches the request"
+            if skill.name in self._full
+            else "placed for an earlier task of this session"
+        )
 
     def _out_of_reach(self, skill: Skill) -> str | None:
         """Why it could not be placed for this speaker at any request, or None."""
@@ -400,27 +489,45 @@ class _Reasons:
 
     def _left_out(self, skill: Skill) -> str:
         if skill.name in self._withheld:
-            return f"withheld by chance, as in {1 - self._withheld[skill.name]:.0%} of such tasks, to measure what it is worth"
+            return (
+                f"withheld by chance, as in {1 - self._withheld[skill.name]:.0%} of such tasks, to"
+                " measure what it is worth"
+            )
         if skill.is_skill and skill.name in self._full and self._is_brought(skill):
             return "the client has put it into the prompt itself"
         if not skill.is_skill:
             if skill in self.selection.rules:
-                return "not in force yet when this task began, or there was no room for it in the prompt"
+                return (
+                    "not in force yet when this task began, or there was no room for it in the"
+                    " prompt"
+                )
             if self.speaker.rules_tokens <= self.budgets.rules_tokens:
-                return "it does not match the request, and the embedded model is given only what does"
+                return (
+                    "it does not match the request, and the embedded model is given only what does"
+                )
             tokens = f"{self.speaker.rules_tokens} of {self.budgets.rules_tokens} tokens"
-            return f"over budget: the rules in scope take {tokens}, and it does not match the request"
+            return (
+                f"over budget: the rules in scope take {tokens}, and it does not match the request"
+            )
         if not self.budgets.max_placed:
             return "skills are switched off (skills.max_placed is 0)"
         if skill.name in self._full:
             return "over budget: it matches the request, but does not fit beside the others"
         if self.budgets.is_brief:
-            return "below the bar: it does not match the request, and the embedded model is given no list"
+            return (
+                "below the bar: it does not match the request, and the embedded model is given no"
+                " list"
+            )
         if skill in self.selection.listed:
-            return "not listed: withheld by chance, not in force yet when this session began, or its line did not fit"
+            return (
+                "not listed: withheld by chance, not in force yet when this session began, or its"
+                " line did not fit"
+            )
         return "below the bar: it does not match the request, and the list of skills is full"
 
     def _is_brought(self, skill: Skill) -> bool:
         if not self._request:
-            self._request = self.turn.exchange.request.decode("utf-8", "replace").replace("\\n", "\n")
+            self._request = self.turn.exchange.request.decode("utf-8", "replace").replace(
+                "\\n", "\n"
+            )
         return already_present(skill, self._request)

@@ -1,8 +1,9 @@
-"""Maintenance of a growing library: find skills that are near-duplicates, stale, or learned by several users.
+"""Maintenance of a growing library: find skills that are near-duplicates, stale, or learned by
+several users.
 
-Near-duplicates of one scope are merged (`find_merges`), skills that no task matches are retired (`stale_reason`), and a lesson that
-several users learned is promoted to a wider scope (`find_promotions`). Merges and promotions are proposals for the gate.
-"""
+Near-duplicates of one scope are merged (`find_merges`), skills that no task matches are retired
+(`stale_reason`), and a lesson that several users learned is promoted to a wider scope
+(`find_promotions`). Merges and promotions are proposals for the gate."""
 
 import re
 from collections import Counter
@@ -16,7 +17,14 @@ from typing import NamedTuple
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.skills.fields import is_stated
-from metaclaw.skills.gate.clashes import contrary, is_same_situation, overlap, situation_terms, text_terms, width
+from metaclaw.skills.gate.clashes import (
+    contrary,
+    is_same_situation,
+    overlap,
+    situation_terms,
+    text_terms,
+    width,
+)
 from metaclaw.skills.gate.gate import lint
 
 STALE_AFTER = timedelta(days=90)
@@ -36,13 +44,16 @@ class SimilarPair(NamedTuple):
     overlap: float
 
 
-def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False) -> list[SimilarPair]:
-    """Pairs with at least this overlap, the most alike first, ties by name; within one scope, unless `across_scopes`.
+def find_similar(
+    skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False
+) -> list[SimilarPair]:
+    """Pairs with at least this overlap, the most alike first, ties by name; within one scope,
+    unless `across_scopes`.
 
-    Two texts with an overlap (Jaccard) of t or more share one of the n - t·n + 1 rarest of the n terms of each, so only skills that
-    share such a term are compared. If many share it (a library written from one template), each is compared with its `_NEAREST`
-    neighbours in the order of their rarest terms, so that the work stays linear.
-    """
+    Two texts with an overlap (Jaccard) of t or more share one of the n - t·n + 1 rarest of the n
+    terms of each, so only skills that share such a term are compared. If many share it (a library
+    written from one template), each is compared with its `_NEAREST` neighbours in the order of
+    their rarest terms, so that the work stays linear."""
     terms = [text_terms(skill) for skill in skills]
     counts = Counter(chain.from_iterable(terms))
     rarest = [sorted(own, key=lambda term: (counts[term], term)) for own in terms]
@@ -55,8 +66,13 @@ def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scope
     for numbers in together.values():
         near = sorted(numbers, key=rarest.__getitem__) if len(numbers) > _NEAREST else numbers
         for at, one in enumerate(near):
-            likely.update((min(one, other), max(one, other)) for other in near[at + 1 : at + 1 + _NEAREST])
-    pairs = (SimilarPair(skills[one], skills[other], overlap(terms[one], terms[other])) for one, other in likely)
+            likely.update(
+                (min(one, other), max(one, other)) for other in near[at + 1 : at + 1 + _NEAREST]
+            )
+    pairs = (
+        SimilarPair(skills[one], skills[other], overlap(terms[one], terms[other]))
+        for one, other in likely
+    )
     alike = (pair for pair in pairs if pair.overlap >= at_least)
     return sorted(alike, key=lambda pair: (-pair.overlap, pair.one.name, pair.other.name))
 
@@ -83,9 +99,14 @@ def _lead(leader: dict[str, str], name: str) -> str:
 
 
 def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
-    """Why a skill is stale, or None. `tasks` is the number of tasks in its scope since it last matched one. A skill is stale only
-    after enough time and enough tasks, so that a holiday makes none stale."""
-    if skill.author is not Authorship.EVOLVER or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
+    """Why a skill is stale, or None. `tasks` is the number of tasks in its scope since it last
+    matched one. A skill is stale only after enough time and enough tasks, so that a holiday makes
+    none stale."""
+    if (
+        skill.author is not Authorship.EVOLVER
+        or skill.pinned
+        or skill.state not in (SkillState.CANARY, SkillState.LIVE)
+    ):
         return None
     if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:
         return None
@@ -93,29 +114,42 @@ def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime
 
 
 def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
-    """Groups of near-duplicates of one scope that the program may merge: no skill that a person wrote, stated or pinned."""
-    own = [skill for skill in skills if skill.author is Authorship.EVOLVER and not skill.pinned and not is_stated(skill)]
+    """Groups of near-duplicates of one scope that the program may merge: no skill that a person
+    wrote, stated or pinned.
+    """
+    own = [
+        skill
+        for skill in skills
+        if skill.author is Authorship.EVOLVER and not skill.pinned and not is_stated(skill)
+    ]
     return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A lesson for a wider scope: a skill with the shared text, the private skills that say it, and the number of their users."""
+    """A lesson for a wider scope: a skill with the shared text, the private skills that say it, and
+    the number of their users.
+    """
 
     skill: Skill
     learned_in: tuple[SkillName, ...]
     users: int
 
 
-def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> list[Promotion]:
-    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the users in that scope.
+def find_promotions(
+    skills: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS
+) -> list[Promotion]:
+    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the
+    users in that scope.
 
-    At least `least_users` users each have a live skill that says nearly the same, and no user has a skill that contradicts it in
-    the same situation. The shared text has only lines of which all those users wrote every word: a line with a name, a host or a
-    number that fewer of them wrote is left out. The rest must still pass `gate.lint`.
-    """
+    At least `least_users` users each have a live skill that says nearly the same, and no user has a
+    skill that contradicts it in the same situation. The shared text has only lines of which all
+    those users wrote every word: a line with a name, a host or a number that fewer of them wrote is
+    left out. The rest must still pass `gate.lint`."""
     private = [skill for skill in skills if width(skill.scope) == 0]
-    lessons = [skill for skill in private if skill.state is SkillState.LIVE]  # a canary is not proven yet
+    lessons = [
+        skill for skill in private if skill.state is SkillState.LIVE
+    ]  # a canary is not proven yet
     groups = [
         group
         for group in group_similar(find_similar(lessons, SAME_LESSON, across_scopes=True))
@@ -126,11 +160,19 @@ def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int
     for group in groups:
         shared = shared_text(group, scope, least_users)
         if shared is not None and situations is not None and not situations.hold_contrary(group):
-            promotions.append(Promotion(shared, tuple(skill.name for skill in group), len({skill.scope for skill in group})))
+            promotions.append(
+                Promotion(
+                    shared,
+                    tuple(skill.name for skill in group),
+                    len({skill.scope for skill in group}),
+                )
+            )
     return promotions
 
 
-def shared_text(group: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> Skill | None:
+def shared_text(
+    group: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS
+) -> Skill | None:
     """The common text of a group as one skill, or None if that is not a complete skill."""
     common = _common_words(group, least_users)
     for skill in _most_typical_first(group):
@@ -138,14 +180,25 @@ def shared_text(group: Sequence[Skill], scope: str | None, least_users: int = LE
         name = "-".join(word for word in skill.name.split("-") if word in common)[:64].strip("-")
         if not body or not name or not _words(skill.trigger) <= common:
             continue
-        shared = Skill(SkillName(name), skill.trigger, body, None, scope, {}, SkillState.DRAFT, Authorship.EVOLVER)
+        shared = Skill(
+            SkillName(name),
+            skill.trigger,
+            body,
+            None,
+            scope,
+            {},
+            SkillState.DRAFT,
+            Authorship.EVOLVER,
+        )
         if not lint(shared):
             return shared
     return None
 
 
 class _Situations:
-    """An index of skills by the words of their situation, to find those that may contradict a group."""
+    """An index of skills by the words of their situation, to find those that may contradict a
+    group.
+    """
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         self._skills = skills
@@ -157,15 +210,25 @@ class _Situations:
     def hold_contrary(self, group: Sequence[Skill]) -> bool:
         """Whether another skill for the same situation contradicts one of these."""
         return any(
-            other.name != skill.name and is_same_situation(skill, other) and contrary(skill.body, other.body) is not None
+            other.name != skill.name
+            and is_same_situation(skill, other)
+            and contrary(skill.body, other.body) is not None
             for skill in group
             for other in self._near(skill)
         )
 
     def _near(self, skill: Skill) -> list[Skill]:
-        """Skills that share one of the rarest two thirds of its words; skills for the same situation share at least a third."""
-        rarest = sorted(situation_terms(skill), key=lambda term: (len(self._having.get(term, ())), term))
-        numbers = dict.fromkeys(number for term in rarest[: 1 + 2 * len(rarest) // 3] for number in self._having.get(term, ()))
+        """Skills that share one of the rarest two thirds of its words; skills for the same
+        situation share at least a third.
+        """
+        rarest = sorted(
+            situation_terms(skill), key=lambda term: (len(self._having.get(term, ())), term)
+        )
+        numbers = dict.fromkeys(
+            number
+            for term in rarest[: 1 + 2 * len(rarest) // 3]
+            for number in self._having.get(term, ())
+        )
         return [self._skills[number] for number in numbers]
 
 
@@ -173,7 +236,9 @@ def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
     """Words that at least this many users wrote."""
     by_user: dict[str | None, set[str]] = {}
     for skill in group:
-        by_user.setdefault(skill.scope, set()).update(_words(f"{skill.name} {skill.trigger}\n{skill.body}"))
+        by_user.setdefault(skill.scope, set()).update(
+            _words(f"{skill.name} {skill.trigger}\n{skill.body}")
+        )
     counts = Counter(chain.from_iterable(by_user.values()))
     return {word for word, users in counts.items() if users >= least_users}
 
@@ -185,5 +250,7 @@ def _words(text: str) -> set[str]:
 
 def _most_typical_first(group: Sequence[Skill]) -> list[Skill]:
     terms = {skill.name: text_terms(skill) for skill in group}
-    alike = {name: sum(overlap(own, other) for other in terms.values()) for name, own in terms.items()}
+    alike = {
+        name: sum(overlap(own, other) for other in terms.values()) for name, own in terms.items()
+    }
     return sorted(group, key=lambda skill: (-alike[skill.name], skill.name))

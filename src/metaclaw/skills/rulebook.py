@@ -1,4 +1,5 @@
-"""A person's changes to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
+"""A person's changes to the rules and skills in force: add, change and remove rules, undo the last
+lesson, restore, keep, pin.
 
 Works on the library and the generation store, with or without a running proxy. Everything blocks.
 """
@@ -19,7 +20,9 @@ from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, 
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
-"""The reason of a generation begins with this word if it retires a rule from a sure phrase that the model did not confirm."""
+"""The reason of a generation begins with this word if it retires a rule from a sure phrase that the
+model did not confirm.
+"""
 _PAGE: Final = 50
 _LATELY: Final = 20
 _MOST_PAGES: Final = 100
@@ -29,7 +32,9 @@ Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A lesson that was undone: its generation and reason, the skills removed, the skills restored, and the new generation."""
+    """A lesson that was undone: its generation and reason, the skills removed, the skills restored,
+    and the new generation.
+    """
 
     lesson: int
     reason: str
@@ -51,17 +56,21 @@ class Rulebook:
         return [skill for skill in self.library.view.skills if is_rule(skill)]
 
     def rule(self, name: str) -> Skill:
-        """The rule or fact of this name, also if it is being published now. Blocks. Raises SkillError."""
+        """The rule or fact of this name, also if it is being published now. Blocks. Raises
+        SkillError.
+        """
         found = self.library.view.get(name) or self.library.settled().get(name)
         if found is None:
-            raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
+            raise SkillError(
+                f"there is no rule named {name}; metaclaw rules list shows those there are"
+            )
         if not is_rule(found):
             raise SkillError(f"{name} is a skill, not a rule: use metaclaw skills")
         return found
 
     def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
-        """Put rules and facts in force in one generation. Returns each with whether it is new: if one that says the same is in
-        force, that is returned."""
+        """Put rules and facts in force in one generation. Returns each with whether it is new: if
+        one that says the same is in force, that is returned."""
         known = {str(retired.skill.name): retired.skill for retired in self.history.retired()}
         known |= {str(skill.name): skill for skill in self.library.view.skills}
         in_force = list(self.library.view.skills)
@@ -76,7 +85,13 @@ class Rulebook:
                 in_force.append(rule)
                 known[rule.name] = rule
         if added:
-            self.library.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
+            self.library.publish(
+                added,
+                (),
+                _noted(added),
+                expected={rule.name: None for rule in added},
+                by_person=True,
+            )
         return rules
 
     def change(self, name: str, fields: RuleFields) -> Skill:
@@ -84,7 +99,9 @@ class Rulebook:
         rule = self.rule(name)
         changed = changed_rule(rule, fields, self.today())
         expected = {rule.name: rule.content_hash}
-        self.library.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
+        self.library.publish(
+            [changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True
+        )
         return self.rule(name)
 
     def remove(self, name: str) -> Skill:
@@ -102,64 +119,108 @@ class Rulebook:
         return self.history.dates()
 
     def restore(self, name: str) -> Skill:
-        """Put a retired skill, rule or fact in force again, as it last was; a learned skill is pinned."""
+        """Put a retired skill, rule or fact in force again, as it last was; a learned skill is
+        pinned.
+        """
         if self.library.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
-        retired = next((retired for retired in self.history.retired() if retired.skill.name == name), None)
+        retired = next(
+            (retired for retired in self.history.retired() if retired.skill.name == name), None
+        )
         if retired is None:
             raise SkillError(
-                f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
+                f"there is no retired skill or rule named {name}; metaclaw skills list --retired"
+                " shows those there are"
             )
         skill = _wanted(retired.skill)
-        self.library.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
+        self.library.publish(
+            [skill], (), f"restored {name}", expected={skill.name: None}, by_person=True
+        )
         return skill
 
     def keep(self, name: str) -> Skill:
-        """End a skill's trial: make it live and pin it, so that the program no longer withholds, changes or retires it."""
+        """End a skill's trial: make it live and pin it, so that the program no longer withholds,
+        changes or retires it.
+        """
         return self._settle(_wanted(self._skill(name)), f"a person keeps {name}")
 
     def pin(self, name: str, *, pinned: bool) -> Skill:
-        """Pin a live skill, so that the program does not withhold, change or retire it; or unpin it."""
+        """Pin a live skill, so that the program does not withhold, change or retire it; or unpin
+        it.
+        """
         skill = self._skill(name)
         if pinned and skill.state is not SkillState.LIVE:
             raise SkillError(
-                f"{name} is on trial ({skill.state}), and only a live skill can be pinned: metaclaw skills keep {name}"
+                f"{name} is on trial ({skill.state}), and only a live skill can be pinned: metaclaw"
+                f" skills keep {name}"
             )
-        return self._settle(replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}")
+        return self._settle(
+            replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}"
+        )
 
     def rewrite(self, name: str, *, trigger: str | None = None, body: str | None = None) -> Skill:
-        """Change a skill's text and make the person its author: the program no longer changes, withholds or retires it."""
+        """Change a skill's text and make the person its author: the program no longer changes,
+        withholds or retires it.
+        """
         skill = self._skill(name)
         try:
             changed = replace(skill, trigger=trigger or skill.trigger, body=body or skill.body)
         except ValueError as error:
             raise SkillError(str(error)) from error
-        return self._settle(replace(changed, author=Authorship.PERSON, state=SkillState.LIVE), f"edited the skill {name}", skill)
+        return self._settle(
+            replace(changed, author=Authorship.PERSON, state=SkillState.LIVE),
+            f"edited the skill {name}",
+            skill,
+        )
 
     def adopt(self, skill: Skill) -> Skill:
         """Put a rejected proposal in force, with the person as its author."""
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
-        self.library.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
+        self.library.publish(
+            [wanted],
+            (),
+            f"a person took {skill.name} after all",
+            expected={skill.name: None},
+            by_person=True,
+        )
         return wanted
 
     def undo(self, generation: int | None = None) -> Undone:
-        """Undo the last lesson that is still in force, or that of `generation`. A lesson is a rule or fact noted, changed or
-        removed, or a skill learned, edited or retired. Raises SkillError if there is none."""
-        for change in self._lessons() if generation is None else self.history.changes(generation + 1, 1):
+        """Undo the last lesson that is still in force, or that of `generation`. A lesson is a rule
+        or fact noted, changed or removed, or a skill learned, edited or retired. Raises SkillError
+        if there is none."""
+        for change in (
+            self._lessons() if generation is None else self.history.changes(generation + 1, 1)
+        ):
             if generation is not None and change.number != generation:
                 break
             removed, restored = self._reversal(change)
             if removed or restored:
                 reason = f"undid generation {change.number} ({change.reason})"
                 expected = {skill.name: skill.content_hash for skill in removed}
-                view = self.library.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
-                return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
+                view = self.library.publish(
+                    restored,
+                    [skill.name for skill in removed],
+                    reason,
+                    expected=expected,
+                    by_person=True,
+                )
+                return Undone(
+                    change.number, change.reason, tuple(removed), tuple(restored), view.generation
+                )
         if generation is not None:
-            raise SkillError(f"generation {generation} cannot be taken back: what it changed has been changed again since")
-        raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
+            raise SkillError(
+                f"generation {generation} cannot be taken back: what it changed has been changed"
+                " again since"
+            )
+        raise SkillError(
+            "there is no lesson to take back; metaclaw skills history shows what was in force when"
+        )
 
     def lately(self) -> Iterator[GenerationChange]:
-        """The lessons and undos, newest first, read page by page; without ends of trials and changes of files by hand."""
+        """The lessons and undos, newest first, read page by page; without ends of trials and
+        changes of files by hand.
+        """
         # Not cached, because a forgotten session must disappear from here at once.
         before: int | None = None
         for _ in range(_MOST_PAGES):
@@ -174,23 +235,35 @@ class Rulebook:
         return any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
-        """The lessons that were not undone, newest first. The reason of an undo names the generation of its lesson."""
+        """The lessons that were not undone, newest first. The reason of an undo names the
+        generation of its lesson.
+        """
         before: int | None = None
         undone: set[int] = set()
         while page := self.history.changes(before, _PAGE, skip=FILES):
             for change in page:
                 if undo := _UNDID.match(change.reason):
                     undone.add(int(undo[1]))
-                elif not change.is_revert and change.number not in undone and not change.reason.startswith(UNCONFIRMED):
+                elif (
+                    not change.is_revert
+                    and change.number not in undone
+                    and not change.reason.startswith(UNCONFIRMED)
+                ):
                     yield change
             before = page[-1].number
 
     def _reversal(self, change: GenerationChange) -> tuple[list[Skill], list[Skill]]:
-        """The skills to remove and those to restore, without skills that were changed again since."""
+        """The skills to remove and those to restore, without skills that were changed again
+        since.
+        """
         removed: list[Skill] = []
         restored: list[Skill] = []
         for name in sorted(change.before.keys() | change.after.keys()):
-            was, made, now = change.before.get(name), change.after.get(name), self.library.view.get(name)
+            was, made, now = (
+                change.before.get(name),
+                change.after.get(name),
+                self.library.view.get(name),
+            )
             if _meaning(was) == _meaning(made) or _meaning(now) != _meaning(made):
                 continue
             if was is not None:
@@ -202,20 +275,35 @@ class Rulebook:
     def _skill(self, name: str) -> Skill:
         found = self.library.view.get(name)
         if found is None:
-            raise SkillError(f"there is no skill named {name} in force; metaclaw skills list shows those there are")
+            raise SkillError(
+                f"there is no skill named {name} in force; metaclaw skills list shows those"
+                " there are"
+            )
         if is_rule(found):
-            raise SkillError(f"{name} is a {found.kind}: your own words are never on trial, withheld or retired")
+            raise SkillError(
+                f"{name} is a {found.kind}: your own words are never on trial, withheld or retired"
+            )
         return found
 
     def _settle(self, skill: Skill, reason: str, before: Skill | None = None) -> Skill:
-        """Publish a skill as a person's decision; `before` is the skill as they saw it, if its text changes."""
-        self.library.publish([skill], (), reason, expected={skill.name: (before or skill).content_hash}, by_person=True)
+        """Publish a skill as a person's decision; `before` is the skill as they saw it, if its text
+        changes.
+        """
+        self.library.publish(
+            [skill],
+            (),
+            reason,
+            expected={skill.name: (before or skill).content_hash},
+            by_person=True,
+        )
         return skill
 
 
 def _says_something_else(change: GenerationChange) -> bool:
     names = change.before.keys() | change.after.keys()
-    return any(_meaning(change.before.get(name)) != _meaning(change.after.get(name)) for name in names)
+    return any(
+        _meaning(change.before.get(name)) != _meaning(change.after.get(name)) for name in names
+    )
 
 
 def _noted(rules: Sequence[Skill]) -> str:

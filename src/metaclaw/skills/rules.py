@@ -1,5 +1,5 @@
-"""Rules and facts: create and change them from the fields of a command or an API call, name and compare them; and a library of
-example rules."""
+"""Rules and facts: create and change them from the fields of a command or an API call, name and
+compare them; and a library of example rules."""
 
 import hashlib
 import json
@@ -18,25 +18,41 @@ from metaclaw.checks import check_trouble
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, OWNER, choice_fault, fault_of, rule_text
+from metaclaw.skills.fields import (
+    ALWAYS,
+    ENFORCE,
+    ON_BREAK,
+    ON_ERROR,
+    OWNER,
+    choice_fault,
+    fault_of,
+    rule_text,
+)
 from metaclaw.text import hides_text, list_words
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 UNKNOWN_PROJECT: Final = "unknown"
-"""The value of `project` in the front matter of a rule for a project that was not known when the rule was stated."""
+"""The value of `project` in the front matter of a rule for a project that was not known when the
+rule was stated.
+"""
 _EMPHATIC: Final = re.compile(
-    r"\bnever,? ever\b|\bunder no circumstances?\b|\bon no account\b|\bno exceptions\b|\bwithout (?:any )?exception\b"
-    r"|\bunter (?:gar )?keinen umständen\b|\bauf (?:gar )?keinen fall\b|\bnie und nimmer\b|\bsous aucun prétexte\b"
-    r"|\ben aucun cas\b|\bbajo ningún concepto\b|\bnunca jamás\b|\ben ningún caso\b|\bem hipótese alguma\b|\bem nenhuma hipótese\b"
-    r"|\bin nessun caso\b|\bmai e poi mai\b|\bonder geen beding\b|\bnooit ofte nimmer\b|\bни в коем случае\b|\bни при каких\b"
+    r"\bnever,? ever\b|\bunder no circumstances?\b|\bon no account\b|\bno exceptions\b|\bwithout"
+    r" (?:any )?exception\b"
+    r"|\bunter (?:gar )?keinen umständen\b|\bauf (?:gar )?keinen fall\b|\bnie und nimmer\b|\bsous"
+    r" aucun prétexte\b"
+    r"|\ben aucun cas\b|\bbajo ningún concepto\b|\bnunca jamás\b|\ben ningún caso\b|\bem hipótese"
+    r" alguma\b|\bem nenhuma hipótese\b"
+    r"|\bin nessun caso\b|\bmai e poi mai\b|\bonder geen beding\b|\bnooit ofte nimmer\b|\bни в коем"
+    r" случае\b|\bни при каких\b"
     r"|绝对不|絕對不|绝不|絕不|無論如何|无论如何都不|絶対に|절대로",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"\w+")
 # Programs run on Linux only (`checks.run`): elsewhere, holding by one would hold every call.
 _LOOKS_AT_CALLS: Final = re.compile(
-    r"\s*(?:(?:pattern|not|schema)[ \t]+in[ \t]+calls\b" + (r"|program\b)" if sys.platform == "linux" else ")")
+    r"\s*(?:(?:pattern|not|schema)[ \t]+in[ \t]+calls\b"
+    + (r"|program\b)" if sys.platform == "linux" else ")")
 )
 _ABOUT_ANSWERS: Final = re.compile(r"\Aprogram:[\s\S]*^[ \t]*# answers only[ \t]*$", re.MULTILINE)
 _SCOPES: Final = ("user:", "team:", "workspace:")
@@ -66,18 +82,26 @@ def is_rule(skill: Skill) -> bool:
 
 
 def is_emphatic(text: str) -> bool:
-    """Whether a person says "never, ever" or the like. Then they are asked whether calls that break the rule should be held."""
+    """Whether a person says "never, ever" or the like. Then they are asked whether calls that break
+    the rule should be held.
+    """
     return _EMPHATIC.search(text) is not None
 
 
 def can_hold(rule: Skill) -> bool:
     """Whether its check looks at tool calls, so that `enforce: hold` has an effect."""
     check = rule.extra.get("check")
-    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None and not is_about_answers(check)
+    return (
+        isinstance(check, str)
+        and _LOOKS_AT_CALLS.match(check) is not None
+        and not is_about_answers(check)
+    )
 
 
 def is_about_answers(check: str) -> bool:
-    """Whether a check is a program with a line `# answers only`: it passes every answer with tool calls."""
+    """Whether a check is a program with a line `# answers only`: it passes every answer with tool
+    calls.
+    """
     return _ABOUT_ANSWERS.search(check) is not None
 
 
@@ -90,7 +114,9 @@ def question_of(rule: Skill) -> str | None:
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
-    """A rule or fact with a readable name that no `known` rule with another text has. Raises SkillError that names the field."""
+    """A rule or fact with a readable name that no `known` rule with another text has. Raises
+    SkillError that names the field.
+    """
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
     if kind not in (SkillKind.RULE, SkillKind.FACT):
@@ -106,18 +132,32 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         return other is not None and not same_rule(other, rule)
 
     wanted = slug([fields.get("name", "")])
-    return replace(rule, name=free_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
+    return replace(
+        rule,
+        name=(
+            free_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken)
+        ),
+    )
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
-    """The rule with these fields changed and a person as its author. Raises SkillError that names the field."""
-    trigger, body, scope, extra = skill.trigger, rule_text(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
+    """The rule with these fields changed and a person as its author. Raises SkillError that names
+    the field.
+    """
+    trigger, body, scope, extra = (
+        skill.trigger,
+        rule_text(skill),
+        skill.scope,
+        {"kind": skill.kind.value, **skill.extra},
+    )
     if "text" in fields:
         body = _text(fields["text"])
     if "when" in fields:
         when = " ".join((fields["when"] or ALWAYS).split()) or ALWAYS
         if len(when) > MAX_WHEN_CHARS:
-            raise SkillError(f"when has {len(when)} characters: say in at most {MAX_WHEN_CHARS} when it applies")
+            raise SkillError(
+                f"when has {len(when)} characters: say in at most {MAX_WHEN_CHARS} when it applies"
+            )
         is_always = when.casefold() == ALWAYS
         trigger, extra["applies"] = (ALWAYS if is_always else when), (ALWAYS if is_always else None)
     if "scope" in fields:
@@ -125,14 +165,20 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     if "workspace" in fields:
         extra["workspace"], extra["project"] = (fields["workspace"] or "").strip() or None, None
     if "examples" in fields:
-        extra["examples"] = [example.strip() for example in fields["examples"] if example.strip()] or None
+        extra["examples"] = [
+            example.strip() for example in fields["examples"] if example.strip()
+        ] or None
     if "expires" in fields:
         extra["expires"] = _expires(fields["expires"], today)
     if "source" in fields:
         extra["source"] = fields["source"] or None
     if "check" in fields:
         # A check that a person wrote or accepted needs no confirmation.
-        extra["check"], extra["check_state"], extra["check_note"] = (fields["check"] or "").strip() or None, None, None
+        extra["check"], extra["check_state"], extra["check_note"] = (
+            (fields["check"] or "").strip() or None,
+            None,
+            None,
+        )
     if "enforce" in fields:
         extra["enforce"], extra["ask_hold"] = _one_of("enforce", fields["enforce"], ENFORCE), None
         if extra["enforce"] == "hold":
@@ -142,7 +188,15 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     if "on_break" in fields:
         extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
     extra = {key: value for key, value in extra.items() if value is not None}
-    changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=extra, state=SkillState.LIVE, author=Authorship.PERSON)
+    changed = replace(
+        skill,
+        trigger=trigger,
+        body=body,
+        scope=scope,
+        extra=extra,
+        state=SkillState.LIVE,
+        author=Authorship.PERSON,
+    )
     if (trouble := check_trouble(changed)) is not None and "check" in fields:
         raise SkillError(f"check cannot be read: {trouble}")
     return changed
@@ -173,10 +227,13 @@ def _text(value: str | None) -> str:
     if not text:
         raise SkillError("text is missing or empty: write what is to be followed or remembered")
     if hides_text(text):
-        raise SkillError("text holds encoded text, which a person cannot read: write it in plain words")
+        raise SkillError(
+            "text holds encoded text, which a person cannot read: write it in plain words"
+        )
     if len(text) > MAX_RULE_CHARS:
         raise SkillError(
-            f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of it (metaclaw skills add)"
+            f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of"
+            " it (metaclaw skills add)"
         )
     return text
 
@@ -215,7 +272,9 @@ _FILE: Final = "rule_examples.toml"
 
 @dataclass(frozen=True, slots=True)
 class RuleExample:
-    """A rule of the library of examples. `breaks` and `follows` are samples for its check; a program has none."""
+    """A rule of the library of examples. `breaks` and `follows` are samples for its check; a
+    program has none.
+    """
 
     name: str
     text: str
@@ -251,7 +310,9 @@ def rule_example(name: str) -> RuleExample:
     """The example of this name. Raises SkillError."""
     found = rule_examples().get(name)
     if found is None:
-        raise SkillError(f"there is no example {name}; metaclaw rules examples lists those there are")
+        raise SkillError(
+            f"there is no example {name}; metaclaw rules examples lists those there are"
+        )
     return found
 
 
@@ -268,7 +329,9 @@ _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 def slug(words: Iterable[str], most_chars: int = 48) -> str:
     """Words as a slug, cut between words; empty if it has no ASCII letters."""
-    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().lower()
+    plain = (
+        unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().lower()
+    )
     text = _NOT_SLUG.sub("-", plain).strip("-")
     if len(text) > most_chars:
         text = text[: most_chars + 1].rpartition("-")[0] or text[:most_chars]
@@ -276,8 +339,8 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
 
 
 def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A readable name: the first words of the text without its opening; if the script is not Latin, the kind and some words of the
-    text in English."""
+    """A readable name: the first words of the text without its opening; if the script is not Latin,
+    the kind and some words of the text in English."""
     about = _in_english(text) or _in_english(when)
     return free_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
 
@@ -293,14 +356,20 @@ def _readable(text: str) -> str:
 
 
 def _in_english(text: str) -> str:
-    latin = [word for word in list_words(text) if any(map(str.isalpha, slug([word]))) and word.casefold() != "always"]
+    latin = [
+        word
+        for word in list_words(text)
+        if any(map(str.isalpha, slug([word]))) and word.casefold() != "always"
+    ]
     known = [english for term, english in _GLOSSARY.items() if term in text.casefold()]
     return slug(list(dict.fromkeys([*latin, *known]))[:_MOST_WORDS], _RULE_CHARS)
 
 
 def digest(*parts: str) -> str:
     """A hash of six characters."""
-    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
+    return hashlib.blake2b(
+        "\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3
+    ).hexdigest()
 
 
 def numbered(name: str) -> Iterator[SkillName]:
@@ -311,7 +380,9 @@ def numbered(name: str) -> Iterator[SkillName]:
 
 
 def free_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A valid name that is not taken: the wanted one, or with a number. Raises SkillError if all numbers are taken."""
+    """A valid name that is not taken: the wanted one, or with a number. Raises SkillError if all
+    numbers are taken.
+    """
     base = slug([wanted]) or "skill"
     free = next((name for name in numbered(base) if not is_taken(name)), None)
     if free is None:
@@ -320,9 +391,13 @@ def free_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
 
 
 def with_free_name(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
-    """The skill with the name under which the same text of the same person is in force, or else with a free name."""
+    """The skill with the name under which the same text of the same person is in force, or else
+    with a free name.
+    """
     known = {name: in_force(name) for name in numbered(skill.name)}
-    same = (name for name, other in known.items() if other is not None and _says_the_same(other, skill))
+    same = (
+        name for name, other in known.items() if other is not None and _says_the_same(other, skill)
+    )
     free = (name for name, other in known.items() if other is None)
     return replace(skill, name=next(same, next(free, skill.name)))
 

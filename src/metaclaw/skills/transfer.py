@@ -1,12 +1,13 @@
-"""Import and export of rules (CLAUDE.md, AGENTS.md, .cursorrules of other programs) and of packs of skills.
+"""Import and export of rules (CLAUDE.md, AGENTS.md, .cursorrules of other programs) and of packs of
+skills.
 
-In Markdown, each list item and each short paragraph is a rule; the heading above it says when it applies, unless it is general,
-such as "Rules". Scope, project and last day, for which Markdown has no place, are in a comment after the rule.
+In Markdown, each list item and each short paragraph is a rule; the heading above it says when it
+applies, unless it is general, such as "Rules". Scope, project and last day, for which Markdown has
+no place, are in a comment after the rule.
 
-A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It is not trusted: no path in it is used. Each SKILL.md is read, within
-limits, like any skill file, and its folder is named after the skill. A skill from a pack is live, and the person who adds it is its
-author.
-"""
+A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It is not trusted: no path in it is used.
+Each SKILL.md is read, within limits, like any skill file, and its folder is named after the skill.
+A skill from a pack is live, and the person who adds it is its author."""
 
 import io
 import re
@@ -22,7 +23,14 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import SkillError
 from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
-from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
+from metaclaw.skills.files import (
+    MAX_FILE_BYTES,
+    SKILL_FILE,
+    decode_skill,
+    parse_skill,
+    render_skill,
+    write_skill,
+)
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
 BEGIN: Final = "<!-- metaclaw rules: begin -->"
@@ -42,13 +50,16 @@ _GENERAL: Final = re.compile(
     r"|规则|規則|ルール)",
     re.IGNORECASE,
 )
-_FACTS: Final = re.compile(r"facts?|for future reference|fakten|faits|hechos|事实|事實|事実", re.IGNORECASE)
+_FACTS: Final = re.compile(
+    r"facts?|for future reference|fakten|faits|hechos|事实|事實|事実", re.IGNORECASE
+)
 _MARKUP: Final = re.compile(r"\s*<(?!https?:)/?[a-zA-Z][^<>]*>")
 _LINK: Final = re.compile(r"!?\[(?:!\[[^\]]*\]\([^)]*\)|[^\]]*)\]\([^)]*\)|<?https?://\S+>?")
 _BOILERPLATE: Final = re.compile(
     r"(?:this|the) (?:file|document|page|repository|repo)\b.{0,40}\b(?:"
     r"provides?|contains?|describes?|gives?|is (?:an?|the|for|used|read)"
-    r"|guides|has)\b|(?:copyright\b|©|\(c\) \d{4}|licen[sc]ed under\b|table of contents\b|last updated\b|generated (?:by|with)\b)",
+    r"|guides|has)\b|(?:copyright\b|©|\(c\) \d{4}|licen[sc]ed under\b|table of contents\b|last"
+    r" updated\b|generated (?:by|with)\b)",
     re.IGNORECASE,
 )
 _TITLE: Final = re.compile(r"(?:\*\*|__)[^*_\n.!?]{1,60}(?:\*\*|__):?|[^\W\d_][\w &/-]{0,40}:")
@@ -65,7 +76,9 @@ class RuleFile:
 
 @dataclass(slots=True)
 class _Piece:
-    """A paragraph, list item or code block: its lines without the indentation, and the headings above it."""
+    """A paragraph, list item or code block: its lines without the indentation, and the headings
+    above it.
+    """
 
     kind: str
     lines: list[str]
@@ -78,7 +91,12 @@ class _Piece:
     def go_on(self, line: str) -> None:
         """Add a line. It continues the last line, unless that ends with a Markdown line break."""
         last = self.lines[-1] if self.lines else ""
-        is_wrapped = last.strip() and not last.endswith("  ") and not _FENCE.match(last) and not _ITEM.match(line)
+        is_wrapped = (
+            last.strip()
+            and not last.endswith("  ")
+            and not _FENCE.match(last)
+            and not _ITEM.match(line)
+        )
         self.lines[-1:] = [f"{last} {line.strip()}"] if is_wrapped else [last, line]
 
 
@@ -116,7 +134,11 @@ def render_section(rules: Sequence[Skill]) -> str:
         if of_kind:
             lines += ["", title]
         for when, group in groups.items():
-            lines += ["", *([] if when == ALWAYS else [f"### {when}", ""]), *(_item(rule) for rule in group)]
+            lines += [
+                "",
+                *([] if when == ALWAYS else [f"### {when}", ""]),
+                *(_item(rule) for rule in group),
+            ]
     return "\n".join([*lines, "", END, ""])
 
 
@@ -130,11 +152,18 @@ def with_section(text: str, section: str) -> str:
 
 
 def _item(rule: Skill) -> str:
-    carried = {key: value for key in _CARRIED if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None}
+    carried = {
+        key: value
+        for key in _CARRIED
+        if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None
+    }
     note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
     lines = rule_text(rule).splitlines()
     # Two spaces at the end make a line break in Markdown.
-    breaks = ["" if not after.strip() or not line.strip() else "  " for line, after in zip(lines, [*lines[1:], ""], strict=True)]
+    breaks = [
+        "" if not after.strip() or not line.strip() else "  "
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+    ]
     first, *others = (f"{line}{end}" for line, end in zip(lines, breaks, strict=True))
     first = f"{first.rstrip()}{note}{breaks[0]}"
     return "\n".join([f"- {first}", *(f"  {line}" if line.strip() else "" for line in others)])
@@ -144,7 +173,12 @@ def _pieces(text: str) -> Iterator[_Piece]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
     text = _FRONT_MATTER.sub("", text)
     text = _COMMENT.sub(lambda found: found[0] if _OURS.fullmatch(found[0]) else "", text)
-    has_title = sum(1 for line in text.split("\n") if (found := _HEADING.match(line)) and len(found[1]) == 1) == 1
+    has_title = (
+        sum(
+            1 for line in text.split("\n") if (found := _HEADING.match(line)) and len(found[1]) == 1
+        )
+        == 1
+    )
     headings: list[tuple[int, str]] = []
     piece: _Piece | None = None
     indent, fence, had_blank = 0, "", False
@@ -154,7 +188,9 @@ def _pieces(text: str) -> Iterator[_Piece]:
         if fence:
             assert piece is not None
             piece.lines.append(_dedented(line, indent))
-            fence = "" if line.strip().startswith(fence) and not line.strip().strip(fence[0]) else fence
+            fence = (
+                "" if line.strip().startswith(fence) and not line.strip().strip(fence[0]) else fence
+            )
         elif opened := _FENCE.match(line):
             if piece is None or piece.kind != "item" or not inside:
                 if piece is not None:
@@ -175,7 +211,12 @@ def _pieces(text: str) -> Iterator[_Piece]:
             else:
                 piece.go_on(_dedented(line, indent))
         elif (heading := _HEADING.match(line)) or _RULER.match(line):
-            if piece is not None and piece.kind == "paragraph" and heading is None and set(line.strip()) <= {"=", "-"}:
+            if (
+                piece is not None
+                and piece.kind == "paragraph"
+                and heading is None
+                and set(line.strip()) <= {"=", "-"}
+            ):
                 headings = [(1 if "=" in line else 2, piece.text)]  # a heading by underlining
             elif piece is not None:
                 yield piece
@@ -233,7 +274,11 @@ def _fault(piece: _Piece) -> str | None:
         return "the name of another file: import that one too"
     if not re.search(r"\w", text):
         return "no words"
-    return f"longer than {MAX_RULE_CHARS} characters: make a skill of it" if len(text) > MAX_RULE_CHARS else None
+    return (
+        f"longer than {MAX_RULE_CHARS} characters: make a skill of it"
+        if len(text) > MAX_RULE_CHARS
+        else None
+    )
 
 
 def _rule(piece: _Piece, introduction: str | None) -> RuleFields:
@@ -248,7 +293,9 @@ def _rule(piece: _Piece, introduction: str | None) -> RuleFields:
     is_fact = any(_FACTS.fullmatch(title.strip()) for title in piece.headings)
     when = introduction or next(iter(reversed(specific)), ALWAYS)
     fields = RuleFields(
-        text="\n".join(line.rstrip() for line in lines).strip(), kind="fact" if is_fact else "rule", when=when[:MAX_WHEN_CHARS]
+        text="\n".join(line.rstrip() for line in lines).strip(),
+        kind="fact" if is_fact else "rule",
+        when=when[:MAX_WHEN_CHARS],
     )
     return cast(RuleFields, {**fields, **carried})
 
@@ -263,7 +310,11 @@ def _carried(text: str) -> dict[str, str]:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return {}
-    return {key: said for key in _CARRIED if isinstance(said := value.get(key), str)} if isinstance(value, dict) else {}
+    return (
+        {key: said for key in _CARRIED if isinstance(said := value.get(key), str)}
+        if isinstance(value, dict)
+        else {}
+    )
 
 
 def _dedented(line: str, indent: int) -> str:
@@ -276,11 +327,25 @@ def _from_json(text: str) -> RuleFile:
     except msgspec.DecodeError as error:
         raise SkillError(f"the file is not JSON: {error}") from error
     listed = value.get("rules") if isinstance(value, Mapping) else None
-    if not isinstance(listed, list) or not all(isinstance(rule, Mapping) and isinstance(rule.get("text"), str) for rule in listed):
+    if not isinstance(listed, list) or not all(
+        isinstance(rule, Mapping) and isinstance(rule.get("text"), str) for rule in listed
+    ):
         raise SkillError(
-            'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules export --format json does'
+            'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules'
+            " export --format json does"
         )
-    names = ("text", "kind", "when", "scope", "workspace", "examples", "expires", "check", "enforce", "on_error")
+    names = (
+        "text",
+        "kind",
+        "when",
+        "scope",
+        "workspace",
+        "examples",
+        "expires",
+        "check",
+        "enforce",
+        "on_error",
+    )
     rules = [{name: rule[name] for name in names if rule.get(name) is not None} for rule in listed]
     return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())
 
@@ -288,7 +353,8 @@ def _from_json(text: str) -> RuleFile:
 MAX_SKILLS = 10_000
 _SUFFIX = ".zip"
 _DEPTH = 4
-# The same date for all entries, the earliest that a .zip allows, so that the same skills make the same bytes.
+# The same date for all entries, the earliest that a .zip allows, so that the same skills make the
+# same bytes.
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -309,7 +375,9 @@ def read_pack(path: Path) -> Pack:
             raise SkillError(f"{path}: more than {MAX_SKILLS} skills: bring them in several packs")
         try:
             if len(raw) > MAX_FILE_BYTES:
-                raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
+                raise SkillError(
+                    f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it"
+                )
             skill = vouched(parse_skill(decode_skill(raw, where), where))
             if skill.name in skills:
                 raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
@@ -317,20 +385,30 @@ def read_pack(path: Path) -> Pack:
         except SkillError as error:
             faults.append((where, str(error).removeprefix(f"{where}: ")))
     if not skills and not faults:
-        raise SkillError(f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX} of one")
+        raise SkillError(
+            f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX}"
+            " of one"
+        )
     return Pack(tuple(skills[name] for name in sorted(skills)), tuple(faults))
 
 
 def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = False) -> None:
-    """Write skills to a .zip, or to a folder if the path does not end in `.zip`. Raises SkillError, also if the target exists."""
+    """Write skills to a .zip, or to a folder if the path does not end in `.zip`. Raises SkillError,
+    also if the target exists.
+    """
     if path.suffix == _SUFFIX:
         if path.exists() and not replace_file:
-            raise SkillError(f"{path} is there already: choose another name, or say --yes to replace it")
+            raise SkillError(
+                f"{path} is there already: choose another name, or say --yes to replace it"
+            )
         _write_zip(path, skills)
         return
     taken = [skill.name for skill in skills if (path / skill.name).exists()]
     if taken and not replace_file:
-        raise SkillError(f"{path} has {', '.join(taken[:5])} already: choose another folder, or say --yes to replace")
+        raise SkillError(
+            f"{path} has {', '.join(taken[:5])} already: choose another folder, or say --yes to"
+            " replace"
+        )
     for skill in skills:
         write_skill(path, skill)
 
@@ -341,11 +419,21 @@ def vouched(skill: Skill) -> Skill:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every SKILL.md with its name for messages; a file that is too large is cut one byte after the limit."""
+    """Every SKILL.md with its name for messages; a file that is too large is cut one byte after the
+    limit.
+    """
     try:
         if path.is_dir():
-            files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))
-            visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
+            files = (
+                file
+                for depth in range(_DEPTH)
+                for file in sorted(path.glob("*/" * depth + SKILL_FILE))
+            )
+            visible = (
+                file
+                for file in files
+                if not any(part.startswith(".") for part in file.relative_to(path).parts)
+            )
             yield from ((str(file), _beginning(file)) for file in visible if file.is_file())
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -357,10 +445,20 @@ def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
             yield str(path), _beginning(path)
         else:
             raise SkillError(
-                f"{path}: neither a folder nor a {_SUFFIX}: give a folder of skills, a {_SUFFIX} of one, or a {SKILL_FILE}"
+                f"{path}: neither a folder nor a {_SUFFIX}: give a folder of skills, a {_SUFFIX} of"
+                f" one, or a {SKILL_FILE}"
             )
-    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-        raise SkillError(f"{path} cannot be read ({error or type(error).__name__}): pack it again") from error
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        RuntimeError,
+        NotImplementedError,
+        EOFError,
+    ) as error:
+        raise SkillError(
+            f"{path} cannot be read ({error or type(error).__name__}): pack it again"
+        ) from error
 
 
 def _beginning(path: Path) -> bytes:
@@ -379,4 +477,6 @@ def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
     try:
         replace_file(path, written.getvalue(), follow_links=False)
     except OSError as error:
-        raise SkillError(f"{path} cannot be written: {error.strerror or error}: choose another place") from error
+        raise SkillError(
+            f"{path} cannot be written: {error.strerror or error}: choose another place"
+        ) from error

@@ -1,4 +1,6 @@
-"""The store: turns, sessions, skill generations, policy versions, events, verdicts and other learned data in one database."""
+"""The store: turns, sessions, skill generations, policy versions, events, verdicts and other
+learned data in one database.
+"""
 
 from metaclaw.domain.training import BatchState
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
@@ -9,13 +11,33 @@ from metaclaw.store.forgetting import ForgetResult, SqlForgetting
 from metaclaw.store.generations import GenerationRow, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
-from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
+from metaclaw.store.overview import (
+    FirstRequest,
+    Overview,
+    ProviderCall,
+    SessionFilter,
+    SkillVersion,
+)
 from metaclaw.store.policy_versions import SqlPolicies, VersionOutcome
-from metaclaw.store.reader import EndedSession, LearningCounts, LedgerCounts, LedgerReader, RecordedTurn
+from metaclaw.store.reader import (
+    EndedSession,
+    LearningCounts,
+    LedgerCounts,
+    LedgerReader,
+    RecordedTurn,
+)
 from metaclaw.store.rows import DrawnTurn, LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
 from metaclaw.store.training_batches import EligibleTurns, SqlBatches, TrainingBatch
 from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
-from metaclaw.store.usage import ENFORCEMENT_OFF, PriceServed, SkillUse, SqlCursors, SqlSpending, SqlUses, Sums
+from metaclaw.store.usage import (
+    ENFORCEMENT_OFF,
+    PriceServed,
+    SkillUse,
+    SqlCursors,
+    SqlSpending,
+    SqlUses,
+    Sums,
+)
 from metaclaw.store.writer_thread import LedgerLimits

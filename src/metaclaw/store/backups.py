@@ -30,7 +30,9 @@ class Backup:
 
 
 class SqlBackups:
-    """The list of backups that `store backup` has written. A file may have been moved or deleted since."""
+    """The list of backups that `store backup` has written. A file may have been moved or deleted
+    since.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,7 +42,9 @@ class SqlBackups:
         path = pack_text(str(backup.path))
         with self._database.writing("noting a backup") as connection:
             connection.execute(delete(backups).where(backups.c.path == path))
-            connection.execute(insert(backups), {"path": path, "made_us": pack_instant(backup.made_at)})
+            connection.execute(
+                insert(backups), {"path": path, "made_us": pack_instant(backup.made_at)}
+            )
 
     def remove(self, path: Path) -> None:
         with self._database.writing("removing a backup from the list") as connection:
@@ -50,12 +54,16 @@ class SqlBackups:
         """The known backups, newest first."""
         query = select(backups).order_by(backups.c.made_us.desc(), backups.c.path)
         return self._database.read(
-            "reading the known backups", query, lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us))
+            "reading the known backups",
+            query,
+            lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us)),
         )
 
 
 def back_up(database: Database, target: Path) -> Backup:
-    """Write a consistent copy of an SQLite database to a new file, also while a program writes to it, and add it to the list."""
+    """Write a consistent copy of an SQLite database to a new file, also while a program writes to
+    it, and add it to the list.
+    """
     backup, known = Backup(target, datetime.now(UTC)), SqlBackups(database)
     known.add(backup)  # first, so that every copy is in the list
     try:
@@ -77,14 +85,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The path of the former database, and the sessions that were forgotten again because they were forgotten after the backup."""
+    """The path of the former database, and the sessions that were forgotten again because they were
+    forgotten after the backup.
+    """
 
     former: Path | None
     forgotten_again: tuple[str, ...]
 
 
 def restore(path: Path, backup: Path) -> RestoreResult:
-    """Replace the database at `path` by a backup of this or an older schema. Raises StoreError, with nothing changed."""
+    """Replace the database at `path` by a backup of this or an older schema. Raises StoreError,
+    with nothing changed.
+    """
     if not backup.is_file():
         raise StoreError(f"there is no file {backup}")
     if path.exists() and path.samefile(backup):
@@ -102,8 +114,9 @@ def restore(path: Path, backup: Path) -> RestoreResult:
 
 
 def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
-    """Replace the database at `path` by its readable part. Returns the path of the damaged one, and what was saved. Raises
-    StoreError, with nothing changed, for a database of a newer version, whose unknown parts would be lost."""
+    """Replace the database at `path` by its readable part. Returns the path of the damaged one, and
+    what was saved. Raises StoreError, with nothing changed, for a database of a newer version,
+    whose unknown parts would be lost."""
     if (found := check_file(path)).is_newer:
         raise StoreError(f"{path} is not repaired: {found.problems[0]}. {found.remedy}")
     former, saved = _replace(path, lambda partial: salvage(path, partial), "damaged")
@@ -114,7 +127,11 @@ def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
 def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path | None, T]:
     partial = path.with_name(f"{path.name}.new")
     _remove(partial)
-    former = path.with_name(f"{path.name}.{label}-{datetime.now():%Y%m%d-%H%M%S}") if path.exists() else None
+    former = (
+        path.with_name(f"{path.name}.{label}-{datetime.now():%Y%m%d-%H%M%S}")
+        if path.exists()
+        else None
+    )
     try:
         result = write(partial)
         if former is not None:
@@ -130,7 +147,9 @@ def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path |
 
 
 def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
-    """Forget sessions that were forgotten after the backup, and carry the list of later backups over. Returns the sessions."""
+    """Forget sessions that were forgotten after the backup, and carry the list of later backups
+    over. Returns the sessions.
+    """
     database = open_database(f"sqlite:///{partial}")  # also migrates it
     try:
         forgotten, known = _read_forgotten(path)
@@ -147,20 +166,28 @@ def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
 
 
 def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
-    """Forgotten sessions and known backups of the present database, as far as it can be read: it may be damaged or missing."""
+    """Forgotten sessions and known backups of the present database, as far as it can be read: it
+    may be damaged or missing.
+    """
     forgotten: set[str] = set()
     known: list[Backup] = []
     with suppress(StoreError), read_only(path) as connection:
-        forgotten = {session for (session,) in connection.execute("SELECT DISTINCT session FROM forgotten")}
+        forgotten = {
+            session for (session,) in connection.execute("SELECT DISTINCT session FROM forgotten")
+        }
         asked = connection.execute("SELECT substr(name, 8) FROM cursors WHERE name LIKE 'forget %'")
         forgotten |= {session for (session,) in asked}
         rows = connection.execute("SELECT path, made_us FROM backups").fetchall()
-        known = [Backup(Path(name), datetime.fromtimestamp(made_us / 1e6, UTC)) for name, made_us in rows]
+        known = [
+            Backup(Path(name), datetime.fromtimestamp(made_us / 1e6, UTC)) for name, made_us in rows
+        ]
     return forgotten, known
 
 
 def _note(partial: Path, former: Path) -> None:
-    """Add the former file to the list of backups: it still contains turns, and `forget` must name it."""
+    """Add the former file to the list of backups: it still contains turns, and `forget` must name
+    it.
+    """
     database = open_database(f"sqlite:///{partial}")
     try:
         SqlBackups(database).add(Backup(former, datetime.now(UTC)))
@@ -171,7 +198,9 @@ def _note(partial: Path, former: Path) -> None:
 
 
 def _set_aside(path: Path, former: Path) -> None:
-    """Give the former database a second name, with its log; the new database takes over the first name next."""
+    """Give the former database a second name, with its log; the new database takes over the first
+    name next.
+    """
     try:
         former.hardlink_to(path)
     except OSError:

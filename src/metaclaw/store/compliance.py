@@ -1,7 +1,7 @@
 """Compliance: the results of each turn for the rules that applied to it, and their sums.
 
-A turn is counted once: its results, the events about them and the cursor are written in one transaction.
-"""
+A turn is counted once: its results, the events about them and the cursor are written in one
+transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,15 @@ from metaclaw.domain.compliance import (
     reminder_effect,
 )
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, ShownCall, TrueAnswer, Turn
+from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
+    HoldEnd,
+    ShownCall,
+    TrueAnswer,
+    Turn,
+)
 from metaclaw.store.database import Database, utc_now
 from metaclaw.store.rows import (
     ResultRow,
@@ -38,7 +46,16 @@ from metaclaw.store.rows import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.schema import events, held_rules, memberships, rule_counts, rule_results, true_answers, turn_attempts, turns
+from metaclaw.store.schema import (
+    events,
+    held_rules,
+    memberships,
+    rule_counts,
+    rule_results,
+    true_answers,
+    turn_attempts,
+    turns,
+)
 from metaclaw.store.usage import present, read_cursor, write_cursor
 
 _CURSOR = "compliance"
@@ -48,14 +65,16 @@ _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
 _RULE, _DAY = _KEYS.index("rule"), _KEYS.index("day")
 _FIND = select(rule_counts.c.seq)
 _BEGIN = text(
-    f"INSERT INTO rule_counts ({', '.join(_KEYS)}, times) VALUES ({', '.join(f':{name}' for name in _KEYS)}, 0)"
-    f" ON CONFLICT ({', '.join(_KEYS)}) DO NOTHING"
+    f"INSERT INTO rule_counts ({', '.join(_KEYS)}, times) VALUES"
+    f" ({', '.join(f':{name}' for name in _KEYS)}, 0) ON CONFLICT ({', '.join(_KEYS)}) DO NOTHING"
 )
 _BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
 
 
 class SqlCompliance:
-    """Results by turn and rule. One reader of the ledger calls `record`, in order; turns are not counted twice."""
+    """Results by turn and rule. One reader of the ledger calls `record`, in order; turns are not
+    counted twice.
+    """
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -67,30 +86,45 @@ class SqlCompliance:
             return read_cursor(connection, _CURSOR)
 
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
-        """Count the results of these turns, announce broken rules, and move the cursor to `upto`; all or nothing."""
+        """Count the results of these turns, announce broken rules, and move the cursor to `upto`;
+        all or nothing.
+        """
         with self._database.writing("counting how rules are followed") as connection:
             done = read_cursor(connection, _CURSOR) or 0
             fresh = [turn for turn in measured if turn.seq > done and turn.outcomes]
             # Turns that were forgotten meanwhile are not counted, and neither are forgotten rules.
             recorded = present(connection, turns.c.seq, {turn.seq for turn in fresh})
-            known = present(connection, memberships.c.name, {pack_text(out.rule) for turn in fresh for out in turn.outcomes})
+            known = present(
+                connection,
+                memberships.c.name,
+                {pack_text(out.rule) for turn in fresh for out in turn.outcomes},
+            )
             found = [(turn, out) for turn in fresh if turn.seq in recorded for out in turn.outcomes]
-            self._add(connection, [(turn, out) for turn, out in found if pack_text(out.rule) in known])
+            self._add(
+                connection, [(turn, out) for turn, out in found if pack_text(out.rule) in known]
+            )
             write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
-        """Replace unknown results of a turn by a judge's. False if there is nothing to replace any more."""
+        """Replace unknown results of a turn by a judge's. False if there is nothing to replace any
+        more.
+        """
         with self._database.writing("counting how a rule is followed") as connection:
             is_done = False
             for outcome in turn.outcomes:
                 unknown = _count_of(connection, turn, outcome, RuleResult.UNKNOWN)
                 mine = (rule_results.c.turn == turn.seq) & (rule_results.c.count == unknown)
-                if unknown is not None and connection.execute(delete(rule_results).where(mine)).rowcount:
+                if (
+                    unknown is not None
+                    and connection.execute(delete(rule_results).where(mine)).rowcount
+                ):
                     self._add(connection, [(turn, outcome)])
                     is_done = True
             return is_done
 
-    def counted(self, rules: Collection[SkillName] | None = None, since: str = "") -> list[CountedResult]:
+    def counted(
+        self, rules: Collection[SkillName] | None = None, since: str = ""
+    ) -> list[CountedResult]:
         """The sums of the days from `since` on, of these rules or of all."""
         query = select(rule_counts).where(rule_counts.c.day >= since, rule_counts.c.times > 0)
         if rules is not None:
@@ -121,13 +155,22 @@ class SqlCompliance:
         )
         return dict(
             self._database.read(
-                "reading where rules were broken last", query, lambda row: ((SkillName(unpack_text(row.rule)), row.hash), row.last)
+                "reading where rules were broken last",
+                query,
+                lambda row: ((SkillName(unpack_text(row.rule)), row.hash), row.last),
             )
         )
 
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
-        """The compliance of the rules with these hashes, by agent; empty for a rule that never applied."""
-        columns = (rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.agent, rule_counts.c.result)
+        """The compliance of the rules with these hashes, by agent; empty for a rule that never
+        applied.
+        """
+        columns = (
+            rule_counts.c.rule,
+            rule_counts.c.hash,
+            rule_counts.c.agent,
+            rule_counts.c.result,
+        )
         query = select(*columns, func.sum(rule_counts.c.times).label("times")).group_by(*columns)
         found: dict[SkillName, dict[str, Compliance]] = {name: {} for name in hashes}
         with self._database.reading("reading how rules are followed") as connection:
@@ -155,11 +198,21 @@ class SqlCompliance:
     def violations(self, rule: SkillName, hash_: str, limit: int = 10) -> list[Violation]:
         """The last turns that broke this text of a rule, newest first."""
         query = (
-            select(turns.c.id, turns.c.received_us, rule_counts.c.agent, rule_counts.c.model, rule_counts.c.result)
+            select(
+                turns.c.id,
+                turns.c.received_us,
+                rule_counts.c.agent,
+                rule_counts.c.model,
+                rule_counts.c.result,
+            )
             .add_columns(rule_results.c.reason)
             .join(rule_results, rule_results.c.count == rule_counts.c.seq)
             .join(turns, turns.c.seq == rule_results.c.turn)
-            .where(rule_counts.c.rule == pack_text(rule), rule_counts.c.hash == hash_, rule_counts.c.result.in_(_BAD))
+            .where(
+                rule_counts.c.rule == pack_text(rule),
+                rule_counts.c.hash == hash_,
+                rule_counts.c.result.in_(_BAD),
+            )
             .order_by(rule_results.c.turn.desc())
             .limit(limit)
         )
@@ -177,19 +230,36 @@ class SqlCompliance:
         )
 
     def failed_checks(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, str]:
-        """The rules with these hashes whose check failed on the last turn of the last days, and why."""
+        """The rules with these hashes whose check failed on the last turn of the last days, and
+        why.
+        """
         since = (self._clock() - timedelta(days=_FAILED_DAYS)).date().isoformat()
         results = (
-            select(rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.result, rule_results.c.turn, rule_results.c.reason)
+            select(
+                rule_counts.c.rule,
+                rule_counts.c.hash,
+                rule_counts.c.result,
+                rule_results.c.turn,
+                rule_results.c.reason,
+            )
             .join(rule_results, rule_results.c.count == rule_counts.c.seq)
-            .where(rule_counts.c.rule.in_([pack_text(rule) for rule in hashes]), rule_counts.c.day >= since)
+            .where(
+                rule_counts.c.rule.in_([pack_text(rule) for rule in hashes]),
+                rule_counts.c.day >= since,
+            )
             .subquery()
         )
         of_rule = (results.c.rule, results.c.hash)
-        is_last = tuple_(*of_rule, results.c.turn).in_(select(*of_rule, func.max(results.c.turn)).group_by(*of_rule))
-        query = select(results).where(is_last, results.c.result == RuleResult.UNKNOWN.value, results.c.reason.is_not(None))
+        is_last = tuple_(*of_rule, results.c.turn).in_(
+            select(*of_rule, func.max(results.c.turn)).group_by(*of_rule)
+        )
+        query = select(results).where(
+            is_last, results.c.result == RuleResult.UNKNOWN.value, results.c.reason.is_not(None)
+        )
         found = self._database.read(
-            "reading which checks failed", query, lambda row: (SkillName(unpack_text(row.rule)), row.hash, unpack_text(row.reason))
+            "reading which checks failed",
+            query,
+            lambda row: (SkillName(unpack_text(row.rule)), row.hash, unpack_text(row.reason)),
         )
         return {rule: reason for rule, hash_, reason in found if hashes[rule] == hash_}
 
@@ -203,19 +273,27 @@ class SqlCompliance:
             .order_by(rule_counts.c.rule)
         )
         return self._database.read(
-            "reading which rules a turn broke", query, lambda row: (SkillName(unpack_text(row.rule)), unpack_text(row.reason or ""))
+            "reading which rules a turn broke",
+            query,
+            lambda row: (SkillName(unpack_text(row.rule)), unpack_text(row.reason or "")),
         )
 
-    def _add(self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
+    def _add(
+        self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]
+    ) -> None:
         """Count results, in few statements, because every other writer waits meanwhile."""
         if not outcomes:
             return
         self._announce(connection, outcomes)
         keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in outcomes]
-        connection.execute(_BEGIN, [dict(zip(_KEYS, key, strict=True)) for key in dict.fromkeys(keys)])
+        connection.execute(
+            _BEGIN, [dict(zip(_KEYS, key, strict=True)) for key in dict.fromkeys(keys)]
+        )
         columns = [rule_counts.c[name] for name in _KEYS]
         rules, days = {key[_RULE] for key in keys}, {key[_DAY] for key in keys}
-        query = select(rule_counts.c.seq, *columns).where(rule_counts.c.rule.in_(rules), rule_counts.c.day.in_(days))
+        query = select(rule_counts.c.seq, *columns).where(
+            rule_counts.c.rule.in_(rules), rule_counts.c.day.in_(days)
+        )
         counts = {tuple(key): seq for seq, *key in connection.execute(query)}
         rows = [
             {"turn": turn.seq, "count": counts[key], "reason": _reason(outcome)}
@@ -223,9 +301,15 @@ class SqlCompliance:
         ]
         connection.execute(insert(rule_results), rows)
 
-    def _announce(self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
-        """Append an event for each broken rule that was in the prompt, and a notice for the first event of a rule on a day."""
-        broken = [(turn, outcome) for turn, outcome in outcomes if outcome.result is RuleResult.BROKEN]
+    def _announce(
+        self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]
+    ) -> None:
+        """Append an event for each broken rule that was in the prompt, and a notice for the first
+        event of a rule on a day.
+        """
+        broken = [
+            (turn, outcome) for turn, outcome in outcomes if outcome.result is RuleResult.BROKEN
+        ]
         if not any(outcome.is_shown for _, outcome in broken):
             return
         is_mine = rule_counts.c.rule.in_({pack_text(outcome.rule) for _, outcome in broken})
@@ -233,7 +317,9 @@ class SqlCompliance:
             is_mine, rule_counts.c.result == RuleResult.BROKEN.value
         )
         times: Counter[tuple[str, str]] = Counter()
-        for rule, day, sum_ in connection.execute(query.group_by(rule_counts.c.rule, rule_counts.c.day)):
+        for rule, day, sum_ in connection.execute(
+            query.group_by(rule_counts.c.rule, rule_counts.c.day)
+        ):
             times[rule, day] = int(sum_)
         told: list[tuple[str, dict[str, Json]]] = []
         for turn, outcome in broken:
@@ -243,18 +329,29 @@ class SqlCompliance:
                 told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
             times[rule, turn.day] += 1
         at = pack_instant(self._clock())
-        connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
+        connection.execute(
+            insert(events),
+            [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told],
+        )
 
 
-def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
+def _events_of(
+    turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool
+) -> list[tuple[str, dict[str, Json]]]:
     """The event of a broken rule, and a notice if it is the first on a day."""
-    data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
+    data: dict[str, Json] = {
+        "rule": outcome.rule,
+        "turn": turn.turn,
+        "agent": turn.agent,
+        "model": turn.model,
+    }
     data |= {"times": times, "reason": outcome.reason}
     if not is_first:
         return [("rule_broken", data)]
     often = "" if times == 1 else f", for the {_ordinal(times)} time"
     words = (
-        f"The rule {outcome.rule} was in the prompt and was broken by {turn.agent}{often}. metaclaw why {turn.turn} explains it."
+        f"The rule {outcome.rule} was in the prompt and was broken by {turn.agent}{often}. metaclaw"
+        f" why {turn.turn} explains it."
     )
     return [("rule_broken", data), ("notice", {"skill": outcome.rule, "text": words})]
 
@@ -275,14 +372,18 @@ def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[s
     }
 
 
-def _count_of(connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> int | None:
+def _count_of(
+    connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult
+) -> int | None:
     key = _key(turn, outcome, result)
     query = _FIND.where(*(rule_counts.c[name] == value for name, value in key.items()))
     found: int | None = connection.execute(query).scalar()
     return found
 
 
-def _grouped(counted: Sequence[CountedResult], key: Callable[[CountedResult], str]) -> dict[str, Compliance]:
+def _grouped(
+    counted: Sequence[CountedResult], key: Callable[[CountedResult], str]
+) -> dict[str, Compliance]:
     groups: dict[str, list[CountedResult]] = {}
     for one in counted:
         groups.setdefault(key(one), []).append(one)
@@ -290,7 +391,9 @@ def _grouped(counted: Sequence[CountedResult], key: Callable[[CountedResult], st
 
 
 def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
     return f"{number}{ending}"
 
 
@@ -298,7 +401,9 @@ _MOST_LOADED = 50_000
 
 
 IS_ATTEMPT = turns.c.kind_reason == ATTEMPT
-_RULES = select(held_rules).where(held_rules.c.turn == bindparam("seq")).order_by(held_rules.c.place)
+_RULES = (
+    select(held_rules).where(held_rules.c.turn == bindparam("seq")).order_by(held_rules.c.place)
+)
 _ATTEMPTS = (
     select(turns)
     .join(turn_attempts, turn_attempts.c.turn == turns.c.seq)
@@ -336,7 +441,9 @@ def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
     return [(seq, answer.wire.value, *texts, answer.messages, answer.rest)]
 
 
-def enforcement_of(connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]) -> Enforcement | None:
+def enforcement_of(
+    connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]
+) -> Enforcement | None:
     """The enforcement record of turn `seq`; None if no rule held."""
     rules = tuple(_rule(row) for row in connection.execute(_RULES, {"seq": seq}))
     if not rules:
@@ -364,8 +471,12 @@ class SqlTrueAnswers:
     def newest(self, limit: int = _MOST_LOADED) -> Iterable[StoredAnswer]:
         """The newest true answers, without their messages, newest first."""
         columns = [column for column in true_answers.c if column.name not in ("messages", "rest")]
-        query = select(turns.c.id, turns.c.session, turns.c.user_id, *columns).join(turns, turns.c.seq == true_answers.c.turn)
-        rows = self._database.rows("reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit))
+        query = select(turns.c.id, turns.c.session, turns.c.user_id, *columns).join(
+            turns, turns.c.seq == true_answers.c.turn
+        )
+        rows = self._database.rows(
+            "reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit)
+        )
         return [
             StoredAnswer(
                 TurnId(unpack_text(row.id)),
@@ -378,12 +489,21 @@ class SqlTrueAnswers:
 
     def read(self, turn: TurnId) -> TrueAnswer | None:
         """The true answer of a turn; None if there is none, or it was forgotten."""
-        query = select(true_answers).join(turns, turns.c.seq == true_answers.c.turn).where(turns.c.id == pack_text(turn))
+        query = (
+            select(true_answers)
+            .join(turns, turns.c.seq == true_answers.c.turn)
+            .where(turns.c.id == pack_text(turn))
+        )
         return self._database.read_one("reading a true answer", query, lambda row: _answer(row))
 
 
 def _rule(row: ResultRow) -> EnforcedRule:
-    return EnforcedRule(SkillName(unpack_text(row.rule)), row.attempts, HoldEnd(row.outcome), unpack_text(row.reason))
+    return EnforcedRule(
+        SkillName(unpack_text(row.rule)),
+        row.attempts,
+        HoldEnd(row.outcome),
+        unpack_text(row.reason),
+    )
 
 
 def _answer(row: ResultRow, *, has_messages: bool = True) -> TrueAnswer:

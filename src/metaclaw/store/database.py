@@ -1,8 +1,9 @@
-"""The database: where it is, how it is opened, and that its schema is the one this program knows; and its files.
+"""The database: where it is, how it is opened, and that its schema is the one this program knows;
+and its files.
 
-SQLite goes on reading and writing deleted files without an error, and their content is gone when the last connection closes.
-Until then an open connection still sees all of it, so removed files are noticed and written anew.
-"""
+SQLite goes on reading and writing deleted files without an error, and their content is gone when
+the last connection closes. Until then an open connection still sees all of it, so removed files are
+noticed and written anew."""
 
 import logging
 import operator
@@ -20,14 +21,27 @@ from typing import TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, Executable, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.rows import ResultRow
-from metaclaw.store.schema import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
+from metaclaw.store.schema import (
+    HEAD,
+    STORED_REVISION,
+    check_schema,
+    require_head,
+    stored_revision,
+    upgrade,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +51,9 @@ _WRITE = "metaclaw_write"
 _DISCONNECT_S = 5.0
 _MOST_FORGOTTEN = 10_000
 
-# The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
-# Told that these stay what they are, it inserts a turn in about a quarter less time.
+# The driver looks for an adapter for every value that is not exactly an int, float, str or
+# bytearray, and is slow to find none. Told that these stay what they are, it inserts a turn in
+# about a quarter less time.
 sqlite3.register_adapter(type(None), dict[None, None]().get)
 sqlite3.register_adapter(bytes, bytes.__bytes__)
 sqlite3.register_adapter(bool, operator.index)
@@ -60,8 +75,9 @@ _OWN_SQLITE_PRAGMAS = (
 
 
 class Database:
-    """A database at this program's schema. Every failure is a StoreError. A database of another schema is never written to: each
-    new connection and each writing transaction looks at the revision."""
+    """A database at this program's schema. Every failure is a StoreError. A database of another
+    schema is never written to: each new connection and each writing transaction looks at the
+    revision."""
 
     def __init__(self, url: URL) -> None:
         self.engine = _engine(url)
@@ -72,22 +88,30 @@ class Database:
         # Connections of `prepare`, which must see databases of any schema.
         self._unverified = _engine(url, NullPool)
         self.refusal: str | None = None
-        """Why there are no connections until `prepare` succeeds: it failed, or the files are being written anew."""
+        """Why there are no connections until `prepare` succeeds: it failed, or the files are being
+        written anew.
+        """
         self.files: Identity | None = None
         """The files that the ledger has open; there are no connections to others."""
         self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
-        """When sessions were last forgotten by this program; what was asked before is not recorded any more."""
+        """When sessions were last forgotten by this program; what was asked before is not recorded
+        any more.
+        """
         self.notices: dict[str, str] = {}
         """What a person should know about the database although it is in use, by subject."""
 
     def drop_turns(self, session: SessionId, until: datetime) -> None:
-        """Do not record turns of the session whose requests came before; answers may still be under way."""
+        """Do not record turns of the session whose requests came before; answers may still be under
+        way.
+        """
         self.forgotten[session] = until
         while len(self.forgotten) > _MOST_FORGOTTEN:
             self.forgotten.popitem(last=False)
 
     def is_dropped(self, session: SessionId, received_at: datetime) -> bool:
-        """Whether a turn must not be recorded, because its session was forgotten since its request came."""
+        """Whether a turn must not be recorded, because its session was forgotten since its request
+        came.
+        """
         until = self.forgotten.get(session)
         return until is not None and received_at <= until
 
@@ -120,7 +144,9 @@ class Database:
         with self.reading(doing) as connection:
             return [convert(row) for row in connection.execute(query)]
 
-    def read_one(self, doing: str, query: Executable, convert: Callable[[ResultRow], T]) -> T | None:
+    def read_one(
+        self, doing: str, query: Executable, convert: Callable[[ResultRow], T]
+    ) -> T | None:
         """The one row of a query, converted; None if there is none."""
         with self.reading(doing) as connection:
             row = connection.execute(query).one_or_none()
@@ -133,14 +159,21 @@ class Database:
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
-        """A transaction that holds the write lock from its beginning; committed at the end, or not at all."""
-        with store_errors(doing, self.dialect), self.engine.connect() as connection, _writing_on(connection):
+        """A transaction that holds the write lock from its beginning; committed at the end, or not
+        at all.
+        """
+        with (
+            store_errors(doing, self.dialect),
+            self.engine.connect() as connection,
+            _writing_on(connection),
+        ):
             require_head(stored_revision(connection), doing)
             yield connection
 
     def prepare(self) -> None:
-        """Create what is missing: the folder and the file, readable by the owner only, and the tables. Raises StoreError and
-        changes nothing if the database belongs to a newer version or to another program."""
+        """Create what is missing: the folder and the file, readable by the owner only, and the
+        tables. Raises StoreError and changes nothing if the database belongs to a newer version or
+        to another program."""
         try:
             self._prepare(f"opening {self}")
         except StoreError as error:
@@ -163,10 +196,12 @@ class Database:
     def _notice_empty(self, path: Path) -> None:
         if path.exists() and path.stat().st_size == 0:
             self.notices["empty"] = (
-                f"{path} was empty (0 bytes), so a new database was begun; if it held turns before, stop the program and put a"
-                " backup in its place with `metaclaw store restore`"
+                f"{path} was empty (0 bytes), so a new database was begun; if it held turns before,"
+                " stop the program and put a backup in its place with `metaclaw store restore`"
             )
-            log.warning("database file was empty, a new database is begun in its place database=%s", self)
+            log.warning(
+                "database file was empty, a new database is begun in its place database=%s", self
+            )
 
     def _migrate(self, stored: str | None) -> None:
         doing = f"migrating {self}"
@@ -191,7 +226,9 @@ class Database:
             if self.path is not None:
                 for pragma in _OWN_SQLITE_PRAGMAS:
                     cursor.execute(pragma)
-                cursor.execute(STORED_REVISION).fetchone()  # opens the log, so that there is one to identify
+                cursor.execute(
+                    STORED_REVISION
+                ).fetchone()  # opens the log, so that there is one to identify
                 entry.info["files"] = (str(self.path), identify(str(self.path)))
             cursor.close()
             connection.commit()
@@ -208,7 +245,9 @@ class Database:
         if self.are_files_lost():
             raise FilesLostError("the files of the database were removed or replaced")
 
-    def _require_same_files(self, _connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
+    def _require_same_files(
+        self, _connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object
+    ) -> None:
         """Have the pool replace a connection whose files were removed since it was opened."""
         if self.refusal is not None:
             raise StoreError(self.refusal)
@@ -217,14 +256,20 @@ class Database:
             raise DisconnectionError
 
     def disconnect_others(self, own: int) -> None:
-        """Refuse every connection but the caller's `own` until `refusal` is None. Raises StoreError if others stay in use."""
-        self.refusal = "the files of the database were removed; what they held is being written anew"
+        """Refuse every connection but the caller's `own` until `refusal` is None. Raises StoreError
+        if others stay in use.
+        """
+        self.refusal = (
+            "the files of the database were removed; what they held is being written anew"
+        )
         pool = self.engine.pool
         assert isinstance(pool, QueuePool)
         deadline_s = time.monotonic() + _DISCONNECT_S
         while pool.checkedout() > own:
             if time.monotonic() > deadline_s:
-                raise StoreError("the files of the database were removed, and are still in use; trying again")
+                raise StoreError(
+                    "the files of the database were removed, and are still in use; trying again"
+                )
             time.sleep(0.001)
         self.engine.dispose()
 
@@ -248,12 +293,16 @@ def utc_now() -> datetime:
 
 
 def connect(url: str) -> Database:
-    """The database at a `sqlite:///…` or `postgresql://…` URL, not touched yet; `prepare` it before it is read or written."""
+    """The database at a `sqlite:///…` or `postgresql://…` URL, not touched yet; `prepare` it before
+    it is read or written.
+    """
     return Database(_parse(url))
 
 
 def open_database(url: str) -> Database:
-    """Open, create or migrate the database at a `sqlite:///…` or `postgresql://…` URL. Raises StoreError."""
+    """Open, create or migrate the database at a `sqlite:///…` or `postgresql://…` URL. Raises
+    StoreError.
+    """
     database = connect(url)
     try:
         database.prepare()
@@ -267,33 +316,52 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError("store.url is not a URL; write sqlite:///path/to/ledger.db or postgresql://user@host/name") from error
+        raise StoreError(
+            "store.url is not a URL; write sqlite:///path/to/ledger.db or"
+            " postgresql://user@host/name"
+        ) from error
     kind = parsed.get_backend_name()
     if kind == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if kind != "sqlite":
-        raise StoreError(f"store.url names the database kind {kind}; only sqlite and postgresql are known")
+        raise StoreError(
+            f"store.url names the database kind {kind}; only sqlite and postgresql are known"
+        )
     if _file_of(parsed) is None:
-        raise StoreError("store.url names a database in memory; turns must outlive the program: write sqlite:///path/to/ledger.db")
+        raise StoreError(
+            "store.url names a database in memory; turns must outlive the program: write"
+            " sqlite:///path/to/ledger.db"
+        )
     return parsed.set(drivername="sqlite+pysqlite")
 
 
 def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, poolclass=pool, connect_args={"check_same_thread": False, "cached_statements": 256})
+        engine = create_engine(
+            url, poolclass=pool, connect_args={"check_same_thread": False, "cached_statements": 256}
+        )
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        engine = create_engine(url, poolclass=pool, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
+        engine = create_engine(
+            url,
+            poolclass=pool,
+            paramstyle="format",
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5},
+        )
     except (ImportError, NoSuchModuleError) as error:
-        raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw-proxy[postgres]'") from error
+        raise StoreError(
+            "PostgreSQL needs its driver: pip install 'metaclaw-proxy[postgres]'"
+        ) from error
     event.listen(engine, "connect", _set_up_postgresql)
     return engine
 
 
 def _set_up_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # The driver's own notion of transactions begins them late and commits them early; ours are explicit.
+    # The driver's own notion of transactions begins them late and commits them early; ours are
+    # explicit.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in _SQLITE_PRAGMAS:
@@ -302,7 +370,8 @@ def _set_up_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> 
 
 
 def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # PostgreSQL would compile our longer queries for up to a second before it runs them for a millisecond.
+    # PostgreSQL would compile our longer queries for up to a second before it runs them for a
+    # millisecond.
     cursor = connection.cursor()
     cursor.execute("SET jit = off")
     cursor.close()
@@ -310,8 +379,11 @@ def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry)
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that begins as a reader and then writes fails if another connection wrote in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
+    # A transaction that begins as a reader and then writes fails if another connection wrote in
+    # between.
+    connection.exec_driver_sql(
+        "BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN"
+    )
 
 
 def _file_of(url: URL) -> Path | None:
@@ -322,7 +394,8 @@ def _file_of(url: URL) -> Path | None:
 
 def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would drop SQLite's locks.
+    # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing
+    # it would drop SQLite's locks.
     if not path.exists():
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
@@ -360,8 +433,12 @@ _PLAIN = {
     "SQLITE_READONLY": "the database is read-only",
     "SQLITE_PERM": "the database may not be opened by this user",
     "SQLITE_CANTOPEN": "the database file cannot be opened",
-    "SQLITE_CORRUPT": "the database file is damaged; `metaclaw store repair` saves what can be read",
-    "SQLITE_NOTADB": "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place",
+    "SQLITE_CORRUPT": (
+        "the database file is damaged; `metaclaw store repair` saves what can be read"
+    ),
+    "SQLITE_NOTADB": (
+        "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place"
+    ),
     "SQLITE_IOERR": "the disk refused a read or a write",
     "SQLITE_IOERR_SHMSIZE": "the disk is full",
 }
@@ -380,10 +457,11 @@ def plain_words(error: Exception) -> str:
 
 
 Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
-"""Device and inode of the database file, its write-ahead log and its shared memory; None for one that is not there.
+"""Device and inode of the database file, its write-ahead log and its shared memory; None for one
+that is not there.
 
-A database file of no bytes counts as not there: it was truncated. Its content is not looked at, because closing the file
-afterwards would drop SQLite's locks."""
+A database file of no bytes counts as not there: it was truncated. Its content is not looked at,
+because closing the file afterwards would drop SQLite's locks."""
 
 SUFFIXES = ("", "-wal", "-shm")
 
@@ -407,19 +485,24 @@ def _identify(path: str, *, may_be_empty: bool) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """What was done about removed files; `written` identifies the new database file, if one was written."""
+    """What was done about removed files; `written` identifies the new database file, if one was
+    written.
+    """
 
     what: str
     written: tuple[int, int] | None = None
 
 
 def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Rescued:
-    """Write what the connection still sees back to disk, while no other connection of this process is open. Always to a new file: a
-    database that lost only its log would otherwise share it or its memory with those who still have the removed ones open."""
+    """Write what the connection still sees back to disk, while no other connection of this process
+    is open. Always to a new file: a database that lost only its log would otherwise share it or its
+    memory with those who still have the removed ones open."""
     found = identify(str(path))
     has_file = found[0] == opened[0]
     if has_file:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # durable at once, even if the copy fails
+        connection.execute(
+            "PRAGMA wal_checkpoint(TRUNCATE)"
+        )  # durable at once, even if the copy fails
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if has_file or not path.exists() or path.stat().st_size == 0:
         what = "write-ahead log had been removed" if has_file else "database file had been removed"
@@ -436,21 +519,29 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
 
 
 def _copy_truncated(connection: sqlite3.Connection, path: Path) -> tuple[int, int]:
-    """Copy to the path, unless what a truncated file held is neither in the log nor in the connection's cache."""
+    """Copy to the path, unless what a truncated file held is neither in the log nor in the
+    connection's cache.
+    """
     try:
         return copy_database(connection, path, verify=True)
     except sqlite3.Error as error:
-        if isinstance(error, sqlite3.OperationalError):  # such as a full disk: the next attempt may succeed
+        if isinstance(
+            error, sqlite3.OperationalError
+        ):  # such as a full disk: the next attempt may succeed
             raise
         raise StoreError(
-            f"{path} was truncated to 0 bytes and what it held cannot be read any more. Stop the program, then put a backup in its"
-            " place with `metaclaw store restore`, or delete the file to begin anew"
+            f"{path} was truncated to 0 bytes and what it held cannot be read any more. Stop the"
+            " program, then put a backup in its place with `metaclaw store restore`, or delete the"
+            " file to begin anew"
         ) from error
 
 
-def copy_database(source: sqlite3.Connection, target: Path, *, verify: bool = False) -> tuple[int, int]:
-    """Write one moment of a database to a file, durably, and put it at `target` when it is complete. Returns device and inode. With
-    `verify`, raises sqlite3.DatabaseError if the copy is damaged."""
+def copy_database(
+    source: sqlite3.Connection, target: Path, *, verify: bool = False
+) -> tuple[int, int]:
+    """Write one moment of a database to a file, durably, and put it at `target` when it is
+    complete. Returns device and inode. With `verify`, raises sqlite3.DatabaseError if the copy is
+    damaged."""
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -466,7 +557,9 @@ def copy_database(source: sqlite3.Connection, target: Path, *, verify: bool = Fa
 
 
 def put_in_place(partial: Path, target: Path) -> tuple[int, int]:
-    """Give a complete database file its name, durably. A log beside the target belongs to what was there before."""
+    """Give a complete database file its name, durably. A log beside the target belongs to what was
+    there before.
+    """
     sync_path(partial)
     found = partial.stat()
     for suffix in SUFFIXES[1:]:

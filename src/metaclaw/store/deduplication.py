@@ -1,12 +1,12 @@
-"""Store repeated content once: placed skills and splices by content id, request bodies as patches on the previous request.
+"""Store repeated content once: placed skills and splices by content id, request bodies as patches
+on the previous request.
 
-A tuple of placements or splices is a chain of rows: its id is the id of its last row, which refers to the row before it.
-Tuples with the same beginning share rows.
+A tuple of placements or splices is a chain of rows: its id is the id of its last row, which refers
+to the row before it. Tuples with the same beginning share rows.
 
-The id of a snippet is its hash. The id of a chain's row is the time it was first needed, followed by its hash: new rows are
-adjacent in the index, so that a transaction of many turns writes half the pages. If the cache has dropped a row that is needed
-again, it is stored a second time.
-"""
+The id of a snippet is its hash. The id of a chain's row is the time it was first needed, followed
+by its hash: new rows are adjacent in the index, so that a transaction of many turns writes half the
+pages. If the cache has dropped a row that is needed again, it is stored a second time."""
 
 import struct
 import time
@@ -42,13 +42,16 @@ def content_id(*pieces: bytes, size: int = 16) -> bytes:
 
 
 class ContentIds:
-    """Computes the ids of tuples of placements and splices, and collects the rows that are not known to be in the database. It
-    caches the rows it has returned: after a failed transaction, use a new instance."""
+    """Computes the ids of tuples of placements and splices, and collects the rows that are not
+    known to be in the database. It caches the rows it has returned: after a failed transaction, use
+    a new instance."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_ns = clock_ns
         self._known: dict[bytes, bytes] = {}  # the id of a row by its hash
-        self._snippet_ids: dict[bytes | str, bytes] = {}  # by body: the same few snippets are placed again and again
+        self._snippet_ids: dict[
+            bytes | str, bytes
+        ] = {}  # by body: the same few snippets are placed again and again
         self.snippets: list[SnippetRow] = []
         self.placements: list[PlacementRow] = []
         self.splices: list[SpliceRow] = []
@@ -94,7 +97,9 @@ class ContentIds:
     def _placement(self, previous: bytes | None, item: Placement) -> bytes:
         skills = pack_placed(item.skills, item.listed)
         snippet = self._snippet(item.text)
-        digest = content_id(b"placement", previous or b"", item.anchor, skills.encode(), snippet, size=_DIGEST_BYTES)
+        digest = content_id(
+            b"placement", previous or b"", item.anchor, skills.encode(), snippet, size=_DIGEST_BYTES
+        )
         row_id = self._known.get(digest)
         if row_id is None:
             row_id = self._new_id(digest)
@@ -103,7 +108,9 @@ class ContentIds:
 
     def _splice(self, previous: bytes | None, item: Splice) -> bytes:
         snippet = self._snippet(item.inserted)
-        digest = content_id(b"splice", previous or b"", struct.pack("<q", item.offset), snippet, size=_DIGEST_BYTES)
+        digest = content_id(
+            b"splice", previous or b"", struct.pack("<q", item.offset), snippet, size=_DIGEST_BYTES
+        )
         row_id = self._known.get(digest)
         if row_id is None:
             row_id = self._new_id(digest)
@@ -115,7 +122,9 @@ _OVERHEAD = 64  # a patch must save at least this number of bytes
 
 
 class Patch(NamedTuple):
-    """A body as the first `prefix` bytes of its base, then `middle`, then the last `suffix` bytes of its base."""
+    """A body as the first `prefix` bytes of its base, then `middle`, then the last `suffix` bytes
+    of its base.
+    """
 
     prefix: int
     suffix: int
@@ -123,7 +132,9 @@ class Patch(NamedTuple):
 
 
 class StoredBody(NamedTuple):
-    """A body as stored: a patch on the body of turn `base`, or whole if None; `link` is the number of patches to a whole one."""
+    """A body as stored: a patch on the body of turn `base`, or whole if None; `link` is the number
+    of patches to a whole one.
+    """
 
     base: int | None
     link: int
@@ -133,7 +144,9 @@ class StoredBody(NamedTuple):
 
 
 def make_patch(base: bytes, body: bytes) -> Patch:
-    """The patch that makes `body` from `base`: longest common prefix, then longest common suffix of what is left."""
+    """The patch that makes `body` from `base`: longest common prefix, then longest common suffix of
+    what is left.
+    """
     prefix = _common_prefix(base, body)
     suffix = _common_suffix(base, body, min(len(base), len(body)) - prefix)
     return Patch(prefix, suffix, body[prefix : len(body) - suffix])
@@ -168,7 +181,9 @@ def _common_suffix(a: bytes, b: bytes, limit: int) -> int:
             low = middle
         else:
             high = middle
-    return low + _equal_bytes(a[len(a) - high : len(a) - low], b[len(b) - high : len(b) - low], "little")
+    return low + _equal_bytes(
+        a[len(a) - high : len(a) - low], b[len(b) - high : len(b) - low], "little"
+    )
 
 
 def _equal_bytes(a: bytes, b: bytes, order: Literal["big", "little"]) -> int:
@@ -178,7 +193,9 @@ def _equal_bytes(a: bytes, b: bytes, order: Literal["big", "little"]) -> int:
 
 
 class RequestLines:
-    """Caches the last body of each line of requests (one conversation of a session), so that the next is stored as a patch."""
+    """Caches the last body of each line of requests (one conversation of a session), so that the
+    next is stored as a patch.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -228,7 +245,9 @@ def rebuild_body(connection: Connection, table: Table, seq: int) -> bytes | None
 
 @cache
 def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
-    """The query for the patches of body `seq`, the whole one first. Cached, because building it takes longer than running it."""
+    """The query for the patches of body `seq`, the whole one first. Cached, because building it
+    takes longer than running it.
+    """
     columns = [table.c[row_id] for row_id in ("turn", "base", "link", "prefix", "suffix", "middle")]
     chain = select(*columns).where(table.c.turn == bindparam("seq")).cte("chain", recursive=True)
     chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
@@ -236,11 +255,18 @@ def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
 
 
 def remove_bodies(connection: Connection, table: Table, gone: Sequence[int]) -> None:
-    """Delete the bodies of these turns; bodies of other turns that were patches on them are stored whole. Rows cannot be updated,
-    and a row cannot be deleted before rows that refer to it: so all are deleted, and the others inserted again."""
+    """Delete the bodies of these turns; bodies of other turns that were patches on them are stored
+    whole. Rows cannot be updated, and a row cannot be deleted before rows that refer to it: so all
+    are deleted, and the others inserted again."""
     survivors = _patches_on(connection, table, gone)
-    wholes = {row.turn: rebuild_body(connection, table, row.turn) for row in survivors if row.base in set(gone)}
-    connection.execute(delete(table).where(table.c.turn.in_([*gone, *(row.turn for row in survivors)])))
+    wholes = {
+        row.turn: rebuild_body(connection, table, row.turn)
+        for row in survivors
+        if row.base in set(gone)
+    }
+    connection.execute(
+        delete(table).where(table.c.turn.in_([*gone, *(row.turn for row in survivors)]))
+    )
     links: dict[int, int] = {}
     for row in survivors:
         anew = dict(row._mapping)
@@ -258,5 +284,7 @@ def _patches_on(connection: Connection, table: Table, bases: Iterable[int]) -> l
     tree = select(table.c.turn).where(table.c.base.in_(gone)).cte("tree", recursive=True)
     # A union of distinct rows: a row may be reached from several of the bases.
     tree = tree.union(select(table.c.turn).join(tree, table.c.base == tree.c.turn))
-    rows = connection.execute(select(table).where(table.c.turn.in_(select(tree.c.turn))).order_by(table.c.turn))
+    rows = connection.execute(
+        select(table).where(table.c.turn.in_(select(tree.c.turn))).order_by(table.c.turn)
+    )
     return [row for row in rows if row.turn not in gone]

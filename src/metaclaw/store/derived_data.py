@@ -7,13 +7,34 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, func, or_, select, true, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    delete,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
 from metaclaw.store.deduplication import remove_bodies
-from metaclaw.store.rows import ResultRow, pack_names, pack_text, unpack_document, unpack_json, unpack_names, unpack_text
+from metaclaw.store.rows import (
+    ResultRow,
+    pack_names,
+    pack_text,
+    unpack_document,
+    unpack_json,
+    unpack_names,
+    unpack_text,
+)
 from metaclaw.store.schema import (
     attempts,
     batch_turns,
@@ -54,11 +75,11 @@ _CHECKSUM: Final = re.compile(rb'<house_rules by="metaclaw" length="\d+" sum="([
 class DerivedData:
     """The data derived from forgotten turns.
 
-    `skills` are in force; `edited` are in force too, but a person has rewritten them since. `names` are the names of all derived
-    skills, and `texts` the ids of their texts. `carriers` are other turns whose prompts contained such a text, and `sessions` are
-    their sessions. `batches` contained a forgotten turn or a carrier; `versions` were trained on these batches or descend from one
-    that was.
-    """
+    `skills` are in force; `edited` are in force too, but a person has rewritten them since. `names`
+    are the names of all derived skills, and `texts` the ids of their texts. `carriers` are other
+    turns whose prompts contained such a text, and `sessions` are their sessions. `batches`
+    contained a forgotten turn or a carrier; `versions` were trained on these batches or descend
+    from one that was."""
 
     candidates: tuple[CandidateId, ...] = ()
     skills: tuple[SkillName, ...] = ()
@@ -74,14 +95,23 @@ class DerivedData:
 def find_derived_data(connection: Connection, session: SessionId | None) -> DerivedData:
     """Find the data derived from the forgotten turns of a session, or of all sessions."""
     is_mine = true() if session is None else forgotten.c.session == pack_text(session)
-    taught = select(lessons.c.candidate).join(forgotten, forgotten.c.turn == lessons.c.turn).where(is_mine)
+    taught = (
+        select(lessons.c.candidate)
+        .join(forgotten, forgotten.c.turn == lessons.c.turn)
+        .where(is_mine)
+    )
     ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
     rows = _tainted(connection, {*ids, *_unsaved(connection, is_mine)}, accepted)
     carriers = _carriers(connection, rows)
     query = (
-        select(forgotten_batches.c.batch).join(forgotten, forgotten.c.turn == forgotten_batches.c.turn).where(is_mine).distinct()
+        select(forgotten_batches.c.batch)
+        .join(forgotten, forgotten.c.turn == forgotten_batches.c.turn)
+        .where(is_mine)
+        .distinct()
     )
-    batches = set(connection.execute(query).scalars()) | _of_carriers(connection, batch_turns.c.batch, batch_turns.c.turn, carriers)
+    batches = set(connection.execute(query).scalars()) | _of_carriers(
+        connection, batch_turns.c.batch, batch_turns.c.turn, carriers
+    )
     live = [row for row in rows if row.until is None]
     return DerivedData(
         candidates=tuple(CandidateId(unpack_text(candidate)) for candidate in ids),
@@ -91,7 +121,10 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
         texts=frozenset(row.skill for row in rows if not _is_by_person(row)),
         carriers=carriers,
         sessions=tuple(
-            sorted(SessionId(unpack_text(name)) for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers))
+            sorted(
+                SessionId(unpack_text(name))
+                for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers)
+            )
         ),
         batches=tuple(sorted(batches)),
         versions=_trained_on(connection, batches),
@@ -99,23 +132,35 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
 
 
 def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[str]]:
-    """These candidates and those made from accepted ones among them, oldest first; and the names of the accepted ones."""
+    """These candidates and those made from accepted ones among them, oldest first; and the names of
+    the accepted ones.
+    """
     if not taught:
         return [], set()
-    columns = candidates.c.id, candidates.c.name, candidates.c.change, candidates.c.standing, candidates.c.proposal
+    columns = (
+        candidates.c.id,
+        candidates.c.name,
+        candidates.c.change,
+        candidates.c.standing,
+        candidates.c.proposal,
+    )
     is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW.value)
     ids: list[str] = []
     names: set[str] = set()
-    for row in connection.execute(select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)):
-        if row.id in taught or not names.isdisjoint(unpack_document(row.proposal, Proposal).replaces):
+    for row in connection.execute(
+        select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)
+    ):
+        if row.id in taught or not names.isdisjoint(
+            unpack_document(row.proposal, Proposal).replaces
+        ):
             ids.append(row.id)
             names |= {unpack_text(row.name)} if row.standing == Standing.ACCEPTED.value else set()
     return ids, names
 
 
 def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
-    """Candidates that were not saved although their rule is in force, because the program was killed in between. The rule names its
-    turn."""
+    """Candidates that were not saved although their rule is in force, because the program was
+    killed in between. The rule names its turn."""
     is_saved = select(candidates.c.id).where(candidates.c.id == generations.c.candidate).exists()
     query = (
         select(generations.c.candidate, skill_texts.c.extra)
@@ -123,18 +168,25 @@ def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
         .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
         .where(generations.c.candidate.is_not(None), ~is_saved)
     )
-    sources = {str(unpack_json(row.extra).get("source")): str(row.candidate) for row in connection.execute(query)}
-    unwanted = select(forgotten.c.turn).where(is_mine, forgotten.c.turn.in_([pack_text(turn) for turn in sources]))
+    sources = {
+        str(unpack_json(row.extra).get("source")): str(row.candidate)
+        for row in connection.execute(query)
+    }
+    unwanted = select(forgotten.c.turn).where(
+        is_mine, forgotten.c.turn.in_([pack_text(turn) for turn in sources])
+    )
     return {sources[unpack_text(turn)] for turn in connection.execute(unwanted).scalars()}
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
-    """Memberships of skills that these candidates put in force, and of later forms of them: another state, a person's edit, the
-    same text after a revert."""
+    """Memberships of skills that these candidates put in force, and of later forms of them: another
+    state, a person's edit, the same text after a revert."""
     if not ids:
         return []
     put = select(memberships.c.name).join(generations, generations.c.number == memberships.c.since)
-    named = set(connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars())
+    named = set(
+        connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars()
+    )
     named |= {pack_text(name) for name in accepted}
     query = (
         select(memberships, skill_texts.c.author, generations.c.candidate)
@@ -149,15 +201,22 @@ def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[
     texts: set[bytes] = set()
     while True:
         before = len(texts)
-        found = [row for _, mine in groupby(rows, key=lambda row: row.name) for row in _inherited(list(mine), ids, known, texts)]
+        found = [
+            row
+            for _, mine in groupby(rows, key=lambda row: row.name)
+            for row in _inherited(list(mine), ids, known, texts)
+        ]
         texts |= {row.skill for row in found}
         if len(texts) == before:
             return found
 
 
-def _inherited(rows: list[ResultRow], ids: set[str], known: set[str], texts: set[bytes]) -> Iterable[ResultRow]:
-    """The memberships of one name, oldest first, that descend from the candidates. Old generations do not record which candidate
-    put a skill in force: there every text that no person wrote counts."""
+def _inherited(
+    rows: list[ResultRow], ids: set[str], known: set[str], texts: set[bytes]
+) -> Iterable[ResultRow]:
+    """The memberships of one name, oldest first, that descend from the candidates. Old generations
+    do not record which candidate put a skill in force: there every text that no person wrote
+    counts."""
     until, is_tainted = None, False
     for row in rows:
         goes_on = is_tainted and row.since == until and row.candidate is None
@@ -182,25 +241,43 @@ def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, .
     for row in rows:
         # A name is a slug, so nothing in it is a wildcard.
         named = f"%{pack_names([unpack_text(row.name)])[1:-1]}%"
-        is_named = turns.c.skills.like(named) | turns.c.placements.in_(_blocks_from(placements.c.skills.like(named)))
-        is_then = turns.c.generation >= row.since if row.until is None else turns.c.generation.between(row.since, row.until - 1)
+        is_named = turns.c.skills.like(named) | turns.c.placements.in_(
+            _blocks_from(placements.c.skills.like(named))
+        )
+        is_then = (
+            turns.c.generation >= row.since
+            if row.until is None
+            else turns.c.generation.between(row.since, row.until - 1)
+        )
         held.append(and_(is_named, is_then))
     found: set[int] = set()
     for at in range(0, len(held), 50):
-        found.update(connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars())
+        found.update(
+            connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars()
+        )
     return tuple(sorted(found))
 
 
 def _blocks_from(is_first: ColumnElement[bool]) -> Select[bytes]:
     """These placements and all chains that continue one of them."""
     found = select(placements.c.hash).where(is_first).cte(recursive=True)
-    return select(found.union(select(placements.c.hash).join(found, placements.c.previous == found.c.hash)).c.hash)
+    return select(
+        found.union(
+            select(placements.c.hash).join(found, placements.c.previous == found.c.hash)
+        ).c.hash
+    )
 
 
-def _of_carriers(connection: Connection, wanted: Column[_T], turn: Column[int], carriers: tuple[int, ...]) -> set[_T]:
+def _of_carriers(
+    connection: Connection, wanted: Column[_T], turn: Column[int], carriers: tuple[int, ...]
+) -> set[_T]:
     found: set[_T] = set()
     for at in range(0, len(carriers), _CARRIERS_AT_ONCE):
-        found.update(connection.execute(select(wanted).where(turn.in_(carriers[at : at + _CARRIERS_AT_ONCE])).distinct()).scalars())
+        found.update(
+            connection.execute(
+                select(wanted).where(turn.in_(carriers[at : at + _CARRIERS_AT_ONCE])).distinct()
+            ).scalars()
+        )
     return found
 
 
@@ -208,31 +285,49 @@ def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
     """The versions that these batches trained, and their descendants."""
     found: set[int] = set()
     columns = policies.c.number, policies.c.parent, policies.c.batch
-    for number, parent, batch in connection.execute(select(*columns).order_by(policies.c.number)) if batches else ():
+    for number, parent, batch in (
+        connection.execute(select(*columns).order_by(policies.c.number)) if batches else ()
+    ):
         if batch in batches or parent in found:
             found.add(number)
     return tuple(sorted(found))
 
 
 def erase(connection: Connection, derived: DerivedData) -> None:
-    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must be retired."""
+    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills
+    must be retired.
+    """
     names = sorted(derived.names - {pack_text(name) for name in derived.edited})
     for at in range(0, len(derived.carriers), _PROMPTS_AT_ONCE):
         _clear_prompts(connection, derived.carriers[at : at + _PROMPTS_AT_ONCE], names)
     is_over = memberships.c.skill.in_(derived.texts) & memberships.c.name.in_(derived.names)
     connection.execute(delete(memberships).where(is_over))
-    is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
+    is_unused = (
+        ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
+    )
     connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(derived.texts), is_unused))
     ids = [pack_text(one) for one in derived.candidates]
     # A name that another skill has or had may stay.
-    shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
+    shared = set(
+        connection.execute(
+            select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()
+        ).scalars()
+    )
     names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
-    proposed = connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids))).scalars().all()
+    proposed = (
+        connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids)))
+        .scalars()
+        .all()
+    )
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
     erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is useless.
-    connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
+    connection.execute(
+        delete(attempts).where(
+            ~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()
+        )
+    )
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
     connection.execute(delete(rule_counts).where(rule_counts.c.rule.in_(names)))
@@ -242,13 +337,22 @@ def erase(connection: Connection, derived: DerivedData) -> None:
 
 def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[str]) -> None:
     """Remove skills from the records of other turns' prompts."""
-    blocks = _snippets(connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs)))
-    placed = blocks | _snippets(connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs)))
-    # A block contains the names of skills, but not of rules; the spliced text has the checksum of the block.
+    blocks = _snippets(
+        connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs))
+    )
+    placed = blocks | _snippets(
+        connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs))
+    )
+    # A block contains the names of skills, but not of rules; the spliced text has the checksum of
+    # the block.
     marks = [name.encode() for name in names]
     for name in names:
-        named = select(placements.c.snippet).where(_holds(placements.c.skills, pack_names([name])[1:-1]))
-        ours = set(connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars())
+        named = select(placements.c.snippet).where(
+            _holds(placements.c.skills, pack_names([name])[1:-1])
+        )
+        ours = set(
+            connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars()
+        )
         marks += [sum_[1] for found in ours if (sum_ := _CHECKSUM.search(blocks[found]))]
     tainted = {found: body for found, body in placed.items() if any(mark in body for mark in marks)}
     for found in tainted:
@@ -256,28 +360,47 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
     _clear_echoes(connection, seqs, tainted.values())
     remove_bodies(connection, translations, seqs)
     connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
-    connection.execute(update(draws).where(draws.c.turn.in_(seqs), draws.c.skill.in_(names)), {"skill": NAMELESS})
+    connection.execute(
+        update(draws).where(draws.c.turn.in_(seqs), draws.c.skill.in_(names)), {"skill": NAMELESS}
+    )
     _rename(connection, turns, turns.c.seq.in_(seqs), names)
 
 
 def _snippets(connection: Connection, table: Table, lasts: Select[bytes]) -> dict[bytes, bytes]:
     """The texts of these chains of placements or splices, by id."""
-    chain = select(table.c.hash, table.c.previous, table.c.snippet).where(table.c.hash.in_(lasts)).cte("chain", recursive=True)
-    chain = chain.union(select(table.c.hash, table.c.previous, table.c.snippet).join(chain, table.c.hash == chain.c.previous))
-    query = select(snippets.c.hash, snippets.c.body).where(snippets.c.hash.in_(select(chain.c.snippet)))
+    chain = (
+        select(table.c.hash, table.c.previous, table.c.snippet)
+        .where(table.c.hash.in_(lasts))
+        .cte("chain", recursive=True)
+    )
+    chain = chain.union(
+        select(table.c.hash, table.c.previous, table.c.snippet).join(
+            chain, table.c.hash == chain.c.previous
+        )
+    )
+    query = select(snippets.c.hash, snippets.c.body).where(
+        snippets.c.hash.in_(select(chain.c.snippet))
+    )
     return {row.hash: row.body for row in connection.execute(query)}
 
 
 def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[bytes]) -> None:
     """Remove the blocks from answers, because some providers repeat the instructions there."""
     blocks = [variant for body in placed for variant in _spellings(body)]
-    spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(payloads.c.turn.in_(seqs))
+    spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(
+        payloads.c.turn.in_(seqs)
+    )
     for row in connection.execute(spoken).all() if blocks else ():
         said, seen = row.said, row.seen
         for block in blocks:
-            said, seen = said.replace(block, b""), None if seen is None else seen.replace(block, b"")
+            said, seen = (
+                said.replace(block, b""),
+                None if seen is None else seen.replace(block, b""),
+            )
         if (said, seen) != (row.said, row.seen):
-            connection.execute(update(payloads).where(payloads.c.turn == row.turn), {"said": said, "seen": seen})
+            connection.execute(
+                update(payloads).where(payloads.c.turn == row.turn), {"said": said, "seen": seen}
+            )
 
 
 def _spellings(body: bytes) -> Iterable[bytes]:
@@ -295,15 +418,31 @@ def _delete_events(connection: Connection, words: Sequence[str]) -> None:
 
 def _clear_name(connection: Connection, name: str) -> None:
     """Replace a name in records that are kept for other reasons."""
-    for column in (generations.c.reason, candidates.c.reason, candidates.c.certificate, policies.c.note, policies.c.report):
-        connection.execute(update(column.table).where(_holds(column, name)).values({column: func.replace(column, name, NAMELESS)}))
+    for column in (
+        generations.c.reason,
+        candidates.c.reason,
+        candidates.c.certificate,
+        policies.c.note,
+        policies.c.report,
+    ):
+        connection.execute(
+            update(column.table)
+            .where(_holds(column, name))
+            .values({column: func.replace(column, name, NAMELESS)})
+        )
     quoted, other = pack_names([name])[1:-1], pack_names([NAMELESS])[1:-1]
     for column in (candidates.c.proposal, skill_texts.c.extra, policies.c.absorbed):
-        connection.execute(update(column.table).where(_holds(column, quoted)).values({column: func.replace(column, quoted, other)}))
+        connection.execute(
+            update(column.table)
+            .where(_holds(column, quoted))
+            .values({column: func.replace(column, quoted, other)})
+        )
     _rename(connection, placements, _holds(placements.c.skills, quoted), [name])
 
 
-def _rename(connection: Connection, table: Table, where: ColumnElement[bool], names: Sequence[str]) -> None:
+def _rename(
+    connection: Connection, table: Table, where: ColumnElement[bool], names: Sequence[str]
+) -> None:
     """Replace names in a table's lists of skills."""
     key: Column[object] = next(iter(table.primary_key))
     for found, skills in connection.execute(select(key, table.c.skills).where(where)).all():

@@ -1,4 +1,6 @@
-"""Delete turns and data derived from them, in small transactions, so that the ledger never waits long for the lock."""
+"""Delete turns and data derived from them, in small transactions, so that the ledger never waits
+long for the lock.
+"""
 
 import logging
 import sqlite3
@@ -8,7 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, text, true, union, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    true,
+    union,
+    update,
+)
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.candidate import CandidateId
@@ -53,8 +68,8 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """The number of deleted turns, and what was learned from them (`DerivedData`). `carried_in`: sessions whose prompts contained
-    such a skill."""
+    """The number of deleted turns, and what was learned from them (`DerivedData`). `carried_in`:
+    sessions whose prompts contained such a skill."""
 
     sessions: int
     turns: int
@@ -74,17 +89,25 @@ class SqlForgetting:
         self._clock = clock
 
     def begin(self, session: SessionId) -> None:
-        """Record durably that a session is to be forgotten, so that the next start finishes it. An unknown session is ignored. From
-        now on the ledger drops turns of the session whose requests came earlier and are still being answered."""
+        """Record durably that a session is to be forgotten, so that the next start finishes it. An
+        unknown session is ignored. From now on the ledger drops turns of the session whose requests
+        came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
-            if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
+            if (
+                connection.execute(
+                    select(sessions.c.id).where(sessions.c.id == pack_text(session))
+                ).first()
+                is None
+            ):
                 return
             write_cursor(connection, _ASKED + session, pack_instant(now))
         self._database.drop_turns(session, now)
 
     def begun(self) -> dict[SessionId, int]:
-        """Sessions that are to be forgotten and still have turns, with the time of the request to forget."""
+        """Sessions that are to be forgotten and still have turns, with the time of the request to
+        forget.
+        """
         query = select(cursors).where(cursors.c.name.startswith(_ASKED))
         return dict(
             self._database.read(
@@ -95,7 +118,9 @@ class SqlForgetting:
         )
 
     def delete_begun(self) -> None:
-        """Delete the turns of these sessions, except later ones: they belong to a new session of the same name."""
+        """Delete the turns of these sessions, except later ones: they belong to a new session of
+        the same name.
+        """
         for session, asked_us in self.begun().items():
             self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
 
@@ -110,22 +135,35 @@ class SqlForgetting:
         self._database.drop_turns(session, self._clock())
 
     def forget_session(self, session: SessionId) -> ForgetResult:
-        """Delete the turns of a session and drop the batches they were in. Returns the derived data, which `erase` deletes. Only
-        the turns' ids are kept, so that nothing is learned from them afterwards."""
+        """Delete the turns of a session and drop the batches they were in. Returns the derived
+        data, which `erase` deletes. Only the turns' ids are kept, so that nothing is learned from
+        them afterwards."""
         removed = self._remove(pack_text(session), true(), is_remembered=True)
         found = self.derived_data(session)
-        log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
-        learned = (found.candidates, found.skills, found.edited, found.sessions, found.batches, found.versions)
+        log.info(
+            "session removed session=%s turns=%d skills=%d", session, removed, len(found.skills)
+        )
+        learned = (
+            found.candidates,
+            found.skills,
+            found.edited,
+            found.sessions,
+            found.batches,
+            found.versions,
+        )
         return ForgetResult(1 if removed else 0, removed, *learned)
 
     def derived_data(self, session: SessionId | None = None) -> DerivedData:
-        """The data derived from the forgotten turns of a session, or of all sessions, that is not erased yet."""
+        """The data derived from the forgotten turns of a session, or of all sessions, that is not
+        erased yet.
+        """
         with self._database.reading("looking for what was learned") as connection:
             return find_derived_data(connection, session)
 
     def erase(self, reason: str) -> bool:
-        """Delete the data derived from forgotten turns, and give up the versions that were trained on it, with this reason. Changes
-        nothing and returns False while a derived skill is in force: retire it first."""
+        """Delete the data derived from forgotten turns, and give up the versions that were trained
+        on it, with this reason. Changes nothing and returns False while a derived skill is in
+        force: retire it first."""
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
@@ -140,12 +178,16 @@ class SqlForgetting:
             return True
 
     def erase_traces(self, derived: DerivedData) -> None:
-        """Delete again what mentions these skills and candidates: a learner may have written it while they were erased."""
+        """Delete again what mentions these skills and candidates: a learner may have written it
+        while they were erased.
+        """
         with self._writing("erasing what was learned") as connection:
             erase(connection, replace(derived, skills=()))
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
-        """Overwrite deleted text in the database's files (see `purge`), and record that it is done."""
+        """Overwrite deleted text in the database's files (see `purge`), and record that it is
+        done.
+        """
         count = self._count()
         if not purge(self._database, compact_below_bytes=compact_below_bytes, within_s=within_s):
             return False
@@ -157,10 +199,14 @@ class SqlForgetting:
         return self._count() > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
 
     def _count(self) -> int:
-        return self._database.read_number("counting what was forgotten", select(func.count()).select_from(forgotten))
+        return self._database.read_number(
+            "counting what was forgotten", select(func.count()).select_from(forgotten)
+        )
 
     def is_unpurged(self, session: SessionId) -> bool:
-        """Whether the session was forgotten, and the database's files may still contain text of it."""
+        """Whether the session was forgotten, and the database's files may still contain text of
+        it.
+        """
         query = select(forgotten.c.turn).where(forgotten.c.session == pack_text(session)).limit(1)
         with self._database.reading("looking for a forgotten session") as connection:
             is_forgotten = connection.execute(query).first() is not None
@@ -169,7 +215,11 @@ class SqlForgetting:
     def forget_before(self, instant: datetime) -> ForgetResult:
         """Delete turns whose request came before `instant`. What was learned from them stays."""
         is_old = turns.c.received_us < pack_instant(instant)
-        query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
+        query = (
+            select(sessions.c.id)
+            .where(sessions.c.began_us < pack_instant(instant))
+            .limit(_SESSIONS_AT_ONCE)
+        )
         removed = touched = 0
         while True:
             with self._database.reading("looking for what is old") as connection:
@@ -187,11 +237,15 @@ class SqlForgetting:
         return self._remove(pack_text(session), true(), is_remembered=False)
 
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
-        """Remove the turns of a session that meet the condition, newest first, so that few remaining bodies are patches on them."""
+        """Remove the turns of a session that meet the condition, newest first, so that few
+        remaining bodies are patches on them.
+        """
         removed = 0
         while True:
             began_s = time.monotonic()
-            count = self._try_again(lambda: self._remove_some(session, condition, is_remembered=is_remembered))
+            count = self._try_again(
+                lambda: self._remove_some(session, condition, is_remembered=is_remembered)
+            )
             removed += count
             if count == 0:
                 return removed
@@ -199,7 +253,9 @@ class SqlForgetting:
             time.sleep(min(0.05, time.monotonic() - began_s))
 
     def _try_again(self, step: Callable[[], int]) -> int:
-        """Retry a step that the database refused because the ledger began to use a text that was to be deleted."""
+        """Retry a step that the database refused because the ledger began to use a text that was to
+        be deleted.
+        """
         for _ in range(_TRIES - 1):
             try:
                 return step()
@@ -207,7 +263,9 @@ class SqlForgetting:
                 log.debug("forgetting again reason=%s", error)
         return step()
 
-    def _remove_some(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
+    def _remove_some(
+        self, session: str, condition: ColumnElement[bool], *, is_remembered: bool
+    ) -> int:
         with self._writing("forgetting turns") as connection:
             rows = _newest_turns(connection, session, condition)
             seqs = [row.seq for row in rows]
@@ -232,8 +290,12 @@ class SqlForgetting:
             yield connection
 
 
-def _newest_turns(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
-    """The newest turns that meet the condition, at most `_TURNS_AT_ONCE` and about `_BYTES_AT_ONCE`."""
+def _newest_turns(
+    connection: Connection, session: str, condition: ColumnElement[bool]
+) -> list[ResultRow]:
+    """The newest turns that meet the condition, at most `_TURNS_AT_ONCE` and about
+    `_BYTES_AT_ONCE`.
+    """
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
         select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"))
@@ -254,34 +316,55 @@ def _newest_turns(connection: Connection, session: str, condition: ColumnElement
 
 def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
     at_us = pack_instant(at)
-    connection.execute(insert(forgotten), [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows])
+    connection.execute(
+        insert(forgotten),
+        [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows],
+    )
     ids = {row.seq: row.id for row in rows}
-    members = connection.execute(select(batch_turns.c.turn, batch_turns.c.batch).where(batch_turns.c.turn.in_(ids))).all()
+    members = connection.execute(
+        select(batch_turns.c.turn, batch_turns.c.batch).where(batch_turns.c.turn.in_(ids))
+    ).all()
     if members:
-        connection.execute(insert(forgotten_batches), [{"turn": ids[turn], "batch": batch} for turn, batch in members])
+        connection.execute(
+            insert(forgotten_batches),
+            [{"turn": ids[turn], "batch": batch} for turn, batch in members],
+        )
     _drop_batches(connection, {batch for _, batch in members}, at_us)
 
 
 def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
-    """Drop the open batches that contain a forgotten turn. Publishing a version changes the same row, so that it either comes first
-    or is refused."""
+    """Drop the open batches that contain a forgotten turn. Publishing a version changes the same
+    row, so that it either comes first or is refused."""
     is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
-    ended = {"state": BatchState.DROPPED.value, "note": "a turn of it was forgotten", "ended_us": at_us}
+    ended = {
+        "state": BatchState.DROPPED.value,
+        "note": "a turn of it was forgotten",
+        "ended_us": at_us,
+    }
     connection.execute(update(batches).where(is_open), ended)
 
 
 def _recount(connection: Connection, session: str, removed: Sequence[ResultRow]) -> None:
-    """Update the counts of the session, or delete it if it has no turns; when nothing more was removed, update its beginning."""
+    """Update the counts of the session, or delete it if it has no turns; when nothing more was
+    removed, update its beginning.
+    """
     is_mine = sessions.c.id == session
     others = select(turns.c.seq).where(turns.c.session == session).limit(1)
     if connection.execute(others).first() is None:
         connection.execute(delete(sessions).where(is_mine))
     elif removed:
         main = sum(row.kind == TurnKind.MAIN.value for row in removed)
-        less = {"turns": sessions.c.turns - len(removed), "main_turns": sessions.c.main_turns - main}
+        less = {
+            "turns": sessions.c.turns - len(removed),
+            "main_turns": sessions.c.main_turns - main,
+        }
         connection.execute(update(sessions).where(is_mine).values(less))
     else:
-        oldest = select(func.min(turns.c.received_us)).where(turns.c.session == session).scalar_subquery()
+        oldest = (
+            select(func.min(turns.c.received_us))
+            .where(turns.c.session == session)
+            .scalar_subquery()
+        )
         connection.execute(update(sessions).where(is_mine).values(began_us=oldest))
 
 
@@ -307,23 +390,41 @@ class _SharedTexts:
 
 def _used_by(connection: Connection, seqs: list[int]) -> _SharedTexts:
     """The chains that these turns use."""
-    placed = connection.execute(select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct()).scalars()
-    spliced = connection.execute(select(payloads.c.splices).where(payloads.c.turn.in_(seqs)).distinct()).scalars()
-    return _SharedTexts(frozenset(item for item in placed if item), frozenset(item for item in spliced if item))
+    placed = connection.execute(
+        select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct()
+    ).scalars()
+    spliced = connection.execute(
+        select(payloads.c.splices).where(payloads.c.turn.in_(seqs)).distinct()
+    ).scalars()
+    return _SharedTexts(
+        frozenset(item for item in placed if item), frozenset(item for item in spliced if item)
+    )
 
 
-def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], lasts: Iterable[bytes]) -> set[bytes]:
-    """Delete the rows of each chain, last to first, until a row is in use. Returns the snippets of the deleted rows."""
+def _sweep_chains(
+    connection: Connection, table: Table, users: Select[bytes], lasts: Iterable[bytes]
+) -> set[bytes]:
+    """Delete the rows of each chain, last to first, until a row is in use. Returns the snippets of
+    the deleted rows.
+    """
     (user,) = users.selected_columns
     freed: set[bytes] = set()
     waiting = list(lasts)
     while waiting:
         last = waiting.pop()
-        row = connection.execute(select(table.c.previous, table.c.snippet).where(table.c.hash == last)).one_or_none()
+        row = connection.execute(
+            select(table.c.previous, table.c.snippet).where(table.c.hash == last)
+        ).one_or_none()
         if row is None:
             continue
         is_used = connection.execute(users.where(user == last).limit(1)).first() is not None
-        if is_used or connection.execute(select(table.c.hash).where(table.c.previous == last).limit(1)).first() is not None:
+        if (
+            is_used
+            or connection.execute(
+                select(table.c.hash).where(table.c.previous == last).limit(1)
+            ).first()
+            is not None
+        ):
             continue
         connection.execute(delete(table).where(table.c.hash == last))
         freed.add(row.snippet)
@@ -333,9 +434,10 @@ def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], la
 
 
 def purge(database: Database, *, compact_below_bytes: int | None, within_s: float) -> bool:
-    """Overwrite deleted text: rebuild SQLite's main file and empty its log. False if that was not possible in time because others
-    read, or because the file is above the limit: rebuilding it blocks all other writers. On PostgreSQL nothing is done, because the
-    server removes dead rows."""
+    """Overwrite deleted text: rebuild SQLite's main file and empty its log. False if that was not
+    possible in time because others read, or because the file is above the limit: rebuilding it
+    blocks all other writers. On PostgreSQL nothing is done, because the server removes dead
+    rows."""
     path = database.path
     if path is None or database.kind != "sqlite":
         return True

@@ -1,11 +1,24 @@
-"""Skill generations: every set of skills that was ever in force. Each text is stored once; each publication is one transaction."""
+"""Skill generations: every set of skills that was ever in force. Each text is stored once; each
+publication is one transaction.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    ScalarSelect,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
@@ -62,8 +75,8 @@ _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation in a list, with the number of skills it added and removed; a changed skill counts as both. Generation 0, with
-    which every store begins, has no time of publication."""
+    """A generation in a list, with the number of skills it added and removed; a changed skill
+    counts as both. Generation 0, with which every store begins, has no time of publication."""
 
     number: int
     hash: str
@@ -75,8 +88,9 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill has its present state (`generation`, at `since`) and its present text (generation `text_since`).
-    `canaries` counts how often a skill of this name has been a canary."""
+    """Since when a skill has its present state (`generation`, at `since`) and its present text
+    (generation `text_since`). `canaries` counts how often a skill of this name has been a
+    canary."""
 
     generation: int
     since: datetime
@@ -109,7 +123,9 @@ class SqlGenerations:
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of this number, or None."""
         with self._database.reading("reading a generation") as connection:
-            found = connection.execute(select(generations.c.number).where(generations.c.number == number)).scalar()
+            found = connection.execute(
+                select(generations.c.number).where(generations.c.number == number)
+            ).scalar()
             return None if found is None else _generation(connection, number)
 
     def publish(
@@ -121,48 +137,83 @@ class SqlGenerations:
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
-        """Publish the next generation with exactly these skills, in one transaction. Raises StoreError.
+        """Publish the next generation with exactly these skills, in one transaction. Raises
+        StoreError.
 
-        Raises OvertakenError if `after` is given and no longer the newest generation. With `learned`, triggers of the database
-        refuse evidence that is older than the last revert, or than the removal of a skill it would bring back. Evidence from a
-        forgotten session is refused here.
-        """
+        Raises OvertakenError if `after` is given and no longer the newest generation. With
+        `learned`, triggers of the database refuse evidence that is older than the last revert, or
+        than the removal of a skill it would bring back. Evidence from a forgotten session is
+        refused here."""
         # First, because it refuses two skills of the same name before anything is written.
-        draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
+        draft = SkillGeneration(
+            0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name))
+        )
         hashes = self._hashes(draft.skills)
-        libraries = audience_hashes((hashed.audience, hashed.placed) for hashed in self._hashed.values())
+        libraries = audience_hashes(
+            (hashed.audience, hashed.placed) for hashed in self._hashed.values()
+        )
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
             number = _latest_number(connection) + 1
             if after is not None and number != after + 1:
-                raise OvertakenError(f"publishing a generation: the newest is {number - 1}, not {after}")
+                raise OvertakenError(
+                    f"publishing a generation: the newest is {number - 1}, not {after}"
+                )
             if learned is not None:
                 _refuse_forgotten(connection, learned)
             now = pack_instant(self._clock())
-            row: dict[str, Value] = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": now}
+            row: dict[str, Value] = {
+                "number": number,
+                "hash": draft.hash,
+                "reason": pack_text(reason),
+                "published_us": now,
+            }
             row |= {"reverted_to": reverted_to}
-            row |= {} if learned is None else {"learned_in": learned.generation, "candidate": learned.candidate}
+            row |= (
+                {}
+                if learned is None
+                else {"learned_in": learned.generation, "candidate": learned.candidate}
+            )
             connection.execute(insert(generations), row)
             if reverted_to is not None:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
             _change_libraries(connection, number, libraries)
-            data = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
-            connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)})
+            data = {
+                "generation": number,
+                "hash": draft.hash,
+                "reason": reason,
+                "put": put,
+                "gone": gone,
+            }
+            connection.execute(
+                insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)}
+            )
         return SkillGeneration(number, draft.hash, draft.skills)
 
     def unwritten(self) -> frozenset[SkillName]:
-        """Skills that an earlier version of the program published and did not write to their files. Now each skills folder has a
-        record of its own."""
+        """Skills that an earlier version of the program published and did not write to their files.
+        Now each skills folder has a record of its own."""
         rows = self._database.rows("reading which files are out of date", select(owed.c.name))
         return frozenset(SkillName(unpack_text(row.name)) for row in rows)
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill has its present text and state; None if it is not in force."""
-        what = (skill_texts.c.trigger, skill_texts.c.body, skill_texts.c.category, skill_texts.c.scope)
+        what = (
+            skill_texts.c.trigger,
+            skill_texts.c.body,
+            skill_texts.c.category,
+            skill_texts.c.scope,
+        )
         query = (
-            select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts.c.state, *what)
+            select(
+                memberships.c.since,
+                memberships.c.until,
+                generations.c.published_us,
+                skill_texts.c.state,
+                *what,
+            )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
             .where(memberships.c.name == pack_text(name))
@@ -183,13 +234,20 @@ class SqlGenerations:
         """The changes from the generation of this number to the newest."""
         texts = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
         with self._database.reading("reading what changed since a generation") as connection:
-            latest = select(generations.c.number, generations.c.hash).order_by(generations.c.number.desc()).limit(1)
+            latest = (
+                select(generations.c.number, generations.c.hash)
+                .order_by(generations.c.number.desc())
+                .limit(1)
+            )
             newest, digest = connection.execute(latest).one()
             if newest == number:
                 return ChangesSince(newest, digest, (), ())
-            # Up to `newest` only: PostgreSQL shows each query what another process has published meanwhile.
+            # Up to `newest` only: PostgreSQL shows each query what another process has published
+            # meanwhile.
             is_member = or_(memberships.c.until.is_(None), memberships.c.until > newest)
-            came = connection.execute(texts.where(memberships.c.since > number, memberships.c.since <= newest, is_member))
+            came = connection.execute(
+                texts.where(memberships.c.since > number, memberships.c.since <= newest, is_member)
+            )
             put = tuple(skill_of(row) for row in came)
             is_over = and_(memberships.c.until > number, memberships.c.until <= newest)
             went = connection.execute(select(memberships.c.name).where(is_over)).scalars()
@@ -198,10 +256,22 @@ class SqlGenerations:
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
-        came = select(memberships.c.since.label("number"), func.count().label("count")).group_by(memberships.c.since).subquery()
-        went = select(memberships.c.until.label("number"), func.count().label("count")).group_by(memberships.c.until).subquery()
+        came = (
+            select(memberships.c.since.label("number"), func.count().label("count"))
+            .group_by(memberships.c.since)
+            .subquery()
+        )
+        went = (
+            select(memberships.c.until.label("number"), func.count().label("count"))
+            .group_by(memberships.c.until)
+            .subquery()
+        )
         query = (
-            select(generations, func.coalesce(came.c.count, 0).label("added"), func.coalesce(went.c.count, 0).label("removed"))
+            select(
+                generations,
+                func.coalesce(came.c.count, 0).label("added"),
+                func.coalesce(went.c.count, 0).label("removed"),
+            )
             .outerjoin(came, came.c.number == generations.c.number)
             .outerjoin(went, went.c.number == generations.c.number)
             .order_by(generations.c.number.desc())
@@ -211,13 +281,20 @@ class SqlGenerations:
             "listing generations",
             query,
             lambda row: GenerationRow(
-                row.number, row.hash, unpack_text(row.reason), _published(row.published_us), row.added, row.removed
+                row.number,
+                row.hash,
+                unpack_text(row.reason),
+                _published(row.published_us),
+                row.added,
+                row.removed,
             ),
         )
 
-    def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
-        """The changes of each generation, newest first; if given, only generations below `before`, and without those whose reason
-        begins with `skip`."""
+    def changes(
+        self, before: int | None = None, limit: int = 50, *, skip: str | None = None
+    ) -> list[GenerationChange]:
+        """The changes of each generation, newest first; if given, only generations below `before`,
+        and without those whose reason begins with `skip`."""
         rows = select(generations).where(generations.c.number > 0)
         if before is not None:
             rows = rows.where(generations.c.number < before)
@@ -227,7 +304,9 @@ class SqlGenerations:
             skill_texts, skill_texts.c.hash == memberships.c.skill
         )
         with self._database.reading("reading what generations changed") as connection:
-            found = connection.execute(rows.order_by(generations.c.number.desc()).limit(limit)).all()
+            found = connection.execute(
+                rows.order_by(generations.c.number.desc()).limit(limit)
+            ).all()
             numbers = [row.number for row in found]
             put: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
             gone: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
@@ -251,14 +330,20 @@ class SqlGenerations:
         ]
 
     def skill_changes(self, after: int) -> list[SkillChange]:
-        """Skills that came into force or got another text in generations newer than `after`, oldest first. Rules and facts are left
-        out, and so are changes that do not affect the placed text (state, author or examples)."""
+        """Skills that came into force or got another text in generations newer than `after`, oldest
+        first. Rules and facts are left out, and so are changes that do not affect the placed text
+        (state, author or examples)."""
         newer = select(memberships.c.name).where(memberships.c.since > after)
         query = (
-            select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts)
+            select(
+                memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts
+            )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
-            .where(memberships.c.name.in_(newer), or_(memberships.c.until.is_(None), memberships.c.until > after))
+            .where(
+                memberships.c.name.in_(newer),
+                or_(memberships.c.until.is_(None), memberships.c.until > after),
+            )
             .order_by(memberships.c.name, memberships.c.since)
         )
         rows = self._database.rows("reading which skills changed", query)
@@ -275,18 +360,26 @@ class SqlGenerations:
 
     def retired(self) -> list[RetiredSkill]:
         """Retired skills, rules and facts, the last retired first."""
-        last = select(memberships.c.name, func.max(memberships.c.since).label("since")).group_by(memberships.c.name).subquery()
+        last = (
+            select(memberships.c.name, func.max(memberships.c.since).label("since"))
+            .group_by(memberships.c.name)
+            .subquery()
+        )
         query = (
             select(generations.c.published_us, generations.c.reason, skill_texts)
             .join(memberships, memberships.c.until == generations.c.number)
-            .join(last, and_(last.c.name == memberships.c.name, last.c.since == memberships.c.since))
+            .join(
+                last, and_(last.c.name == memberships.c.name, last.c.since == memberships.c.since)
+            )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .order_by(memberships.c.until.desc(), memberships.c.name)
         )
         return self._database.read(
             "listing retired skills",
             query,
-            lambda row: RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason)),
+            lambda row: RetiredSkill(
+                skill_of(row), _published(row.published_us), unpack_text(row.reason)
+            ),
         )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
@@ -301,10 +394,15 @@ class SqlGenerations:
         )
         with self._database.reading("reading since when skills are in force") as connection:
             rows = connection.execute(query)
-            return {SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last)) for row in rows}
+            return {
+                SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last))
+                for row in rows
+            }
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
-        """The id of each skill's text. Skills that have not changed since the last publication are not hashed again."""
+        """The id of each skill's text. Skills that have not changed since the last publication are
+        not hashed again.
+        """
         before = self._hashed
         self._hashed = {}
         for skill in skills:
@@ -315,18 +413,28 @@ class SqlGenerations:
         return {name: hashed.text_id for name, hashed in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
-        """Store the new texts, a few at a time, so that the ledger never waits long for the write lock."""
+        """Store the new texts, a few at a time, so that the ledger never waits long for the write
+        lock.
+        """
         with self._database.reading("reading the live skills") as connection:
             live = set(_live(connection).values())
-        fresh = [_text_row(found, skills[name]) for name, found in hashes.items() if found not in live]
+        fresh = [
+            _text_row(found, skills[name]) for name, found in hashes.items() if found not in live
+        ]
         for at in range(0, len(fresh), _TEXTS_AT_ONCE):
             with self._database.writing("storing skills") as connection:
-                self._insert_texts.run(connection.connection.cursor(), fresh[at : at + _TEXTS_AT_ONCE])
+                self._insert_texts.run(
+                    connection.connection.cursor(), fresh[at : at + _TEXTS_AT_ONCE]
+                )
 
 
 def lock_generations(connection: Connection) -> None:
-    """Serialise publications and what must not run at the same time. On SQLite the write lock is held already."""
-    connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
+    """Serialise publications and what must not run at the same time. On SQLite the write lock is
+    held already.
+    """
+    connection.execute(
+        select(generations.c.number).where(generations.c.number == 0).with_for_update()
+    )
 
 
 def last_revert() -> ScalarSelect[int]:
@@ -336,16 +444,27 @@ def last_revert() -> ScalarSelect[int]:
 
 
 def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
-    """End every attempt and reject every undecided candidate, except those that wait for a person."""
+    """End every attempt and reject every undecided candidate, except those that wait for a
+    person.
+    """
     connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now_us})
     is_undecided = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
-    rejected = {"standing": Standing.REJECTED.value, "reason": "skills were reverted after it was learned"}
+    rejected = {
+        "standing": Standing.REJECTED.value,
+        "reason": "skills were reverted after it was learned",
+    }
     connection.execute(update(candidates).where(is_undecided), rejected)
 
 
 def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
     turns = [pack_text(turn) for turn in learned.turns]
-    if turns and connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(turns)).limit(1)).first() is not None:
+    if (
+        turns
+        and connection.execute(
+            select(forgotten.c.turn).where(forgotten.c.turn.in_(turns)).limit(1)
+        ).first()
+        is not None
+    ):
         raise RefusedError("publishing a generation: a session that taught it was forgotten")
 
 
@@ -360,9 +479,18 @@ def _latest_number(connection: Connection) -> int:
 
 
 def _generation(connection: Connection, number: int) -> SkillGeneration:
-    digest = connection.execute(select(generations.c.hash).where(generations.c.number == number)).scalar_one()
-    is_member = and_(memberships.c.since <= number, or_(memberships.c.until.is_(None), memberships.c.until > number))
-    query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash).where(is_member)
+    digest = connection.execute(
+        select(generations.c.hash).where(generations.c.number == number)
+    ).scalar_one()
+    is_member = and_(
+        memberships.c.since <= number,
+        or_(memberships.c.until.is_(None), memberships.c.until > number),
+    )
+    query = (
+        select(skill_texts)
+        .join(memberships, memberships.c.skill == skill_texts.c.hash)
+        .where(is_member)
+    )
     skills = [skill_of(row) for row in connection.execute(query)]
     # Sorted here, because databases order text differently.
     return SkillGeneration(number, digest, tuple(sorted(skills, key=lambda skill: skill.name)))
@@ -373,27 +501,45 @@ def _live(connection: Connection) -> dict[SkillName, bytes]:
     return {SkillName(name): found for name, found in connection.execute(query)}
 
 
-def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> tuple[list[str], list[str]]:
-    """Write the changes. Return the names of skills that were added or changed, and of those removed, at most `_MOST_TOLD` each."""
+def _change_members(
+    connection: Connection, number: int, hashes: dict[SkillName, bytes]
+) -> tuple[list[str], list[str]]:
+    """Write the changes. Return the names of skills that were added or changed, and of those
+    removed, at most `_MOST_TOLD` each.
+    """
     live = _live(connection)
     gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
-    came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
+    came = [
+        {"name": name, "since": number, "skill": found}
+        for name, found in hashes.items()
+        if live.get(name) != found
+    ]
     if gone:
         mine = and_(memberships.c.name == bindparam("gone"), memberships.c.until.is_(None))
         connection.execute(update(memberships).where(mine).values(until=number), gone)
     if came:
         connection.execute(insert(memberships), came)
     put = [str(row["name"]) for row in came]
-    return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][:_MOST_TOLD]
+    return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][
+        :_MOST_TOLD
+    ]
 
 
 def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
     """Write the hashes of the audiences whose rules and skills have changed."""
     is_live = scope_libraries.c.until.is_(None)
-    live = {(row.scope, row.workspace): row.hash for row in connection.execute(select(scope_libraries).where(is_live))}
-    now = {(pack_text(audience.scope), pack_text(audience.workspace)): digest for audience, digest in libraries.items()}
+    live = {
+        (row.scope, row.workspace): row.hash
+        for row in connection.execute(select(scope_libraries).where(is_live))
+    }
+    now = {
+        (pack_text(audience.scope), pack_text(audience.workspace)): digest
+        for audience, digest in libraries.items()
+    }
     gone = [
-        {"whose": scope, "where": workspace} for (scope, workspace), digest in live.items() if now.get((scope, workspace)) != digest
+        {"whose": scope, "where": workspace}
+        for (scope, workspace), digest in live.items()
+        if now.get((scope, workspace)) != digest
     ]
     came = [
         {"scope": at[0], "workspace": at[1], "since": number, "hash": digest}
@@ -401,19 +547,34 @@ def _change_libraries(connection: Connection, number: int, libraries: dict[Audie
         if live.get(at) != digest
     ]
     if gone:
-        mine = and_(scope_libraries.c.scope == bindparam("whose"), scope_libraries.c.workspace == bindparam("where"), is_live)
+        mine = and_(
+            scope_libraries.c.scope == bindparam("whose"),
+            scope_libraries.c.workspace == bindparam("where"),
+            is_live,
+        )
         connection.execute(update(scope_libraries).where(mine).values(until=number), gone)
     if came:
         connection.execute(insert(scope_libraries), came)
 
 
 def _text_id(skill: Skill) -> bytes:
-    optional = (b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope))
+    optional = (
+        b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope)
+    )
     extra = pack_json(skill.extra)
-    # Skills that a person wrote keep the id they had before skills had states, so that they are not stored again.
+    # Skills that a person wrote keep the id they had before skills had states, so that they are not
+    # stored again.
     lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
     more = () if lifecycle == _BY_HAND else tuple(_bytes(text) for text in lifecycle)
-    return content_id(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode(), *more)
+    return content_id(
+        b"skill",
+        _bytes(skill.name),
+        _bytes(skill.trigger),
+        _bytes(skill.body),
+        *optional,
+        extra.encode(),
+        *more,
+    )
 
 
 def _bytes(text: str) -> bytes:
@@ -421,7 +582,14 @@ def _bytes(text: str) -> bytes:
 
 
 def _text_row(digest: bytes, skill: Skill) -> Values:
-    texts: Values = (skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra))
+    texts: Values = (
+        skill.name,
+        skill.trigger,
+        skill.body,
+        skill.category,
+        skill.scope,
+        pack_json(skill.extra),
+    )
     return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
@@ -447,7 +615,11 @@ class SqlTeams:
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
         """Replace all teams by these, each with its users."""
-        wanted = {(pack_text(member), pack_text(team)) for team, members in teams.items() for member in members}
+        wanted = {
+            (pack_text(member), pack_text(team))
+            for team, members in teams.items()
+            for member in members
+        }
         with self._database.reading("reading the teams") as connection:
             stored = {(row.member, row.team) for row in connection.execute(select(team_members))}
         if wanted == stored:
@@ -455,4 +627,7 @@ class SqlTeams:
         with self._database.writing("storing the teams") as connection:
             connection.execute(delete(team_members))
             if wanted:
-                connection.execute(insert(team_members), [{"member": member, "team": team} for member, team in sorted(wanted)])
+                connection.execute(
+                    insert(team_members),
+                    [{"member": member, "team": team} for member, team in sorted(wanted)],
+                )

@@ -1,5 +1,5 @@
-"""Verdicts (all are stored; one of each turn is current), the role of a turn and whether it has trained, and what failures lead to:
-attempts of an evolver, and candidates."""
+"""Verdicts (all are stored; one of each turn is current), the role of a turn and whether it has
+trained, and what failures lead to: attempts of an evolver, and candidates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,16 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.domain.training import BatchState, RoleKind, TurnRole, TurnStanding
 from metaclaw.domain.turn import Scope, TurnKind
-from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes, outranks
+from metaclaw.domain.verdict import (
+    Fault,
+    OpenFailure,
+    Outcome,
+    Signal,
+    Source,
+    Verdict,
+    Votes,
+    outranks,
+)
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
 from metaclaw.store.rows import (
@@ -67,12 +76,16 @@ class SqlVerdicts:
         self._clock = clock
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        """Store a verdict; True if it is the current one now. Raises RefusedError if there is no such turn."""
+        """Store a verdict; True if it is the current one now. Raises RefusedError if there is no
+        such turn.
+        """
         with self._database.writing("recording a verdict") as connection:
             turn = _locked_turn(connection, verdict.turn)
             standing = standing_verdict(connection, turn.seq, verdict.turn)
             row = _row(verdict, turn.seq, self._clock())
-            number = connection.execute(insert(verdicts).returning(verdicts.c.seq), row).scalar_one()
+            number = connection.execute(
+                insert(verdicts).returning(verdicts.c.seq), row
+            ).scalar_one()
             if not outranks(verdict, standing):
                 return False
             shown = {"verdict": number, "outcome": row["outcome"], "fault": row["fault"]}
@@ -85,23 +98,42 @@ class SqlVerdicts:
 
     def verdict_of(self, turn: TurnId) -> Verdict | None:
         """The current verdict on a turn, or None."""
-        query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == pack_text(turn))
-        return self._database.read_one("reading a verdict", query, lambda row: verdict_of(turn, row))
+        query = (
+            _standing()
+            .join(turns, turns.c.seq == stands.c.turn)
+            .where(turns.c.id == pack_text(turn))
+        )
+        return self._database.read_one(
+            "reading a verdict", query, lambda row: verdict_of(turn, row)
+        )
 
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
         """All verdicts on a turn, oldest first."""
-        query = select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == pack_text(turn))
-        return self._database.read("reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row))
+        query = (
+            select(*VERDICT)
+            .join(turns, turns.c.seq == verdicts.c.turn)
+            .where(turns.c.id == pack_text(turn))
+        )
+        return self._database.read(
+            "reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row)
+        )
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
-        """The newest main turns up to this generation whose current verdict teaches and that have no role; oldest first. Verdicts
-        older than `OPEN_FOR` and turns before the last revert are left out. The caller must check whether a skill came into force
-        since (`learn.open_failures`): the database does not know to whom skills apply."""
+        """The newest main turns up to this generation whose current verdict teaches and that have
+        no role; oldest first. Verdicts older than `OPEN_FOR` and turns before the last revert are
+        left out. The caller must check whether a skill came into force since
+        (`learn.open_failures`): the database does not know to whom skills apply."""
         since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         is_of_now = stands.c.generation.between(last_revert(), generation)
         query = (
-            select(turns.c.id, turns.c.user_id, turns.c.workspace_id, stands.c.generation, verdicts.c.at_us)
+            select(
+                turns.c.id,
+                turns.c.user_id,
+                turns.c.workspace_id,
+                stands.c.generation,
+                verdicts.c.at_us,
+            )
             .join(stands, stands.c.turn == turns.c.seq)
             .join(verdicts, verdicts.c.seq == stands.c.verdict)
             .where(IS_LESSON, is_of_now, verdicts.c.at_us >= since, ~has_role)
@@ -124,10 +156,14 @@ class SqlVerdicts:
         wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
         query = mine.order_by(stands.c.turn.desc()).limit(limit)
-        return self._database.read("looking for turns by outcome", query, lambda row: TurnId(unpack_text(row.id)))
+        return self._database.read(
+            "looking for turns by outcome", query, lambda row: TurnId(unpack_text(row.id))
+        )
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
-        """Verdicts of detectors and judges on turns that a person or a check has decided, with that outcome; newest first."""
+        """Verdicts of detectors and judges on turns that a person or a check has decided, with that
+        outcome; newest first.
+        """
         last = verdicts.alias("last")
         query = (
             select(turns.c.id, last.c.outcome.label("truth"), *VERDICT)
@@ -135,12 +171,18 @@ class SqlVerdicts:
             .join(stands, stands.c.turn == verdicts.c.turn)
             .join(last, last.c.seq == stands.c.verdict)
             .join(turns, turns.c.seq == verdicts.c.turn)
-            .where(last.c.source.in_(_GOLD), last.c.outcome != Outcome.UNKNOWN.value, verdicts.c.source.in_(_GRADED))
+            .where(
+                last.c.source.in_(_GOLD),
+                last.c.outcome != Outcome.UNKNOWN.value,
+                verdicts.c.source.in_(_GRADED),
+            )
             .order_by(verdicts.c.seq.desc())
             .limit(limit)
         )
         return self._database.read(
-            "reading graded verdicts", query, lambda row: (verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth))
+            "reading graded verdicts",
+            query,
+            lambda row: (verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth)),
         )
 
 
@@ -157,7 +199,9 @@ def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
         outcome=Outcome(row.verdict_outcome),
         source=Source(row.source),
         p_fail=row.p_fail,
-        signals=() if row.signals == _NO_SIGNALS else unpack_document(row.signals, tuple[Signal, ...]),
+        signals=(
+            () if row.signals == _NO_SIGNALS else unpack_document(row.signals, tuple[Signal, ...])
+        ),
         votes=None if row.votes is None else unpack_document(row.votes, Votes),
         fault=None if row.fault is None else Fault(row.fault),
         comment=unpack_text(row.comment),
@@ -169,8 +213,12 @@ def _standing() -> Select[*tuple[object, ...]]:
 
 
 def _locked_turn(connection: Connection, turn: TurnId) -> Row[int, int, str]:
-    """The facts of the turn that are stored with its verdict. The row is locked, to serialise verdicts on one turn."""
-    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(turns.c.id == pack_text(turn))
+    """The facts of the turn that are stored with its verdict. The row is locked, to serialise
+    verdicts on one turn.
+    """
+    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(
+        turns.c.id == pack_text(turn)
+    )
     found = connection.execute(query.with_for_update(key_share=True)).one_or_none()
     if found is None:
         raise RefusedError(f"recording a verdict: there is no turn {turn}")
@@ -206,7 +254,9 @@ HAS_TAUGHT = (
     )
     .exists()
 )
-"""Whether a turn is in a running batch, or trained a version that was neither rejected nor rolled back."""
+"""Whether a turn is in a running batch, or trained a version that was neither rejected nor rolled
+back.
+"""
 WAS_TRIED = exists().where(batch_turns.c.turn == turns.c.seq)
 """Whether a turn was in a batch, whatever its result."""
 STANDING = [
@@ -231,7 +281,9 @@ def with_standing(query: S, seq: ColumnElement[int]) -> S:
 
 
 def standing_of(turn: TurnId, row: ResultRow, *, held_out: bool = False) -> TurnStanding:
-    """Convert a row with the columns of `STANDING`. The store does not know whether a turn is held out for the gate."""
+    """Convert a row with the columns of `STANDING`. The store does not know whether a turn is held
+    out for the gate.
+    """
     return TurnStanding(
         verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
         role=role_of(row),
@@ -251,7 +303,9 @@ _NEWEST_FIRST = (candidates.c.made_us.desc(), candidates.c.id.desc())
 
 @dataclass(frozen=True, slots=True)
 class SkillAttempt:
-    """Turns from which the evolver was to write a skill together; `kind` names what they have in common."""
+    """Turns from which the evolver was to write a skill together; `kind` names what they have in
+    common.
+    """
 
     number: int
     kind: str
@@ -267,17 +321,28 @@ class SqlCandidates:
         self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation for ever, and return the number of a new attempt. Raises RefusedError, and
-        changes nothing, if one of them has a role already or is not in the ledger, or if all were made before the last revert."""
+        """Make these turns support of this generation for ever, and return the number of a new
+        attempt. Raises RefusedError, and changes nothing, if one of them has a role already or is
+        not in the ledger, or if all were made before the last revert."""
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
             if not _has_newer(connection, numbers):
-                raise RefusedError("beginning an attempt: skills were reverted after these turns were made")
-            attempt = {"at_us": pack_instant(self._clock()), "kind": pack_text(kind), "generation": generation}
-            number: int = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
+                raise RefusedError(
+                    "beginning an attempt: skills were reverted after these turns were made"
+                )
+            attempt = {
+                "at_us": pack_instant(self._clock()),
+                "kind": pack_text(kind),
+                "generation": generation,
+            }
+            number: int = connection.execute(
+                insert(attempts).returning(attempts.c.seq), attempt
+            ).scalar_one()
             support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}
             # Always in the same order, so that two programs cannot deadlock.
-            connection.execute(insert(roles), [{"turn": turn, **support} for turn in sorted(numbers)])
+            connection.execute(
+                insert(roles), [{"turn": turn, **support} for turn in sorted(numbers)]
+            )
             return number
 
     def end_attempt(self, number: int) -> None:
@@ -287,10 +352,18 @@ class SqlCandidates:
             connection.execute(ended, {"ended_us": pack_instant(self._clock())})
 
     def interrupted(self) -> list[SkillAttempt]:
-        """Attempts that have not ended and have no candidate, oldest first; without forgotten turns."""
+        """Attempts that have not ended and have no candidate, oldest first; without forgotten
+        turns.
+        """
         is_taught = select(lessons.c.turn).where(lessons.c.turn == turns.c.id).exists()
         query = (
-            select(attempts.c.seq, attempts.c.kind, attempts.c.generation, turns.c.id, is_taught.label("is_taught"))
+            select(
+                attempts.c.seq,
+                attempts.c.kind,
+                attempts.c.generation,
+                turns.c.id,
+                is_taught.label("is_taught"),
+            )
             .join(roles, roles.c.attempt == attempts.c.seq)
             .join(turns, turns.c.seq == roles.c.turn)
             .where(attempts.c.ended_us.is_(None))
@@ -299,42 +372,68 @@ class SqlCandidates:
         rows = self._database.rows("looking for interrupted attempts", query)
         return [
             SkillAttempt(
-                number, unpack_text(group[0].kind), group[0].generation, tuple(TurnId(unpack_text(row.id)) for row in group)
+                number,
+                unpack_text(group[0].kind),
+                group[0].generation,
+                tuple(TurnId(unpack_text(row.id)) for row in group),
             )
-            for number, group in ((number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq))
+            for number, group in (
+                (number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq)
+            )
             if not any(row.is_taught for row in group)
         ]
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert a candidate, or update its standing, reason and certificate; the former values are kept in `events`. Raises
-        RefusedError if a turn that taught it was forgotten."""
+        """Insert a candidate, or update its standing, reason and certificate; the former values are
+        kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""
         with self._database.writing("saving a candidate") as connection:
             _refuse_forgotten(connection, candidate)
-            query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()
+            query = (
+                select(candidates)
+                .where(candidates.c.id == pack_text(candidate.id))
+                .with_for_update()
+            )
             before = connection.execute(query).one_or_none()
             if before is None:
                 _insert(connection, candidate)
                 return
-            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _previous_state(before)}
+            event = {
+                "at_us": pack_instant(self._clock()),
+                "kind": "candidate.changed",
+                "data": _previous_state(before),
+            }
             connection.execute(insert(events), event)
-            connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
+            connection.execute(
+                update(candidates).where(candidates.c.id == before.id), _progress(candidate)
+            )
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
         query = select(candidates).where(candidates.c.id == pack_text(candidate))
         return self._database.read_one("reading a candidate", query, _candidate)
 
     def is_reverted(self, generation: int) -> bool:
-        """Whether skills were reverted after this generation, so that its evidence is out of date."""
-        return self._database.read_number("looking for a revert", select(last_revert())) > generation
+        """Whether skills were reverted after this generation, so that its evidence is out of
+        date.
+        """
+        return (
+            self._database.read_number("looking for a revert", select(last_revert())) > generation
+        )
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
-        query = select(candidates).where(candidates.c.name == pack_text(name)).order_by(*_NEWEST_FIRST)
+        query = (
+            select(candidates).where(candidates.c.name == pack_text(name)).order_by(*_NEWEST_FIRST)
+        )
         return self._database.read("reading how a skill came about", query, _candidate)
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
-        query = select(candidates.c.reason).where(candidates.c.standing == standing.value).order_by(*_NEWEST_FIRST).limit(limit)
+        query = (
+            select(candidates.c.reason)
+            .where(candidates.c.standing == standing.value)
+            .order_by(*_NEWEST_FIRST)
+            .limit(limit)
+        )
         return self._database.read("counting reasons", query, lambda row: unpack_text(row.reason))
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
@@ -346,15 +445,23 @@ class SqlCandidates:
 
     def count(self, standing: Standing) -> int:
         """The number of candidates of this standing."""
-        query = select(func.count()).select_from(candidates).where(candidates.c.standing == standing.value)
+        query = (
+            select(func.count())
+            .select_from(candidates)
+            .where(candidates.c.standing == standing.value)
+        )
         return self._database.read_number("counting candidates", query)
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
-    found = connection.execute(select(turns.c.seq).where(turns.c.id.in_([pack_text(turn) for turn in wanted])))
+    found = connection.execute(
+        select(turns.c.seq).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
+    )
     numbers = list(found.scalars())
     if not numbers or len(numbers) < len(set(wanted)):
-        raise RefusedError(f"beginning an attempt: of {len(set(wanted))} turns {len(numbers)} are in the ledger")
+        raise RefusedError(
+            f"beginning an attempt: of {len(set(wanted))} turns {len(numbers)} are in the ledger"
+        )
     return numbers
 
 
@@ -366,9 +473,14 @@ def _has_newer(connection: Connection, numbers: Sequence[int]) -> bool:
 
 def _refuse_forgotten(connection: Connection, candidate: Candidate) -> None:
     taught_by = [pack_text(turn) for turn in candidate.proposal.support]
-    gone = connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)).scalar()
+    gone = connection.execute(
+        select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)
+    ).scalar()
     if gone is not None:
-        raise RefusedError(f"saving a candidate: turn {unpack_text(gone)}, which taught {candidate.id}, was forgotten")
+        raise RefusedError(
+            f"saving a candidate: turn {unpack_text(gone)}, which taught {candidate.id}, was"
+            " forgotten"
+        )
 
 
 def _insert(connection: Connection, candidate: Candidate) -> None:
@@ -382,7 +494,9 @@ def _insert(connection: Connection, candidate: Candidate) -> None:
         "made_us": pack_instant(candidate.made_at),
     }
     connection.execute(insert(candidates), fixed | _progress(candidate))
-    connection.execute(insert(lessons), [{"candidate": fixed["id"], "turn": turn} for turn in taught_by])
+    connection.execute(
+        insert(lessons), [{"candidate": fixed["id"], "turn": turn} for turn in taught_by]
+    )
 
 
 def _progress(candidate: Candidate) -> dict[str, Value]:
@@ -396,7 +510,12 @@ def _progress(candidate: Candidate) -> dict[str, Value]:
 
 def _previous_state(row: ResultRow) -> str:
     past = _candidate(row)
-    words = {"candidate": past.id, "skill": past.proposal.skill.name, "standing": past.standing.value, "reason": past.reason}
+    words = {
+        "candidate": past.id,
+        "skill": past.proposal.skill.name,
+        "standing": past.standing.value,
+        "reason": past.reason,
+    }
     return pack_document(words | {"certificate": past.certificate})
 
 
@@ -408,5 +527,7 @@ def _candidate(row: ResultRow) -> Candidate:
         reason=unpack_text(row.reason),
         generation=row.generation,
         made_at=unpack_instant(row.made_us),
-        certificate=None if row.certificate is None else unpack_document(row.certificate, Certificate),
+        certificate=(
+            None if row.certificate is None else unpack_document(row.certificate, Certificate)
+        ),
     )

@@ -15,7 +15,13 @@ from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, store_errors, utc_now
 from metaclaw.store.turn_writer import Announcement, Item, SessionEnd, weigh
-from metaclaw.store.writer_thread import LedgerLimits, QueuedItem, WriteQueue, WriteReport, WriterThread
+from metaclaw.store.writer_thread import (
+    LedgerLimits,
+    QueuedItem,
+    WriteQueue,
+    WriteReport,
+    WriterThread,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +31,24 @@ _GATHER_S = 0.001
 
 
 class SqlLedger:
-    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded instead of stopped. Everything
-    except the writer thread's work runs on the event loop that called `start`."""
+    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded
+    instead of stopped. Everything except the writer thread's work runs on the event loop that
+    called `start`."""
 
-    def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        database: Database,
+        limits: LedgerLimits | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._limits = limits or LedgerLimits()
         self._clock = clock
         self._database = database
         self._queue = WriteQueue(
-            self._limits.waiting_turns, self._limits.waiting_bytes, self._limits.batch_turns, self._limits.batch_bytes
+            self._limits.waiting_turns,
+            self._limits.waiting_bytes,
+            self._limits.batch_turns,
+            self._limits.batch_bytes,
         )
         self._writer = WriterThread(database, self._queue, self._limits, self._report)
         self._checkpointer = Checkpointer(database, self._queue.ask_for_check)
@@ -52,8 +67,9 @@ class SqlLedger:
         self._watch_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Start the writer thread. The ledger belongs to the running event loop from now on. Raises StoreError if no thread can be
-        started; then turns wait in memory until another call succeeds."""
+        """Start the writer thread. The ledger belongs to the running event loop from now on. Raises
+        StoreError if no thread can be started; then turns wait in memory until another call
+        succeeds."""
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         self._is_open = True
@@ -67,7 +83,9 @@ class SqlLedger:
         self._change_to(self._database.refusal)
 
     async def aclose(self) -> None:
-        """Write the waiting items, then stop. Items that a failing store refuses for `close_patience_s` are lost and logged."""
+        """Write the waiting items, then stop. Items that a failing store refuses for
+        `close_patience_s` are lost and logged.
+        """
         if self._finished is None:
             return
         self._is_open = False
@@ -80,19 +98,27 @@ class SqlLedger:
         self._stop_watching()
 
     async def record(self, turn: Turn) -> bool:
-        """Return True when the turn is on disk; False if the store fails, and the turn waits in memory or is lost."""
+        """Return True when the turn is on disk; False if the store fails, and the turn waits in
+        memory or is lost.
+        """
         return await self._submit(turn)
 
     async def end_session(self, session: SessionId, reason: str) -> None:
-        """Mark a session as ended, after all turns recorded before. An unknown or ended session is ignored."""
+        """Mark a session as ended, after all turns recorded before. An unknown or ended session is
+        ignored.
+        """
         await self._submit(SessionEnd(session, reason, self._clock()))
 
     async def end_sessions(self, sessions: Sequence[SessionId], reason: str) -> None:
-        """Mark many sessions as ended, in shared transactions: separate ones would delay recording by seconds."""
+        """Mark many sessions as ended, in shared transactions: separate ones would delay recording
+        by seconds.
+        """
         at = self._clock()
         for begin in range(0, len(sessions), _ENDS_TOGETHER):
             group = sessions[begin : begin + _ENDS_TOGETHER]
-            await asyncio.gather(*(self._submit(SessionEnd(session, reason, at)) for session in group))
+            await asyncio.gather(
+                *(self._submit(SessionEnd(session, reason, at)) for session in group)
+            )
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Append an event; True when it is on disk."""
@@ -100,7 +126,9 @@ class SqlLedger:
 
     @property
     def health(self) -> StoreHealth:
-        """Whether turns are being recorded, and if not, why, and how many wait in memory or are lost."""
+        """Whether turns are being recorded, and if not, why, and how many wait in memory or are
+        lost.
+        """
         state = Health.HEALTHY if self._trouble is None else Health.DEGRADED
         notice = "; ".join(list(self._database.notices.values())) or None
         return StoreHealth(state, self._trouble, self._queue.turns, self._losses.turns, notice)
@@ -124,8 +152,9 @@ class SqlLedger:
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the writer when the number of waiting items reaches that of the last transaction, or after `_GATHER_S`: a
-        transaction costs about the same for many items as for one. A single item does not wait."""
+        """Wake the writer when the number of waiting items reaches that of the last transaction, or
+        after `_GATHER_S`: a transaction costs about the same for many items as for one. A single
+        item does not wait."""
         self._gathered += 1
         if self._is_wake_due:
             if self._wake_timer is not None and self._gathered >= self._together:
@@ -184,7 +213,11 @@ class SqlLedger:
         if trouble is not None and before is None:
             log.error("ledger degraded, serving goes on, turns wait in memory reason=%s", trouble)
         elif trouble is None and before is not None:
-            log.warning("ledger healthy again waiting_turns=%d lost_turns=%d", self._queue.turns, self._losses.turns)
+            log.warning(
+                "ledger healthy again waiting_turns=%d lost_turns=%d",
+                self._queue.turns,
+                self._losses.turns,
+            )
             self._losses.sum_up()
         if trouble is not None:
             for queued in list(self._awaited):
@@ -246,7 +279,9 @@ class Losses:
     def __init__(self) -> None:
         self._spell: Counter[str] = Counter()
         self.turns = 0
-        """Turns lost since the start. Lost session ends and events are not counted: a session ends again by silence."""
+        """Turns lost since the start. Lost session ends and events are not counted: a session ends
+        again by silence.
+        """
 
     def note(self, items: Iterable[Item]) -> None:
         """Count these items as lost."""
@@ -281,10 +316,16 @@ _LOG_BYTES = 4 << 20
 
 
 class Checkpointer:
-    """A thread that checkpoints when enough was written or enough time has passed. The writer's own connection checkpoints only
-    when the log has grown far beyond that."""
+    """A thread that checkpoints when enough was written or enough time has passed. The writer's own
+    connection checkpoints only when the log has grown far beyond that."""
 
-    def __init__(self, database: Database, lost: Callable[[], None], every_s: float = 5.0, look_every_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        lost: Callable[[], None],
+        every_s: float = 5.0,
+        look_every_s: float = 1.0,
+    ) -> None:
         self._database = database
         self._lost = lost
         self._every_s = every_s
@@ -334,7 +375,10 @@ class Checkpointer:
 
     def _checkpoint(self) -> None:
         # Passive: it neither waits for other connections nor blocks them.
-        with store_errors("checkpointing", self._database.dialect), self._database.engine.connect() as connection:
+        with (
+            store_errors("checkpointing", self._database.dialect),
+            self._database.engine.connect() as connection,
+        ):
             cursor = connection.connection.cursor()
             cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
             cursor.close()

@@ -1,4 +1,6 @@
-"""Queries over many sessions and turns, for the web pages. All block, and read a bounded number of rows."""
+"""Queries over many sessions and turns, for the web pages. All block, and read a bounded number of
+rows.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,16 @@ from metaclaw.store.rows import (
     unpack_placed,
     unpack_text,
 )
-from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, stands, turns
+from metaclaw.store.schema import (
+    events,
+    generations,
+    memberships,
+    payloads,
+    sessions,
+    skill_texts,
+    stands,
+    turns,
+)
 
 _RECENT_TURNS = 2000
 _RECENT_CALLS = 1000
@@ -35,8 +46,9 @@ _RECENT_EVENTS = 5000
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """A filter for a list of sessions. `text` is searched in ids, agents, projects and users; `titled` are sessions whose titles
-    contain it. One of a session's turns must have the `outcome`. Sessions without a main turn match only `with_side_only`."""
+    """A filter for a list of sessions. `text` is searched in ids, agents, projects and users;
+    `titled` are sessions whose titles contain it. One of a session's turns must have the `outcome`.
+    Sessions without a main turn match only `with_side_only`."""
 
     text: str = ""
     agent: str = ""
@@ -68,7 +80,9 @@ class TurnPlace:
 
 @dataclass(frozen=True, slots=True)
 class LastPlaced:
-    """The last turn in whose prompt a rule or skill was placed, and the number of recent turns with it."""
+    """The last turn in whose prompt a rule or skill was placed, and the number of recent turns with
+    it.
+    """
 
     turn: TurnId
     session: SessionId
@@ -108,12 +122,25 @@ class Overview:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def sessions(self, wanted: SessionFilter, limit: int, before: SessionId | None = None) -> list[SessionRow]:
-        """The matching sessions, the one with the newest request first; only those behind the session `before`, if given."""
-        query = select(sessions).where(*_conditions(wanted)).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
+    def sessions(
+        self, wanted: SessionFilter, limit: int, before: SessionId | None = None
+    ) -> list[SessionRow]:
+        """The matching sessions, the one with the newest request first; only those behind the
+        session `before`, if given.
+        """
+        query = (
+            select(sessions)
+            .where(*_conditions(wanted))
+            .order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
+            .limit(limit)
+        )
         if before is not None:
             mark = sessions.alias("mark")
-            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
+            place = (
+                select(mark.c.last_us, mark.c.id)
+                .where(mark.c.id == pack_text(before))
+                .scalar_subquery()
+            )
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         return self._database.read("listing sessions", query, session_of)
 
@@ -124,13 +151,23 @@ class Overview:
 
     def ids(self) -> list[SessionId]:
         """All sessions with a main turn, the one with the newest request first."""
-        query = select(sessions.c.id).where(sessions.c.main_turns > 0).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
-        return self._database.read("listing sessions", query, lambda row: SessionId(unpack_text(row.id)))
+        query = (
+            select(sessions.c.id)
+            .where(sessions.c.main_turns > 0)
+            .order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
+        )
+        return self._database.read(
+            "listing sessions", query, lambda row: SessionId(unpack_text(row.id))
+        )
 
     def agents(self) -> list[str]:
         """The agents of the recorded sessions, sorted by name."""
         return sorted(
-            self._database.read("listing agents", select(sessions.c.agent).distinct(), lambda row: unpack_text(row.agent))
+            self._database.read(
+                "listing agents",
+                select(sessions.c.agent).distinct(),
+                lambda row: unpack_text(row.agent),
+            )
         )
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
@@ -149,16 +186,36 @@ class Overview:
 
     def failed(self, wanted: Collection[SessionId]) -> dict[SessionId, int]:
         """The number of main turns without an answer, for each of these sessions."""
-        mine = and_(turns.c.session.in_([pack_text(one) for one in wanted]), turns.c.kind == TurnKind.MAIN.value)
-        query = select(turns.c.session, func.count()).where(mine, turns.c.outcome == TurnEnd.FAILED.value).group_by(turns.c.session)
+        mine = and_(
+            turns.c.session.in_([pack_text(one) for one in wanted]),
+            turns.c.kind == TurnKind.MAIN.value,
+        )
+        query = (
+            select(turns.c.session, func.count())
+            .where(mine, turns.c.outcome == TurnEnd.FAILED.value)
+            .group_by(turns.c.session)
+        )
         with self._database.reading("counting failed turns") as connection:
-            return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
+            return {
+                SessionId(unpack_text(session)): count
+                for session, count in connection.execute(query)
+            }
 
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
         """The first main request of each of these sessions that has one."""
-        mine = and_(turns.c.session.in_([pack_text(one) for one in wanted]), turns.c.kind == TurnKind.MAIN.value)
-        firsts = select(func.min(turns.c.seq).label("seq")).where(mine).group_by(turns.c.session).subquery()
-        query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(firsts, firsts.c.seq == turns.c.seq)
+        mine = and_(
+            turns.c.session.in_([pack_text(one) for one in wanted]),
+            turns.c.kind == TurnKind.MAIN.value,
+        )
+        firsts = (
+            select(func.min(turns.c.seq).label("seq"))
+            .where(mine)
+            .group_by(turns.c.session)
+            .subquery()
+        )
+        query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(
+            firsts, firsts.c.seq == turns.c.seq
+        )
         with self._database.reading("reading how sessions began") as connection:
             return [
                 FirstRequest(
@@ -172,7 +229,13 @@ class Overview:
 
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
         """Session, agent, workspace and time of these turns; deleted turns are left out."""
-        columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.workspace_id, turns.c.received_us)
+        columns = (
+            turns.c.id,
+            turns.c.session,
+            turns.c.agent,
+            turns.c.workspace_id,
+            turns.c.received_us,
+        )
         query = select(*columns).where(turns.c.id.in_([pack_text(one) for one in wanted]))
         rows = self._database.rows("reading where turns belong", query)
         found = [
@@ -194,7 +257,11 @@ class Overview:
     def last_placed(self) -> dict[SkillName, LastPlaced]:
         """The last turn in which each rule and skill was placed, among the recent turns."""
         columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.skills, turns.c.received_us)
-        query = select(*columns).where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]").order_by(turns.c.seq.desc())
+        query = (
+            select(*columns)
+            .where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]")
+            .order_by(turns.c.seq.desc())
+        )
         found: dict[SkillName, LastPlaced] = {}
         times: dict[SkillName, int] = {}
         with self._database.reading("reading what was placed") as connection:
@@ -204,14 +271,32 @@ class Overview:
                     if name not in found:
                         at = unpack_instant(row.received_us)
                         session = SessionId(unpack_text(row.session))
-                        found[name] = LastPlaced(TurnId(unpack_text(row.id)), session, unpack_text(row.agent), at, 0)
-        return {name: LastPlaced(one.turn, one.session, one.agent, one.at, times[name]) for name, one in found.items()}
+                        found[name] = LastPlaced(
+                            TurnId(unpack_text(row.id)), session, unpack_text(row.agent), at, 0
+                        )
+        return {
+            name: LastPlaced(one.turn, one.session, one.agent, one.at, times[name])
+            for name, one in found.items()
+        }
 
     def calls(self, since: datetime) -> list[ProviderCall]:
         """The recent answers of providers, newest first."""
-        names = ("provider", "model", "received_us", "outcome", "status", "error", "first_byte_s", "duration_s")
-        is_recent = and_(turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= pack_instant(since))
-        query = select(*(turns.c[name] for name in names)).where(is_recent).order_by(turns.c.seq.desc())
+        names = (
+            "provider",
+            "model",
+            "received_us",
+            "outcome",
+            "status",
+            "error",
+            "first_byte_s",
+            "duration_s",
+        )
+        is_recent = and_(
+            turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= pack_instant(since)
+        )
+        query = (
+            select(*(turns.c[name] for name in names)).where(is_recent).order_by(turns.c.seq.desc())
+        )
         return self._database.read(
             "reading how providers answered",
             query,
@@ -230,7 +315,13 @@ class Overview:
     def versions_of(self, name: str, limit: int = 50) -> list[SkillVersion]:
         """The texts of a rule or skill, newest first."""
         query = (
-            select(memberships.c.since, memberships.c.until, generations.c.published_us, generations.c.reason, skill_texts)
+            select(
+                memberships.c.since,
+                memberships.c.until,
+                generations.c.published_us,
+                generations.c.reason,
+                skill_texts,
+            )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
             .where(memberships.c.name == pack_text(name))
@@ -249,12 +340,18 @@ class Overview:
             ),
         )
 
-    def happened(self, kinds: Sequence[str], since: datetime, limit: int = 200) -> list[LedgerEvent]:
+    def happened(
+        self, kinds: Sequence[str], since: datetime, limit: int = 200
+    ) -> list[LedgerEvent]:
         """Recent events of these kinds, newest first."""
         newest = select(func.coalesce(func.max(events.c.seq), 0)).scalar_subquery()
         query = (
             select(events)
-            .where(events.c.seq > newest - _RECENT_EVENTS, events.c.kind.in_(kinds), events.c.at_us >= pack_instant(since))
+            .where(
+                events.c.seq > newest - _RECENT_EVENTS,
+                events.c.kind.in_(kinds),
+                events.c.at_us >= pack_instant(since),
+            )
             .order_by(events.c.seq.desc())
             .limit(limit)
         )
@@ -271,9 +368,16 @@ def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
         found.append(sessions.c.agent == pack_text(wanted.agent))
     if words := wanted.text.split():
         columns = (sessions.c.id, sessions.c.agent, sessions.c.workspace_id, sessions.c.user_id)
-        said = (or_(*(column.icontains(pack_text(word), autoescape=True) for column in columns)) for word in words)
+        said = (
+            or_(*(column.icontains(pack_text(word), autoescape=True) for column in columns))
+            for word in words
+        )
         found.append(or_(and_(*said), sessions.c.id.in_([pack_text(one) for one in wanted.titled])))
     if wanted.outcome is not None:
-        judged = select(turns.c.session).join(stands, stands.c.turn == turns.c.seq).where(stands.c.outcome == wanted.outcome.value)
+        judged = (
+            select(turns.c.session)
+            .join(stands, stands.c.turn == turns.c.seq)
+            .where(stands.c.outcome == wanted.outcome.value)
+        )
         found.append(sessions.c.id.in_(judged))
     return found

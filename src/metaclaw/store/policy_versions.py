@@ -1,7 +1,8 @@
-"""Policy versions: publishing one and every change of state is one transaction; versions are never deleted.
+"""Policy versions: publishing one and every change of state is one transaction; versions are never
+deleted.
 
-Pure functions decide which version may serve, which may be tried beside it, and where a rollback leads.
-"""
+Pure functions decide which version may serve, which may be tried beside it, and where a rollback
+leads."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,14 @@ from datetime import datetime
 from sqlalchemy import Connection, func, insert, select, text, update
 
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Serving, Weights
+from metaclaw.domain.policy import (
+    BASE_POLICY,
+    GateReport,
+    PolicyState,
+    PolicyVersion,
+    Serving,
+    Weights,
+)
 from metaclaw.domain.training import BatchState, RoleKind
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
@@ -30,13 +38,25 @@ from metaclaw.store.rows import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.schema import batch_turns, batches, events, forgotten_batches, generations, policies, roles, stands, turns
+from metaclaw.store.schema import (
+    batch_turns,
+    batches,
+    events,
+    forgotten_batches,
+    generations,
+    policies,
+    roles,
+    stands,
+    turns,
+)
 from metaclaw.store.training_batches import opened
 
 
 @dataclass(frozen=True, slots=True)
 class VersionOutcome:
-    """The outcome of a main turn, the version that answered, and the skills in its prompt. Turns of a session are dependent."""
+    """The outcome of a main turn, the version that answered, and the skills in its prompt. Turns of
+    a session are dependent.
+    """
 
     session: SessionId
     version: int
@@ -46,7 +66,9 @@ class VersionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StateSince:
-    """When the state of a version last changed, and after which turn. `is_first`: it serves for the first time."""
+    """When the state of a version last changed, and after which turn. `is_first`: it serves for the
+    first time.
+    """
 
     at: datetime
     turn: int
@@ -79,7 +101,9 @@ def to_canary(versions: Versions, number: int) -> Transitions:
     _expect(versions, number, PolicyState.CANDIDATE, "be tried")
     tried = version_in(versions, PolicyState.CANARY)
     if tried is not None:
-        raise RefusedError(f"version {tried} is being tried already; promote it or roll it back first")
+        raise RefusedError(
+            f"version {tried} is being tried already; promote it or roll it back first"
+        )
     return {number: PolicyState.CANARY}
 
 
@@ -90,22 +114,30 @@ def to_rejected(versions: Versions, number: int) -> Transitions:
 
 
 def to_serving(versions: Versions, number: int) -> Transitions:
-    """Let a version serve; any version whose weights are kept may. The version that served before is retired, and a trial of
-    another version ends, because it was compared with that one."""
+    """Let a version serve; any version whose weights are kept may. The version that served before
+    is retired, and a trial of another version ends, because it was compared with that one."""
     if number == BASE_POLICY:
         raise RefusedError("version 0 is the untrained model; roll back to it instead")
     version = _usable(versions, number)
     if version.state is PolicyState.SERVING:
         raise RefusedError(f"version {number} serves already")
-    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    served, tried = (
+        version_in(versions, PolicyState.SERVING),
+        version_in(versions, PolicyState.CANARY),
+    )
     moves = {} if served is None else {served: PolicyState.RETIRED}
     moves |= {} if tried in (None, number) else {tried: PolicyState.ROLLED_BACK}
     return moves | {number: PolicyState.SERVING}
 
 
 def roll_back(versions: Versions, to: int | None) -> Transitions:
-    """Take back the last step: the trial if there is one, else the serving version; or everything since version `to`."""
-    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    """Take back the last step: the trial if there is one, else the serving version; or everything
+    since version `to`.
+    """
+    served, tried = (
+        version_in(versions, PolicyState.SERVING),
+        version_in(versions, PolicyState.CANARY),
+    )
     given_up = {} if tried is None else {tried: PolicyState.ROLLED_BACK}
     if given_up and to in (None, served or BASE_POLICY):
         return given_up
@@ -117,22 +149,30 @@ def roll_back(versions: Versions, to: int | None) -> Transitions:
 
 
 def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
-    """Give these versions up for ever. If one of them serves, its nearest usable ancestor serves instead, and a trial ends, because
-    the version it was compared with is gone."""
+    """Give these versions up for ever. If one of them serves, its nearest usable ancestor serves
+    instead, and a trial ends, because the version it was compared with is gone."""
     ends = {PolicyState.CANDIDATE: PolicyState.REJECTED, PolicyState.REJECTED: PolicyState.REJECTED}
-    moves = {number: ends.get(versions[number].state, PolicyState.ROLLED_BACK) for number in numbers}
-    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    moves = {
+        number: ends.get(versions[number].state, PolicyState.ROLLED_BACK) for number in numbers
+    }
+    served, tried = (
+        version_in(versions, PolicyState.SERVING),
+        version_in(versions, PolicyState.CANARY),
+    )
     if served is None or served not in numbers:
         return moves
     moves |= {} if tried is None else {tried: PolicyState.ROLLED_BACK}
-    clean = {number: replace(version, is_kept=version.is_kept and number not in numbers) for number, version in versions.items()}
+    clean = {
+        number: replace(version, is_kept=version.is_kept and number not in numbers)
+        for number, version in versions.items()
+    }
     target = ancestor(clean, served)
     return moves | ({} if target == BASE_POLICY else {target: PolicyState.SERVING})
 
 
 def ancestor(versions: Versions, number: int) -> int:
-    """The version that a rollback leads to: the nearest ancestor that has served, was never rolled back and is kept; else the
-    untrained model."""
+    """The version that a rollback leads to: the nearest ancestor that has served, was never rolled
+    back and is kept; else the untrained model."""
     at = versions[number].parent
     while at != BASE_POLICY:
         version = versions[at]
@@ -151,16 +191,22 @@ def _destination(versions: Versions, serving: int, to: int | None) -> int:
         return to
     version = _usable(versions, to)
     if to > serving:
-        raise RefusedError(f"version {to} is not earlier than the serving version {serving}; promote it instead")
+        raise RefusedError(
+            f"version {to} is not earlier than the serving version {serving}; promote it instead"
+        )
     if not version.has_served:
-        raise RefusedError(f"version {to} ({version.state.value}) has never served; promote it instead")
+        raise RefusedError(
+            f"version {to} ({version.state.value}) has never served; promote it instead"
+        )
     return to
 
 
 def _expect(versions: Versions, number: int, state: PolicyState, what: str) -> None:
     version = _usable(versions, number)
     if version.state is not state:
-        raise RefusedError(f"version {number} cannot {what}: it is {version.state.value}, not a {state.value}")
+        raise RefusedError(
+            f"version {number} cannot {what}: it is {version.state.value}, not a {state.value}"
+        )
 
 
 def _usable(versions: Versions, number: int) -> VersionFacts:
@@ -168,7 +214,10 @@ def _usable(versions: Versions, number: int) -> VersionFacts:
     if version is None:
         raise RefusedError(f"there is no version {number}")
     if not version.is_kept:
-        raise RefusedError(f"the weights of version {number} are no longer kept{f': {version.note}' if version.note else ''}")
+        raise RefusedError(
+            f"the weights of version {number} are no longer"
+            f" kept{f': {version.note}' if version.note else ''}"
+        )
     return version
 
 
@@ -182,8 +231,9 @@ _ENDS = {
 
 
 class SqlPolicies:
-    """Versions in a database, whose constraints allow at most one serving version and one on trial. Blocks: call it from a thread.
-    All methods raise StoreError; a refused change raises RefusedError with the reason, and changes nothing."""
+    """Versions in a database, whose constraints allow at most one serving version and one on trial.
+    Blocks: call it from a thread. All methods raise StoreError; a refused change raises
+    RefusedError with the reason, and changes nothing."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -196,12 +246,18 @@ class SqlPolicies:
 
     def version(self, number: int) -> PolicyVersion | None:
         """One version, or None; the untrained model (0) has no record."""
-        return self._database.read_one("reading a policy version", select(policies).where(policies.c.number == number), version_of)
+        return self._database.read_one(
+            "reading a policy version",
+            select(policies).where(policies.c.number == number),
+            version_of,
+        )
 
     def serving(self, canary_share: float = 0.0) -> Serving:
         """Which weights answer now."""
         wanted = [PolicyState.SERVING.value, PolicyState.CANARY.value]
-        rows = self._database.rows("reading which version serves", select(policies).where(policies.c.state.in_(wanted)))
+        rows = self._database.rows(
+            "reading which version serves", select(policies).where(policies.c.state.in_(wanted))
+        )
         found = {version.state: version for version in map(version_of, rows)}
         served, tried = found.get(PolicyState.SERVING), found.get(PolicyState.CANARY)
         return Serving(
@@ -223,22 +279,31 @@ class SqlPolicies:
         return self._database.read_one(
             "reading since when a version is what it is",
             query,
-            lambda row: StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us),
+            lambda row: StateSince(
+                unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us
+            ),
         )
 
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
     ) -> list[VersionOutcome]:
-        """The known outcomes of these versions' main turns, oldest first: the newest `limit` behind the cursor `since`, up to the
-        cursor `before`."""
+        """The known outcomes of these versions' main turns, oldest first: the newest `limit` behind
+        the cursor `since`, up to the cursor `before`."""
         query = (
             select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
             .join(stands, stands.c.turn == turns.c.seq)
-            .where(turns.c.seq > since, turns.c.policy_version.in_(versions), turns.c.kind == TurnKind.MAIN.value)
+            .where(
+                turns.c.seq > since,
+                turns.c.policy_version.in_(versions),
+                turns.c.kind == TurnKind.MAIN.value,
+            )
             .order_by(turns.c.seq.desc())
             .limit(limit)
         )
-        rows = self._database.rows("reading what versions did", query if before is None else query.where(turns.c.seq <= before))
+        rows = self._database.rows(
+            "reading what versions did",
+            query if before is None else query.where(turns.c.seq <= before),
+        )
         return [
             VersionOutcome(
                 SessionId(unpack_text(row.session)),
@@ -261,21 +326,39 @@ class SqlPolicies:
         note: str = "",
         absorbed: Iterable[SkillName] = (),
     ) -> PolicyVersion:
-        """Publish the next version, as a candidate. A given batch is done then: its turns have trained this version and no other.
-        Raises RefusedError if the batch has ended, began from another version than `parent`, or if one of its turns fed a skill or
-        was forgotten."""
+        """Publish the next version, as a candidate. A given batch is done then: its turns have
+        trained this version and no other. Raises RefusedError if the batch has ended, began from
+        another version than `parent`, or if one of its turns fed a skill or was forgotten."""
         with self._writing("publishing a version") as connection:
             if parent != BASE_POLICY and version_row(connection, parent) is None:
-                raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
+                raise RefusedError(
+                    f"publishing a version: there is no version {parent} to descend from"
+                )
             now = pack_instant(self._clock())
-            generation = _newest_generation(connection) if batch is None else _mark_done(connection, batch, parent, now)
-            number = (connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY) + 1
-            born: dict[str, Value] = {"number": number, "parent": parent, "batch": batch, "base": pack_text(base)}
+            generation = (
+                _newest_generation(connection)
+                if batch is None
+                else _mark_done(connection, batch, parent, now)
+            )
+            number = (
+                connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY
+            ) + 1
+            born: dict[str, Value] = {
+                "number": number,
+                "parent": parent,
+                "batch": batch,
+                "base": pack_text(base),
+            }
             born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
             born |= {"made_us": now, "state_us": now, "state_turn": last_turn(connection)}
-            connection.execute(insert(policies), born | weights_row(weights) | knowledge_row(report, note, absorbed))
+            connection.execute(
+                insert(policies),
+                born | weights_row(weights) | knowledge_row(report, note, absorbed),
+            )
             announce(connection, now, number, "published", note, {number: PolicyState.CANDIDATE})
-            return version_of(connection.execute(select(policies).where(policies.c.number == number)).one())
+            return version_of(
+                connection.execute(select(policies).where(policies.c.number == number)).one()
+            )
 
     def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
         """Try a candidate on a share of the sessions; `report` is the gate's."""
@@ -286,12 +369,14 @@ class SqlPolicies:
         self._move("rejected", lambda known: to_rejected(known, number), reason, report)
 
     def promote(self, number: int, reason: str = "", report: GateReport | None = None) -> None:
-        """Let this version serve all sessions; the one before it is retired. `report` is the gate's, if there is a new one."""
+        """Let this version serve all sessions; the one before it is retired. `report` is the
+        gate's, if there is a new one.
+        """
         self._move("promoted", lambda known: to_serving(known, number), reason, report)
 
     def rollback(self, to: int | None = None, reason: str = "") -> None:
-        """Give up the version on trial, or else the serving one: its nearest ancestor that has served, or the untrained model,
-        serves again. With `to`, that earlier version serves."""
+        """Give up the version on trial, or else the serving one: its nearest ancestor that has
+        served, or the untrained model, serves again. With `to`, that earlier version serves."""
         self._move("rolled back", lambda known: roll_back(known, to), reason)
 
     def absorb(self, number: int, skills: Iterable[SkillName]) -> None:
@@ -300,12 +385,20 @@ class SqlPolicies:
         with self._writing("noting absorbed skills") as connection:
             if version_row(connection, number) is None:
                 raise RefusedError(f"noting absorbed skills: there is no version {number}")
-            connection.execute(update(policies).where(policies.c.number == number), {"absorbed": pack_names(names)})
-            announce(connection, pack_instant(self._clock()), number, "absorbed", ", ".join(names), {})
+            connection.execute(
+                update(policies).where(policies.c.number == number), {"absorbed": pack_names(names)}
+            )
+            announce(
+                connection, pack_instant(self._clock()), number, "absorbed", ", ".join(names), {}
+            )
 
     def spare(self, keep: int) -> list[PolicyVersion]:
-        """Versions whose weights can be deleted: not among the newest `keep`, not in use, and not the target of a rollback."""
-        rows = self._database.rows("looking for spare weights", select(policies).order_by(policies.c.number.desc()))
+        """Versions whose weights can be deleted: not among the newest `keep`, not in use, and not
+        the target of a rollback.
+        """
+        rows = self._database.rows(
+            "looking for spare weights", select(policies).order_by(policies.c.number.desc())
+        )
         known = facts_of_versions(rows)
         served = version_in(known, PolicyState.SERVING)
         needed = {BASE_POLICY if served is None else ancestor(known, served)}
@@ -328,16 +421,25 @@ class SqlPolicies:
             if row is None:
                 raise RefusedError(f"letting go of weights: there is no version {number}")
             if PolicyState(row.state) in _NEEDED:
-                raise RefusedError(f"letting go of weights: version {number} is {row.state} and needs them")
+                raise RefusedError(
+                    f"letting go of weights: version {number} is {row.state} and needs them"
+                )
             gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
             connection.execute(gone, {"gone_us": pack_instant(self._clock())})
 
-    def _move(self, action: str, rule: Callable[[Versions], Transitions], reason: str, report: GateReport | None = None) -> None:
+    def _move(
+        self,
+        action: str,
+        rule: Callable[[Versions], Transitions],
+        reason: str,
+        report: GateReport | None = None,
+    ) -> None:
         with self._writing("moving a version") as connection:
             changes = rule(facts_of_versions(connection.execute(select(policies))))
             now, last = pack_instant(self._clock()), last_turn(connection)
             concerned = _concerned(changes, action)
-            # Versions that leave a state are updated first: the database refuses two versions in one.
+            # Versions that leave a state are updated first: the database refuses two versions in
+            # one.
             for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
                 moved = update(policies).where(policies.c.number == number)
                 moved = moved.values(state=state.value, state_us=now, state_turn=last)
@@ -360,7 +462,9 @@ class SqlPolicies:
 
 
 def give_up(connection: Connection, numbers: Collection[int], reason: str, now_us: int) -> None:
-    """Give versions up for ever; their weights are to be deleted. Versions that were given up before do not change."""
+    """Give versions up for ever; their weights are to be deleted. Versions that were given up
+    before do not change.
+    """
     rows = connection.execute(select(policies)).all()
     fresh = [row.number for row in rows if row.number in numbers and row.gone_us is None]
     if not fresh:
@@ -370,7 +474,10 @@ def give_up(connection: Connection, numbers: Collection[int], reason: str, now_u
     # Versions that leave a state are updated first: the database refuses two versions in one.
     for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
         gone = {"gone_us": now_us, "note": pack_text(reason)} if number in fresh else {}
-        connection.execute(update(policies).where(policies.c.number == number), {"state": state.value, **moved, **gone})
+        connection.execute(
+            update(policies).where(policies.c.number == number),
+            {"state": state.value, **moved, **gone},
+        )
     announce(connection, now_us, max(fresh), "rolled back", reason, changes)
 
 
@@ -385,16 +492,29 @@ def _newest_generation(connection: Connection) -> int:
 
 
 def _mark_done(connection: Connection, number: int, parent: int, now: int) -> int:
-    """Mark a batch as done; return its generation. Raises RefusedError if it may not train a version."""
+    """Mark a batch as done; return its generation. Raises RefusedError if it may not train a
+    version.
+    """
     doing = "publishing a version"
     batch = opened(connection, number, doing)
     if batch.policy_version != parent:
-        raise RefusedError(f"{doing}: batch {number} began from version {batch.policy_version}, not from {parent}")
-    gone = connection.execute(select(forgotten_batches.c.turn).where(forgotten_batches.c.batch == number).limit(1)).scalar()
+        raise RefusedError(
+            f"{doing}: batch {number} began from version {batch.policy_version}, not from {parent}"
+        )
+    gone = connection.execute(
+        select(forgotten_batches.c.turn).where(forgotten_batches.c.batch == number).limit(1)
+    ).scalar()
     if gone is not None:
         raise RefusedError(f"{doing}: turn {unpack_text(gone)} of batch {number} was forgotten")
-    fed = select(roles.c.turn).join(batch_turns, batch_turns.c.turn == roles.c.turn).where(batch_turns.c.batch == number)
-    if connection.execute(fed.where(roles.c.kind == RoleKind.SUPPORT.value).limit(1)).first() is not None:
+    fed = (
+        select(roles.c.turn)
+        .join(batch_turns, batch_turns.c.turn == roles.c.turn)
+        .where(batch_turns.c.batch == number)
+    )
+    if (
+        connection.execute(fed.where(roles.c.kind == RoleKind.SUPPORT.value).limit(1)).first()
+        is not None
+    ):
         raise RefusedError(f"{doing}: a turn of batch {number} fed a skill")
     ended = {"state": BatchState.DONE.value, "ended_us": now}
     connection.execute(update(batches).where(batches.c.seq == number), ended)
@@ -407,7 +527,9 @@ def version_of(row: ResultRow) -> PolicyVersion:
         number=row.number,
         parent=row.parent,
         state=PolicyState(row.state),
-        weights=Weights(unpack_text(row.backend), unpack_text(row.adapter), unpack_optional(row.training)),
+        weights=Weights(
+            unpack_text(row.backend), unpack_text(row.adapter), unpack_optional(row.training)
+        ),
         base=unpack_text(row.base),
         generation=row.generation,
         made=unpack_instant(row.made_us),
@@ -424,10 +546,16 @@ def version_of(row: ResultRow) -> PolicyVersion:
 def weights_row(weights: Weights) -> dict[str, Value]:
     """The columns with the location of weights."""
     training = None if weights.training is None else pack_text(weights.training)
-    return {"backend": pack_text(weights.backend), "adapter": pack_text(weights.adapter), "training": training}
+    return {
+        "backend": pack_text(weights.backend),
+        "adapter": pack_text(weights.adapter),
+        "training": training,
+    }
 
 
-def knowledge_row(report: GateReport | None, note: str, absorbed: Iterable[SkillName]) -> dict[str, Value]:
+def knowledge_row(
+    report: GateReport | None, note: str, absorbed: Iterable[SkillName]
+) -> dict[str, Value]:
     """The columns with report, note and absorbed skills of a version."""
     packed = None if report is None else pack_document(report)
     return {"report": packed, "note": pack_text(note), "absorbed": pack_names(sorted(absorbed))}
@@ -441,7 +569,12 @@ def facts_of_versions(rows: Iterable[ResultRow]) -> Versions:
     """The facts of these versions for the transition functions."""
     return {
         row.number: VersionFacts(
-            row.number, row.parent, PolicyState(row.state), row.served_us is not None, row.gone_us is None, unpack_text(row.note)
+            row.number,
+            row.parent,
+            PolicyState(row.state),
+            row.served_us is not None,
+            row.gone_us is None,
+            unpack_text(row.note),
         )
         for row in rows
     }
@@ -453,7 +586,9 @@ def last_turn(connection: Connection) -> int:
     return found
 
 
-def announce(connection: Connection, at_us: int, number: int, action: str, reason: str, changes: Transitions) -> None:
+def announce(
+    connection: Connection, at_us: int, number: int, action: str, reason: str, changes: Transitions
+) -> None:
     """Append an event about a version, with the versions that serve and are on trial now."""
     known = facts_of_versions(connection.execute(select(policies)))
     data = {

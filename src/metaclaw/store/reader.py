@@ -5,7 +5,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    func,
+    literal,
+    select,
+    text,
+    tuple_,
+)
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -58,7 +70,9 @@ from metaclaw.store.schema import (
 
 @dataclass(frozen=True, slots=True)
 class EndedSession:
-    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been opened again since."""
+    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been
+    opened again since.
+    """
 
     seq: int
     id: SessionId
@@ -93,10 +107,13 @@ class LearningCounts:
     candidates: dict[Standing, int]
 
 
-# Built once: building a statement takes longer than running it, and a turn is read for every turn that is made.
+# Built once: building a statement takes longer than running it, and a turn is read for every turn
+# that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
 _TOKENS = select(tokens).where(tokens.c.turn == bindparam("seq"))
-_SAID = select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == bindparam("seq"))
+_SAID = select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(
+    payloads.c.turn == bindparam("seq")
+)
 _DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.place)
 
 
@@ -107,20 +124,33 @@ class LedgerReader:
         self._database = database
 
     def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
-        """Sessions, the one with the newest request first; only those behind the session `before`, if given."""
-        query = select(sessions).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
+        """Sessions, the one with the newest request first; only those behind the session `before`,
+        if given.
+        """
+        query = (
+            select(sessions).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
+        )
         if before is not None:
             mark = sessions.alias("mark")
-            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
+            place = (
+                select(mark.c.last_us, mark.c.id)
+                .where(mark.c.id == pack_text(before))
+                .scalar_subquery()
+            )
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         return self._database.read("listing sessions", query, session_of)
 
     def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
         """The number of turns in these sessions that are attempts at answers of other turns."""
         mine = turns.c.session.in_([pack_text(one) for one in wanted])
-        query = select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
+        query = (
+            select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
+        )
         with self._database.reading("counting attempts") as connection:
-            return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
+            return {
+                SessionId(unpack_text(session)): count
+                for session, count in connection.execute(query)
+            }
 
     def broken_rules(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
@@ -128,11 +158,21 @@ class LedgerReader:
 
     def workspaces(self) -> list[str]:
         """The projects of the recorded sessions, sorted by name."""
-        query = select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
-        return sorted(self._database.read("listing projects", query, lambda row: unpack_text(row.workspace_id)))
+        query = (
+            select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
+        )
+        return sorted(
+            self._database.read(
+                "listing projects", query, lambda row: unpack_text(row.workspace_id)
+            )
+        )
 
     def session(self, session: SessionId) -> SessionRow | None:
-        return self._database.read_one("reading a session", select(sessions).where(sessions.c.id == pack_text(session)), session_of)
+        return self._database.read_one(
+            "reading a session",
+            select(sessions).where(sessions.c.id == pack_text(session)),
+            session_of,
+        )
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
         """Ids of sessions that begin with `prefix`, in order."""
@@ -144,63 +184,122 @@ class LedgerReader:
 
     def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
         column, packed = table.c.id, pack_text(prefix)
-        query = select(column).where(column.startswith(packed, autoescape=True)).order_by(column).limit(limit)
+        query = (
+            select(column)
+            .where(column.startswith(packed, autoescape=True))
+            .order_by(column)
+            .limit(limit)
+        )
         if self._database.kind == "sqlite":
             # SQLite's LIKE ignores case and uses no index.
             query = query.where(column >= packed, column < packed + chr(0x10FFFF))
         return self._database.read("looking for an id", query, lambda row: unpack_text(row.id))
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
-        """A session's turns behind the cursor `after`, in the order they were recorded; without attempts."""
-        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT)
-        return self._database.read("listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of)
+        """A session's turns behind the cursor `after`, in the order they were recorded; without
+        attempts.
+        """
+        mine = select(turns).where(
+            turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT
+        )
+        return self._database.read(
+            "listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of
+        )
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
-        """Turns of all sessions, main and side, behind the cursor `after`. Reading on from the last one misses none."""
-        query = select(turns).where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
+        """Turns of all sessions, main and side, behind the cursor `after`. Reading on from the last
+        one misses none.
+        """
+        query = (
+            select(turns)
+            .where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns))
+            .order_by(turns.c.seq)
+            .limit(limit)
+        )
         return self._database.read("reading on", query, turn_row_of)
 
     def next_main_turn(self, session: SessionId, after: int) -> TurnRow | None:
         """The first main turn of a session behind the cursor `after`."""
-        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, turns.c.kind == TurnKind.MAIN.value)
-        return self._database.read_one("reading the next turn", mine.order_by(turns.c.seq).limit(1), turn_row_of)
+        mine = select(turns).where(
+            turns.c.session == pack_text(session),
+            turns.c.seq > after,
+            turns.c.kind == TurnKind.MAIN.value,
+        )
+        return self._database.read_one(
+            "reading the next turn", mine.order_by(turns.c.seq).limit(1), turn_row_of
+        )
 
     def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
         """The main turns of a session before the cursor `before`, newest first."""
-        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq < before, turns.c.kind == TurnKind.MAIN.value)
-        return self._database.read("reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
+        mine = select(turns).where(
+            turns.c.session == pack_text(session),
+            turns.c.seq < before,
+            turns.c.kind == TurnKind.MAIN.value,
+        )
+        return self._database.read(
+            "reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of
+        )
 
-    def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
-        """The main turns of a user (None: of requests without a user id) before the cursor `before`, newest first, among the last
-        `within` turns of all sessions."""
+    def main_turns_of(
+        self, user: str | None, before: int, limit: int, within: int = 5_000
+    ) -> list[TurnRow]:
+        """The main turns of a user (None: of requests without a user id) before the cursor
+        `before`, newest first, among the last `within` turns of all sessions."""
         whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
-        mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
-        return self._database.read("reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
+        mine = select(turns).where(
+            turns.c.seq < before,
+            turns.c.seq >= before - within,
+            turns.c.kind == TurnKind.MAIN.value,
+            whose,
+        )
+        return self._database.read(
+            "reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of
+        )
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
-        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
-        return self._database.read_one("reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of)
+        mine = select(turns).where(
+            turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value
+        )
+        return self._database.read_one(
+            "reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of
+        )
 
     def newest_main_turn(self) -> TurnRow | None:
         """The main turn whose request came last, of the hundred sessions that were active last."""
-        recent = select(sessions).where(sessions.c.main_turns > 0).order_by(sessions.c.last_us.desc()).limit(100)
+        recent = (
+            select(sessions)
+            .where(sessions.c.main_turns > 0)
+            .order_by(sessions.c.last_us.desc())
+            .limit(100)
+        )
         newest: TurnRow | None = None
         for session in self._database.read("listing sessions", recent, session_of):
             if newest is not None and session.last_at <= newest.times.received_at:
                 break  # its last request came before, and those of all further sessions
             turn = self.last_main_turn(session.id)
-            if turn is not None and (newest is None or turn.times.received_at > newest.times.received_at):
+            if turn is not None and (
+                newest is None or turn.times.received_at > newest.times.received_at
+            ):
                 newest = turn
         return newest
 
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
-        """Session ends behind the cursor `after`, in the order they were recorded. One session may end several times."""
+        """Session ends behind the cursor `after`, in the order they were recorded. One session may
+        end several times.
+        """
         is_open = sessions.c.ended_us.is_(None).label("is_open")
-        query = select(session_ends, is_open).join(sessions, sessions.c.id == session_ends.c.session)
-        query = query.where(session_ends.c.seq > after, *self._committed(session_ends)).order_by(session_ends.c.seq).limit(limit)
+        query = select(session_ends, is_open).join(
+            sessions, sessions.c.id == session_ends.c.session
+        )
+        query = (
+            query.where(session_ends.c.seq > after, *self._committed(session_ends))
+            .order_by(session_ends.c.seq)
+            .limit(limit)
+        )
         with self._database.reading("listing ended sessions") as connection:
             return [
-                EndedSession(row.seq, SessionId(unpack_text(row.session)), bool(row.is_open)) for row in connection.execute(query)
+                EndedSession(row.seq, SessionId(unpack_text(row.session)), bool(row.is_open))
+                for row in connection.execute(query)
             ]
 
     def turns_behind(self, cursor: int) -> int:
@@ -214,24 +313,33 @@ class LedgerReader:
     def _behind(self, table: Table, cursor: int) -> int:
         # Computed from the numbers, because a reader may be a million rows behind.
         with self._database.reading("measuring a lag") as connection:
-            return max(0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor)
+            return max(
+                0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor
+            )
 
     def _committed(self, table: Table) -> list[TextClause]:
         """Conditions under which no row with a lower `seq` can still appear."""
         if self._database.kind != "postgresql":
             return []
-        # With several writers a lower number may be committed later: leave out rows behind a transaction that is still open.
+        # With several writers a lower number may be committed later: leave out rows behind a
+        # transaction that is still open.
         return [text(f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")]
 
     def silent_sessions(self, since: datetime) -> list[SessionId]:
         """Sessions that have not ended and whose last request came before `since`."""
-        silent = select(sessions.c.id).where(sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since))
-        return self._database.read("looking for silent sessions", silent, lambda row: SessionId(unpack_text(row.id)))
+        silent = select(sessions.c.id).where(
+            sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since)
+        )
+        return self._database.read(
+            "looking for silent sessions", silent, lambda row: SessionId(unpack_text(row.id))
+        )
 
     def last_received(self) -> datetime | None:
         """The time of the request of the last recorded turn."""
         with self._database.reading("reading the time of the last turn") as connection:
-            at_us = connection.execute(select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)).scalar()
+            at_us = connection.execute(
+                select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)
+            ).scalar()
             return None if at_us is None else unpack_instant(at_us)
 
     def role_of(self, turn: TurnId) -> TurnRole | None:
@@ -244,17 +352,25 @@ class LedgerReader:
         return self.standings_of([turn]).get(turn)
 
     def standings_of(self, wanted: Sequence[TurnId]) -> dict[TurnId, TurnStanding]:
-        """Verdict, role and use in training of these turns; turns that are not in the ledger are left out."""
-        query = select(turns.c.id, *STANDING).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
+        """Verdict, role and use in training of these turns; turns that are not in the ledger are
+        left out.
+        """
+        query = select(turns.c.id, *STANDING).where(
+            turns.c.id.in_([pack_text(turn) for turn in wanted])
+        )
         with self._database.reading("reading what turns came to") as connection:
-            rows = {TurnId(unpack_text(row.id)): row for row in connection.execute(with_standing(query, turns.c.seq))}
+            rows = {
+                TurnId(unpack_text(row.id)): row
+                for row in connection.execute(with_standing(query, turns.c.seq))
+            }
             return {turn: standing_of(turn, rows[turn]) for turn in wanted if turn in rows}
 
     def learning_counts(self) -> LearningCounts:
         """Counts of verdicts, roles and candidates."""
         with self._database.reading("counting what was learned") as connection:
             verdicts, given, proposed = (
-                _count_by(connection, column) for column in (stands.c.outcome, roles.c.kind, candidates.c.standing)
+                _count_by(connection, column)
+                for column in (stands.c.outcome, roles.c.kind, candidates.c.standing)
             )
         return LearningCounts(
             verdicts={outcome: verdicts.get(outcome.value, 0) for outcome in Outcome},
@@ -264,7 +380,9 @@ class LedgerReader:
         )
 
     def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
-        """The turns in which this skill was placed or withheld by chance, newest first, from generation `since` on."""
+        """The turns in which this skill was placed or withheld by chance, newest first, from
+        generation `since` on.
+        """
         facts = turns.c.id, turns.c.session, turns.c.segment, turns.c.generation, turns.c.model
         query = (
             select(*facts, draws.c.placed, draws.c.propensity, stands.c.outcome)
@@ -295,16 +413,32 @@ class LedgerReader:
             return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
-        """The data by which to recognise the sessions that have not ended and were active since then, newest first. It comes from
-        the last main turn of each, because a side turn has another conversation."""
-        newest = select(func.max(turns.c.seq)).where(turns.c.session == sessions.c.id).correlate(sessions)
-        last = func.coalesce(newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(), newest.scalar_subquery())
+        """The data by which to recognise the sessions that have not ended and were active since
+        then, newest first. It comes from the last main turn of each, because a side turn has
+        another conversation."""
+        newest = (
+            select(func.max(turns.c.seq))
+            .where(turns.c.session == sessions.c.id)
+            .correlate(sessions)
+        )
+        last = func.coalesce(
+            newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(),
+            newest.scalar_subquery(),
+        )
         recent = select(sessions, last.label("last_seq")).where(
             sessions.c.ended_us.is_(None), sessions.c.last_us >= pack_instant(since)
         )
-        found = recent.order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit).subquery()
-        query = select(found, turns.c.id.label("turn"), turns.c.head, turns.c.segment).join(turns, turns.c.seq == found.c.last_seq)
-        return self._database.read("remembering sessions", query.order_by(found.c.last_us.desc(), found.c.id.desc()), _trace)
+        found = (
+            recent.order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit).subquery()
+        )
+        query = select(found, turns.c.id.label("turn"), turns.c.head, turns.c.segment).join(
+            turns, turns.c.seq == found.c.last_seq
+        )
+        return self._database.read(
+            "remembering sessions",
+            query.order_by(found.c.last_us.desc(), found.c.id.desc()),
+            _trace,
+        )
 
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """Events behind the cursor `after`."""
@@ -317,12 +451,19 @@ class LedgerReader:
 
     def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
         """Events of one kind, newest first."""
-        query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
+        query = (
+            select(events)
+            .where(events.c.kind == pack_text(kind))
+            .order_by(events.c.seq.desc())
+            .limit(limit)
+        )
         return self._database.read("reading events of a kind", query, event_of)
 
 
 def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
-    found: dict[str, int] = dict(connection.execute(select(column, func.count()).group_by(column)).all())
+    found: dict[str, int] = dict(
+        connection.execute(select(column, func.count()).group_by(column)).all()
+    )
     return found
 
 
@@ -347,7 +488,9 @@ def _whole_turn(connection: Connection, row: ResultRow) -> Turn:
     turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn)
     if turn.kind_reason == ATTEMPT:
         return turn
-    enforcement = enforcement_of(connection, row.seq, lambda attempt: _whole_turn(connection, attempt))
+    enforcement = enforcement_of(
+        connection, row.seq, lambda attempt: _whole_turn(connection, attempt)
+    )
     return turn if enforcement is None else replace(turn, enforcement=enforcement)
 
 
@@ -356,12 +499,18 @@ def _exchange(connection: Connection, seq: int) -> Exchange:
     request = rebuild_body(connection, payloads, seq)
     if request is None:
         raise StoreError(f"reading a turn: number {seq} has no request")
-    spliced = tuple(Splice(row.at_byte, row.body) for row in _chain(connection, splices, said.splices))
-    return Exchange(request, spliced, rebuild_body(connection, translations, seq), said.said, said.seen)
+    spliced = tuple(
+        Splice(row.at_byte, row.body) for row in _chain(connection, splices, said.splices)
+    )
+    return Exchange(
+        request, spliced, rebuild_body(connection, translations, seq), said.said, said.seen
+    )
 
 
 def _chain(connection: Connection, table: Table, last: bytes | None) -> list[ResultRow]:
-    """The rows of a tuple, first to last, each with its snippet's body; `last` is the id of the tuple."""
+    """The rows of a tuple, first to last, each with its snippet's body; `last` is the id of the
+    tuple.
+    """
     if last is None:
         return []
     return list(connection.execute(_chain_in(table), {"last": last}))
@@ -369,7 +518,13 @@ def _chain(connection: Connection, table: Table, last: bytes | None) -> list[Res
 
 @cache
 def _chain_in(table: Table) -> Select[*tuple[object, ...]]:
-    chain = select(table, literal(0).label("place")).where(table.c.hash == bindparam("last")).cte("chain", recursive=True)
-    chain = chain.union_all(select(table, chain.c.place + 1).join(chain, table.c.hash == chain.c.previous))
+    chain = (
+        select(table, literal(0).label("place"))
+        .where(table.c.hash == bindparam("last"))
+        .cte("chain", recursive=True)
+    )
+    chain = chain.union_all(
+        select(table, chain.c.place + 1).join(chain, table.c.hash == chain.c.previous)
+    )
     query = select(chain, snippets.c.body).join(snippets, snippets.c.hash == chain.c.snippet)
     return query.order_by(chain.c.place.desc())

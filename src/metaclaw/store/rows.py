@@ -1,4 +1,6 @@
-"""Pack values into columns (text, instants as microseconds, tokens as arrays), and convert between turns and rows of `schema`."""
+"""Pack values into columns (text, instants as microseconds, tokens as arrays), and convert between
+turns and rows of `schema`.
+"""
 
 import re
 import struct
@@ -14,7 +16,17 @@ from sqlalchemy import Row
 
 from metaclaw.domain.chat import Finish, Json, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Draw,
+    Exchange,
+    Placement,
+    Scope,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.domain.verdict import Outcome
 
 Value: TypeAlias = bool | int | float | str | bytes | None
@@ -27,14 +39,17 @@ _NO_NAME = ""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# PostgreSQL refuses NUL in text and both databases refuse lone surrogates; clients and providers send both.
+# PostgreSQL refuses NUL in text and both databases refuse lone surrogates; clients and providers
+# send both.
 _ESCAPE = "\x1a"
 _UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
 def pack_text(text: str) -> str:
-    """Replace characters that a database refuses by an escape and four hex digits; nearly all texts stay the same."""
+    """Replace characters that a database refuses by an escape and four hex digits; nearly all texts
+    stay the same.
+    """
     if _is_safe(text):
         return text
     return _UNSAFE.sub(lambda match: f"{_ESCAPE}{ord(match[0]):04x}", text)
@@ -81,7 +96,9 @@ def unpack_names(stored: str) -> tuple[str, ...]:
 
 
 def pack_placed(placed: tuple[str, ...], listed: tuple[str, ...]) -> str:
-    """The names of placed and of listed skills as one JSON list, separated by an empty string if any is listed."""
+    """The names of placed and of listed skills as one JSON list, separated by an empty string if
+    any is listed.
+    """
     return _pack_names((*placed, _NO_NAME, *listed) if listed else placed)
 
 
@@ -189,8 +206,8 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill was placed or withheld by chance, and its outcome (None if it has not been judged). Turns of one
-    session and segment share their draw."""
+    """A turn in which a skill was placed or withheld by chance, and its outcome (None if it has not
+    been judged). Turns of one session and segment share their draw."""
 
     turn: TurnId
     session: SessionId
@@ -206,8 +223,12 @@ T = TypeVar("T")
 
 
 def pack_document(value: object) -> str:
-    """A dataclass, or a tuple of them, as JSON. Values without a JSON type (a date in a skill's front matter) become text."""
-    return msgspec.json.encode(_each_text(msgspec.to_builtins(value, enc_hook=str), pack_text)).decode()
+    """A dataclass, or a tuple of them, as JSON. Values without a JSON type (a date in a skill's
+    front matter) become text.
+    """
+    return msgspec.json.encode(
+        _each_text(msgspec.to_builtins(value, enc_hook=str), pack_text)
+    ).decode()
 
 
 def unpack_document(stored: str, kind: type[T]) -> T:
@@ -221,7 +242,9 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
         case str():
             return change(value)
         case dict():
-            return {_each_text(key, change): _each_text(item, change) for key, item in value.items()}
+            return {
+                _each_text(key, change): _each_text(item, change) for key, item in value.items()
+            }
         case list() | tuple():
             return [_each_text(item, change) for item in value]
         case float() if value - value != 0.0:
@@ -232,7 +255,9 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
 
 _MAIN = TurnKind.MAIN  # looking up an enum's member takes longer than comparing it
 _NO_USAGE: Values = (None, None, None, None, None)
-_USAGE = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+_USAGE = attrgetter(
+    "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"
+)
 
 
 def turn_row(turn: Turn, placements: bytes | None) -> Values:
@@ -276,12 +301,20 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
 
 
 def tokens_row(seq: int, tokens: SampledTokens) -> Values:
-    return (seq, pack_ids(tokens.prompt_ids), pack_ids(tokens.sampled_ids), pack_logprobs(tokens.logprobs))
+    return (
+        seq,
+        pack_ids(tokens.prompt_ids),
+        pack_ids(tokens.sampled_ids),
+        pack_logprobs(tokens.logprobs),
+    )
 
 
 def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Values]:
     """The rows of a turn's draws."""
-    return [pack_texts((seq, place, draw.skill, draw.placed, draw.propensity)) for place, draw in enumerate(draws)]
+    return [
+        pack_texts((seq, place, draw.skill, draw.placed, draw.propensity))
+        for place, draw in enumerate(draws)
+    ]
 
 
 class _Tally:
@@ -304,11 +337,15 @@ class _Tally:
     def row(self) -> Values:
         turn, scope = self.first, self.first.scope
         who = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
-        return pack_texts((*who, self.began_us, self.last_us, None, None, self.turns, self.main_turns))
+        return pack_texts(
+            (*who, self.began_us, self.last_us, None, None, self.turns, self.main_turns)
+        )
 
 
 def session_rows(turns: Iterable[Turn]) -> list[Values]:
-    """What these turns add to their sessions: one row each, always in the same order, so that two writers cannot deadlock."""
+    """What these turns add to their sessions: one row each, always in the same order, so that two
+    writers cannot deadlock.
+    """
     tallies: dict[str, _Tally] = {}
     for turn in turns:
         received_us = pack_instant(turn.times.received_at)
@@ -337,7 +374,9 @@ def session_of(row: ResultRow) -> SessionRow:
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    return LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
+    return LedgerEvent(
+        row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data)
+    )
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:
@@ -366,7 +405,11 @@ def turn_row_of(row: ResultRow) -> TurnRow:
 
 
 def turn_of(
-    row: ResultRow, exchange: Exchange, tokens: SampledTokens | None, placements: tuple[Placement, ...], draws: tuple[Draw, ...]
+    row: ResultRow,
+    exchange: Exchange,
+    tokens: SampledTokens | None,
+    placements: tuple[Placement, ...],
+    draws: tuple[Draw, ...],
 ) -> Turn:
     """Build a turn from a row of `turns` and the data of other tables."""
     facts = turn_row_of(row)
@@ -403,7 +446,9 @@ def turn_of(
 
 
 def tokens_of(row: ResultRow) -> SampledTokens:
-    return SampledTokens(unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs))
+    return SampledTokens(
+        unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs)
+    )
 
 
 def placement_of(row: ResultRow) -> Placement:
@@ -444,7 +489,13 @@ def stamp_of(row: ResultRow) -> Stamp:
 def _usage_of(row: ResultRow) -> Usage | None:
     if row.input_tokens is None:
         return None
-    return Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cache_write_tokens, row.reasoning_tokens)
+    return Usage(
+        row.input_tokens,
+        row.output_tokens,
+        row.cached_tokens,
+        row.cache_write_tokens,
+        row.reasoning_tokens,
+    )
 
 
 def _session_id(stored: str | None) -> SessionId | None:

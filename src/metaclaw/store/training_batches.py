@@ -12,14 +12,32 @@ from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind, is_cut
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.learning import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
+from metaclaw.store.learning import (
+    HAS_TAUGHT,
+    IS_CURRENT,
+    STANDING,
+    WAS_TRIED,
+    standing_of,
+    with_standing,
+)
 from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, stamp_of, unpack_text
-from metaclaw.store.schema import batch_turns, batches, events, generations, roles, stands, tokens, turns
+from metaclaw.store.schema import (
+    batch_turns,
+    batches,
+    events,
+    generations,
+    roles,
+    stands,
+    tokens,
+    turns,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """The facts of a turn for `domain.training.rejection`; `tokens` is the number of sampled tokens, None if not recorded."""
+    """The facts of a turn for `domain.training.rejection`; `tokens` is the number of sampled
+    tokens, None if not recorded.
+    """
 
     kind: TurnKind
     end: TurnEnd
@@ -39,9 +57,10 @@ class EligibleTurns:
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """The turns that train one version, which starts from `policy_version`. `turns` are those not deleted since, in the order they
-    were recorded; `size` is the number it was opened with. For `stale` of them the speaker's rules or skills have changed since.
-    `generation` was the newest when the batch was opened. `note` says why it was dropped."""
+    """The turns that train one version, which starts from `policy_version`. `turns` are those not
+    deleted since, in the order they were recorded; `size` is the number it was opened with. For
+    `stale` of them the speaker's rules or skills have changed since. `generation` was the newest
+    when the batch was opened. `note` says why it was dropped."""
 
     number: int
     state: BatchState
@@ -54,7 +73,18 @@ class TrainingBatch:
     note: str = ""
 
 
-_NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider", "error")
+_NAMES = (
+    "seq",
+    "id",
+    "kind",
+    "outcome",
+    "generation",
+    "policy_version",
+    "library_hash",
+    "skills",
+    "provider",
+    "error",
+)
 _FACTS = [turns.c[name] for name in _NAMES]
 
 _PAGE = 512
@@ -75,7 +105,9 @@ class SqlBatches:
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
-        self._counted: tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None = None
+        self._counted: (
+            tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None
+        ) = None
 
     def eligible(
         self,
@@ -88,8 +120,8 @@ class SqlBatches:
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
     ) -> EligibleTurns:
-        """At most `limit` turns that may train this policy now, among the newest `within` turns, newest first. With
-        `policy_provider`, only turns that it answered."""
+        """At most `limit` turns that may train this policy now, among the newest `within` turns,
+        newest first. With `policy_provider`, only turns that it answered."""
         found: list[TurnId] = []
         rejections: Counter[Rejection] = Counter()
         for row in self._newest(within):
@@ -97,7 +129,9 @@ class SqlBatches:
                 break
             turn = TurnId(unpack_text(row.id))
             standing = standing_of(turn, row, held_out=held_out(turn))
-            reason = rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider)
+            reason = rejection(
+                _facts(row), standing, generation, policy_version, max_lag, policy_provider
+            )
             if reason is None:
                 found.append(turn)
             else:
@@ -116,16 +150,21 @@ class SqlBatches:
         policy_provider: str | None = None,
         again: bool = False,
     ) -> tuple[TurnId, ...]:
-        """The turns of `eligible`, without counting rejected ones. This is cheap enough to call often: the database leaves most of
-        them out before `rejection` decides. With `again`, turns that would be eligible if they had not trained a version
-        already."""
+        """The turns of `eligible`, without counting rejected ones. This is cheap enough to call
+        often: the database leaves most of them out before `rejection` decides. With `again`, turns
+        that would be eligible if they had not trained a version already."""
         likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
         found: list[TurnId] = []
         for row in self._newest(within, likely):
             turn = TurnId(unpack_text(row.id))
             standing = standing_of(turn, row, held_out=held_out(turn))
             standing = replace(standing, taught=False) if again else standing
-            if rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider) is None:
+            if (
+                rejection(
+                    _facts(row), standing, generation, policy_version, max_lag, policy_provider
+                )
+                is None
+            ):
                 found.append(turn)
             if len(found) == limit:
                 break
@@ -133,7 +172,11 @@ class SqlBatches:
 
     def untried(self, among: Collection[TurnId]) -> int:
         """The number of these turns that were never in a batch."""
-        query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
+        query = (
+            select(func.count())
+            .select_from(turns)
+            .where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
+        )
         return self._database.read_number("counting new turns", query)
 
     def rejections(
@@ -146,20 +189,28 @@ class SqlBatches:
         policy_provider: str | None = None,
         is_fresh: bool = False,
     ) -> dict[Rejection, int]:
-        """The number of newest turns that may not train now, by reason. Unless `is_fresh`, they may have been counted up to half a
-        minute ago."""
+        """The number of newest turns that may not train now, by reason. Unless `is_fresh`, they may
+        have been counted up to half a minute ago."""
         key = (generation, policy_version, max_lag, policy_provider)
         now, known = self._clock(), self._counted
         if not is_fresh and known is not None and known[0] == key and now - known[1] < _FRESH:
             return known[2]
-        found = self.eligible(*key[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
+        found = self.eligible(
+            *key[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider
+        ).rejections
         self._counted = (key, now, found)
         return found
 
-    def _newest(self, within: int, likely: ColumnElement[bool] | None = None) -> Iterator[ResultRow]:
-        """The newest `within` turns with their facts, read page by page; with `likely`, only those that meet this condition."""
+    def _newest(
+        self, within: int, likely: ColumnElement[bool] | None = None
+    ) -> Iterator[ResultRow]:
+        """The newest `within` turns with their facts, read page by page; with `likely`, only those
+        that meet this condition.
+        """
         sampled_bytes = func.length(tokens.c.sampled_ids).label("sampled_bytes")
-        query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(tokens, tokens.c.turn == turns.c.seq)
+        query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(
+            tokens, tokens.c.turn == turns.c.seq
+        )
         query = with_standing(query, turns.c.seq).order_by(turns.c.seq.desc())
         query = query if likely is None else query.where(likely)
         oldest = select(turns.c.seq).order_by(turns.c.seq.desc()).offset(within - 1).limit(1)
@@ -175,23 +226,39 @@ class SqlBatches:
             return connection.execute(query.limit(_PAGE)).all()
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
-        """Open a batch with these turns and return its number. The turns are query turns from now on. Raises RefusedError, and
-        changes nothing, if one of them may not train."""
+        """Open a batch with these turns and return its number. The turns are query turns from now
+        on. Raises RefusedError, and changes nothing, if one of them may not train."""
         wanted = [pack_text(turn) for turn in turns_taught]
         with self._database.writing("opening a batch") as connection:
-            found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars().all()
+            found = (
+                connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted)))
+                .scalars()
+                .all()
+            )
             if not found or len(found) < len(wanted):
-                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(found)} are in the ledger")
+                raise RefusedError(
+                    f"opening a batch: of {len(wanted)} turns {len(found)} are in the ledger"
+                )
             newest = connection.execute(select(func.max(generations.c.number))).scalar_one()
-            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version, "generation": newest}
+            batch = {
+                "at_us": pack_instant(self._clock()),
+                "policy_version": policy_version,
+                "generation": newest,
+            }
             batch |= {"seed": seed, "size": len(found)}
-            number: int = connection.execute(insert(batches).returning(batches.c.seq), batch).scalar_one()
-            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(found)])
+            number: int = connection.execute(
+                insert(batches).returning(batches.c.seq), batch
+            ).scalar_one()
+            connection.execute(
+                insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(found)]
+            )
             return number
 
     def open_batch_now(self) -> TrainingBatch | None:
         """The oldest open batch, or None."""
-        oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
+        oldest = (
+            select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
+        )
         return self._batch("looking for an open batch", oldest)
 
     def batch(self, number: int) -> TrainingBatch | None:
@@ -203,15 +270,17 @@ class SqlBatches:
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
-        """Drop a batch that makes no version. Its turns may train again, unless they are too old by then. Raises RefusedError if it
-        has ended already."""
+        """Drop a batch that makes no version. Its turns may train again, unless they are too old by
+        then. Raises RefusedError if it has ended already."""
         with self._database.writing("dropping a batch") as connection:
             batch = opened(connection, number, "dropping a batch")
             now = pack_instant(self._clock())
             ended = {"state": BatchState.DROPPED.value, "note": pack_text(reason), "ended_us": now}
             connection.execute(update(batches).where(batches.c.seq == number), ended)
             data = {"batch": number, "turns": batch.size, "reason": reason}
-            connection.execute(insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(data)})
+            connection.execute(
+                insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(data)}
+            )
 
     def turns_of(self, batch: int) -> list[TurnId]:
         """The turns of a batch that were not deleted since, in the order they were recorded."""
@@ -219,7 +288,9 @@ class SqlBatches:
             return [turn for turn, _ in _members(connection, batch)]
 
 
-def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None, *, again: bool) -> ColumnElement[bool]:
+def _likely(
+    generation: int, policy_version: int, max_lag: int, provider: str | None, *, again: bool
+) -> ColumnElement[bool]:
     """The part of `rejection` that the database can decide."""
     conditions = [
         turns.c.kind == TurnKind.MAIN.value,
@@ -232,12 +303,16 @@ def _likely(generation: int, policy_version: int, max_lag: int, provider: str | 
         HAS_TAUGHT if again else ~HAS_TAUGHT,
         roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
     ]
-    return and_(*conditions, *([] if provider is None else [turns.c.provider == pack_text(provider)]))
+    return and_(
+        *conditions, *([] if provider is None else [turns.c.provider == pack_text(provider)])
+    )
 
 
 def opened(connection: Connection, number: int, doing: str) -> ResultRow:
     """The row of a batch that has not ended, locked. Raises RefusedError."""
-    row = connection.execute(select(batches).where(batches.c.seq == number).with_for_update()).one_or_none()
+    row = connection.execute(
+        select(batches).where(batches.c.seq == number).with_for_update()
+    ).one_or_none()
     if row is None:
         raise RefusedError(f"{doing}: there is no batch {number}")
     if row.state != BatchState.OPEN.value:

@@ -1,7 +1,8 @@
-"""The turn writer: inserts turns, session ends and events, many in one transaction, over one connection.
+"""The turn writer: inserts turns, session ends and events, many in one transaction, over one
+connection.
 
-The statements are precompiled: SQLAlchemy generates the SQL once, and the driver runs it with plain tuples. One statement inserts
-many rows, which takes a fifth less CPU time per turn with 64 clients.
+The statements are precompiled: SQLAlchemy generates the SQL once, and the driver runs it with plain
+tuples. One statement inserts many rows, which takes a fifth less CPU time per turn with 64 clients.
 """
 
 import sqlite3
@@ -37,9 +38,28 @@ from metaclaw.domain.turn import ATTEMPT, Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
-from metaclaw.store.database import Database, FilesLostError, Identity, RefusedError, Rescued, identify, rescue, store_errors
+from metaclaw.store.database import (
+    Database,
+    FilesLostError,
+    Identity,
+    RefusedError,
+    Rescued,
+    identify,
+    rescue,
+    store_errors,
+)
 from metaclaw.store.deduplication import ContentIds, RequestLines
-from metaclaw.store.rows import Value, Values, draw_rows, pack_instant, pack_json, pack_text, session_rows, tokens_row, turn_row
+from metaclaw.store.rows import (
+    Value,
+    Values,
+    draw_rows,
+    pack_instant,
+    pack_json,
+    pack_text,
+    session_rows,
+    tokens_row,
+    turn_row,
+)
 from metaclaw.store.schema import STORED_REVISION, draws, require_head
 
 if TYPE_CHECKING:
@@ -75,7 +95,13 @@ def weigh(item: Item) -> int:
     if not isinstance(item, Turn):
         return _ROW_BYTES
     exchange, tokens = item.exchange, item.tokens
-    weight = _ROW_BYTES + len(exchange.request) + len(exchange.said) + len(exchange.translated or b"") + len(exchange.seen or b"")
+    weight = (
+        _ROW_BYTES
+        + len(exchange.request)
+        + len(exchange.said)
+        + len(exchange.translated or b"")
+        + len(exchange.seen or b"")
+    )
     for splice in exchange.splices:
         weight += len(splice.inserted)
     if tokens is not None:
@@ -89,7 +115,9 @@ _ROW_BYTES = 1024  # the approximate size of a turn in memory without its payloa
 
 
 class TurnWriter:
-    """A connection for writing, used by one thread. After a StoreError other than RefusedError it must be closed and replaced."""
+    """A connection for writing, used by one thread. After a StoreError other than RefusedError it
+    must be closed and replaced.
+    """
 
     def __init__(self, database: Database, max_request_line_bytes: int) -> None:
         self._database = database
@@ -97,35 +125,49 @@ class TurnWriter:
         self._max_request_line_bytes = max_request_line_bytes
         self._rescued: Rescued | None = None
         self.is_lost = False
-        """Whether the files were removed: then only this connection may still have their content."""
+        """Whether the files were removed: then only this connection may still have their
+        content.
+        """
         self._statements = _Statements(database.dialect)
         self._clear_caches()
         with store_errors("opening the store", database.dialect):
-            self._connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._connection = database.engine.connect().execution_options(
+                isolation_level="AUTOCOMMIT"
+            )
             self._cursor: DBAPICursor = self._connection.connection.cursor()
             self._cursor.execute(self._statements.patience)
         self.files: Identity = () if self._path is None else identify(self._path)
         database.files = None if self._path is None else self.files
 
     def write(self, items: Sequence[Item]) -> None:
-        """Write all items in one transaction, or none. Raises RefusedError for an item that can never be stored."""
+        """Write all items in one transaction, or none. Raises RefusedError for an item that can
+        never be stored.
+        """
         with self._using_files("recording"):
             self._cursor.execute(self._statements.begin)
             self.check_files()
             self._check_schema()
             for turns, ends, announcements in _in_order(items):
-                # Tested after BEGIN: a session is marked as forgotten before its turns are deleted, so that this turn is either
-                # dropped here or deleted there.
+                # Tested after BEGIN: a session is marked as forgotten before its turns are deleted,
+                # so that this turn is either dropped here or deleted there.
                 if self._database.forgotten:
-                    turns = [turn for turn in turns if not self._database.is_dropped(turn.session, turn.times.received_at)]
+                    turns = [
+                        turn
+                        for turn in turns
+                        if not self._database.is_dropped(turn.session, turn.times.received_at)
+                    ]
                 self._write_turns(turns)
                 self._write_ends(ends)
-                self._statements.events.run(self._cursor, [_event_row(item) for item in announcements])
+                self._statements.events.run(
+                    self._cursor, [_event_row(item) for item in announcements]
+                )
             self._cursor.execute("COMMIT")
 
     @contextmanager
     def _using_files(self, doing: str) -> Iterator[None]:
-        """Turn failures caused by removed or truncated files into FilesLostError: then this connection has to be kept."""
+        """Turn failures caused by removed or truncated files into FilesLostError: then this
+        connection has to be kept.
+        """
         try:
             with store_errors(doing, self._database.dialect):
                 yield
@@ -166,13 +208,17 @@ class TurnWriter:
         require_head(row[0] if row else None, "recording")
 
     def check_files(self) -> None:
-        """Raise FilesLostError if the files at the path are not those that this connection has open."""
+        """Raise FilesLostError if the files at the path are not those that this connection has
+        open.
+        """
         if self._path is not None and identify(self._path) != self.files:
             self.is_lost = True
             raise FilesLostError("recording: the files of the database were removed or replaced")
 
     def rescue(self) -> Rescued:
-        """Write the content of removed files back to disk. Raises StoreError if that is not possible now."""
+        """Write the content of removed files back to disk. Raises StoreError if that is not
+        possible now.
+        """
         connection, path = self._connection.connection.driver_connection, self._database.path
         assert isinstance(connection, sqlite3.Connection)
         assert path is not None
@@ -188,7 +234,8 @@ class TurnWriter:
         if not turns:
             return
         if any(turn.enforcement is not None for turn in turns):
-            # Attempts come before their turn, so that a reader who has seen the turn has seen all of them.
+            # Attempts come before their turn, so that a reader who has seen the turn has seen all
+            # of them.
             turns = [each for turn in turns for each in (*attempts_of(turn), turn)]
         cursor, into, content_ids = self._cursor, self._statements, self._content_ids
         rows = [turn_row(turn, content_ids.of_placements(turn.placements)) for turn in turns]
@@ -200,10 +247,22 @@ class TurnWriter:
             content_ids.clear_rows()
         into.sessions.run(cursor, session_rows(turns))
         numbered = list(zip(turns, into.turns.run_numbered(cursor, rows), strict=True))
-        into.payloads.run(cursor, [self._payload(turn, seq, at) for (turn, seq), at in zip(numbered, splices, strict=True)])
+        into.payloads.run(
+            cursor,
+            [
+                self._payload(turn, seq, at)
+                for (turn, seq), at in zip(numbered, splices, strict=True)
+            ],
+        )
         into.translations.run(cursor, list(self._translations(numbered)))
-        into.tokens.run(cursor, [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None])
-        into.draws.run(cursor, [row for turn, seq in numbered if turn.draws for row in draw_rows(seq, turn.draws)])
+        into.tokens.run(
+            cursor,
+            [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None],
+        )
+        into.draws.run(
+            cursor,
+            [row for turn, seq in numbered if turn.draws for row in draw_rows(seq, turn.draws)],
+        )
         self._write_enforcement(numbered)
 
     def _write_enforcement(self, numbered: Sequence[tuple[Turn, int]]) -> None:
@@ -213,11 +272,16 @@ class TurnWriter:
         cursor, into = self._cursor, self._statements
         numbers = {turn.id: seq for turn, seq in numbered}
         into.held_rules.run(cursor, [row for found, seq in held for row in rule_rows(seq, found)])
-        into.attempts.run(cursor, [row for found, seq in held for row in attempt_rows(seq, found, numbers)])
-        into.true_answers.run(cursor, [row for found, seq in held for row in answer_rows(seq, found)])
+        into.attempts.run(
+            cursor, [row for found, seq in held for row in attempt_rows(seq, found, numbers)]
+        )
+        into.true_answers.run(
+            cursor, [row for found, seq in held for row in answer_rows(seq, found)]
+        )
 
     def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Values:
-        # Main and side requests of one session are different conversations, so each is patched on its own predecessor.
+        # Main and side requests of one session are different conversations, so each is patched on
+        # its own predecessor.
         line = ATTEMPT if turn.kind_reason == ATTEMPT else turn.kind
         link = self._request_lines.follow((turn.session, line), seq, turn.exchange.request)
         return (seq, *link, splices, turn.exchange.said, turn.exchange.seen)
@@ -230,8 +294,13 @@ class TurnWriter:
 
     def _write_ends(self, ends: Sequence[SessionEnd]) -> None:
         if ends:
-            rows = [(at := pack_instant(end.at), at, pack_text(end.reason), pack_text(end.session)) for end in ends]
-            self._cursor.executemany(self._statements.number_end, [(session,) for *_, session in rows])
+            rows = [
+                (at := pack_instant(end.at), at, pack_text(end.reason), pack_text(end.session))
+                for end in ends
+            ]
+            self._cursor.executemany(
+                self._statements.number_end, [(session,) for *_, session in rows]
+            )
             self._cursor.executemany(self._statements.end_session, rows)
 
 
@@ -240,8 +309,13 @@ class _Statements:
 
     def __init__(self, dialect: Dialect) -> None:
         is_sqlite = dialect.name == "sqlite"
-        self.patience = f"PRAGMA busy_timeout = {_LOCK_PATIENCE_MS}" if is_sqlite else f"SET lock_timeout = {_LOCK_PATIENCE_MS}"
-        # Take the write lock first, so that a transaction that has begun cannot fail because of a lock.
+        self.patience = (
+            f"PRAGMA busy_timeout = {_LOCK_PATIENCE_MS}"
+            if is_sqlite
+            else f"SET lock_timeout = {_LOCK_PATIENCE_MS}"
+        )
+        # Take the write lock first, so that a transaction that has begun cannot fail because of a
+        # lock.
         self.begin = "BEGIN IMMEDIATE" if is_sqlite else "BEGIN"
         self.snippets = Insertion(dialect, schema.snippets, once)
         self.placements = Insertion(dialect, schema.placements, once)
@@ -256,7 +330,11 @@ class _Statements:
         self.attempts = Insertion(dialect, schema.turn_attempts)
         self.true_answers = Insertion(dialect, schema.true_answers)
         self.events = Insertion(dialect, schema.events)
-        self.find = str(select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id")).compile(dialect=dialect))
+        self.find = str(
+            select(schema.turns.c.seq)
+            .where(schema.turns.c.id == bindparam("id"))
+            .compile(dialect=dialect)
+        )
         self.number_end = str(_number_end().compile(dialect=dialect))
         self.end_session = str(_end_session().compile(dialect=dialect))
 
@@ -264,7 +342,9 @@ class _Statements:
 def _number_end() -> Insert:
     """Number the end of a session that has not ended yet."""
     session = schema.sessions.c
-    still_open = select(session.id).where(session.id == bindparam("session"), session.ended_us.is_(None))
+    still_open = select(session.id).where(
+        session.id == bindparam("session"), session.ended_us.is_(None)
+    )
     return insert(schema.session_ends).from_select(["session"], still_open)
 
 
@@ -272,13 +352,22 @@ def _end_session() -> Update:
     session = schema.sessions.c
     at = bindparam("at", type_=session.last_us.type)
     # If the clock went back, the end must not be before the session's last turn.
-    ended = case((at > session.last_us, bindparam("at_us", type_=session.last_us.type)), else_=session.last_us)
-    change = update(schema.sessions).where(session.id == bindparam("session"), session.ended_us.is_(None))
+    ended = case(
+        (at > session.last_us, bindparam("at_us", type_=session.last_us.type)),
+        else_=session.last_us,
+    )
+    change = update(schema.sessions).where(
+        session.id == bindparam("session"), session.ended_us.is_(None)
+    )
     return change.values(ended_us=ended, end_reason=bindparam("reason"))
 
 
-def _in_order(items: Iterable[Item]) -> Iterator[tuple[list[Turn], list[SessionEnd], list[Announcement]]]:
-    """Split items into groups in which all turns may be written first: a turn behind its session's end begins a new group."""
+def _in_order(
+    items: Iterable[Item],
+) -> Iterator[tuple[list[Turn], list[SessionEnd], list[Announcement]]]:
+    """Split items into groups in which all turns may be written first: a turn behind its session's
+    end begins a new group.
+    """
     turns: list[Turn] = []
     ends: list[SessionEnd] = []
     announcements: list[Announcement] = []
@@ -304,7 +393,8 @@ def _event_row(item: Announcement) -> Values:
 
 AnyInsert: TypeAlias = "sqlite.Insert | postgresql.Insert"
 
-# One hour in microseconds. A literal, because precompiled statements have no parameters except their rows.
+# One hour in microseconds. A literal, because precompiled statements have no parameters except
+# their rows.
 _LONGEST_REQUEST = literal_column("3600000000", BigInteger())
 _MAX_ROWS = 16
 _LARGER = (64, 32)
@@ -314,10 +404,17 @@ _LARGER = (64, 32)
 class Insertion:
     """One INSERT into one table, for 1 to 16, 32 or 64 rows."""
 
-    def __init__(self, dialect: Dialect, table: Table, shape: Callable[["AnyInsert"], "AnyInsert"] = lambda insert: insert) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        table: Table,
+        shape: Callable[["AnyInsert"], "AnyInsert"] = lambda insert: insert,
+    ) -> None:
         self._dialect = dialect
         self._table = table
-        self._columns = [column.name for column in table.columns if column.autoincrement is not True]
+        self._columns = [
+            column.name for column in table.columns if column.autoincrement is not True
+        ]
         self._is_numbered = len(self._columns) < len(table.columns)
         self._parts = self._compile(shape)
         self._sql: dict[int, str] = {}
@@ -337,7 +434,8 @@ class Insertion:
                 found: dict[Value, int] = dict(cursor.fetchall())
                 numbers += [found[row[0]] for row in chunk]
             else:
-                # RETURNING would take a third longer, and one statement of the only writer numbers its rows in order.
+                # RETURNING would take a third longer, and one statement of the only writer numbers
+                # its rows in order.
                 last: int = cursor.lastrowid
                 numbers += range(last - len(chunk) + 1, last + 1)
         return numbers
@@ -350,9 +448,12 @@ class Insertion:
         return found
 
     def _compile(self, shape: Callable[["AnyInsert"], "AnyInsert"]) -> tuple[str, str, str]:
-        """The statement for one row in three parts: before, within and after the values, which are then repeated. (SQLAlchemy takes
-        30 ms to compile 16 rows of turns, while a request waits.)"""
-        insert = _insert_into(self._table, self._dialect).values(dict.fromkeys(self._columns)).inline()
+        """The statement for one row in three parts: before, within and after the values, which are
+        then repeated. (SQLAlchemy takes 30 ms to compile 16 rows of turns, while a request
+        waits.)"""
+        insert = (
+            _insert_into(self._table, self._dialect).values(dict.fromkeys(self._columns)).inline()
+        )
         statement: AnyInsert | ReturningInsert[*tuple[object, int]] = shape(insert)
         if self._is_numbered and self._dialect.name == "postgresql":
             statement = statement.returning(self._table.c[self._columns[0]], self._table.c.seq)
@@ -392,8 +493,8 @@ def once(insert: "AnyInsert") -> "AnyInsert":
 
 
 def add_to_session(insert: "AnyInsert") -> "AnyInsert":
-    """Insert the session, or add turns to it. A request after the session's end opens it again; so does one long before the end,
-    because the clock must have been ahead when the session ended."""
+    """Insert the session, or add turns to it. A request after the session's end opens it again; so
+    does one long before the end, because the clock must have been ahead when the session ended."""
     old, new = schema.sessions.c, insert.excluded
     is_reopened = (new.last_us > old.ended_us) | (new.last_us < old.ended_us - _LONGEST_REQUEST)
     return insert.on_conflict_do_update(

@@ -1,5 +1,5 @@
-"""Upkeep of the database: keep it below a size limit, return unused space to the disk, check an SQLite file without changing it,
-and copy all readable rows to a new file."""
+"""Upkeep of the database: keep it below a size limit, return unused space to the disk, check an
+SQLite file without changing it, and copy all readable rows to a new file."""
 
 import logging
 import sqlite3
@@ -20,7 +20,16 @@ from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database, plain_words, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.rows import pack_instant, unpack_text
-from metaclaw.store.schema import HEAD, STORED_REVISION, batch_turns, batches, is_newer, metadata, sessions, turns
+from metaclaw.store.schema import (
+    HEAD,
+    STORED_REVISION,
+    batch_turns,
+    batches,
+    is_newer,
+    metadata,
+    sessions,
+    turns,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +47,9 @@ _CHECK_S = 120.0
 class SqlUpkeep:
     """Measures a database and makes room in it. Blocks, but holds the write lock only briefly."""
 
-    def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = utc_now
+    ) -> None:
         self._database = database
         self._forgetting = SqlForgetting(database)
         self._max_bytes = max_bytes
@@ -53,14 +64,19 @@ class SqlUpkeep:
         return StoreSize(size_bytes, free_bytes, self._max_bytes or None, self.removed_sessions)
 
     def make_room(self) -> int:
-        """Remove the oldest sessions if the database is larger than its limit; return their number. Active sessions stay, and so do
-        those whose turns are being trained on. What was learned from the removed sessions stays."""
+        """Remove the oldest sessions if the database is larger than its limit; return their number.
+        Active sessions stay, and so do those whose turns are being trained on. What was learned
+        from the removed sessions stays."""
         removed = 0
         excess: str | None = None
         if self._max_bytes and self._used() > self._max_bytes:
             while (used := self._used()) > self._max_bytes * _ROOM:
                 if not (found := self._oldest()):
-                    log.warning("store is over its limit and holds nothing to remove bytes=%d limit=%d", used, self._max_bytes)
+                    log.warning(
+                        "store is over its limit and holds nothing to remove bytes=%d limit=%d",
+                        used,
+                        self._max_bytes,
+                    )
                     if used > self._max_bytes:
                         excess = self._describe_excess(used)
                     break
@@ -75,11 +91,17 @@ class SqlUpkeep:
             self._database.notices.pop("limit", None)
         self.removed_sessions += removed
         if removed:
-            log.info("oldest sessions removed to keep the store below its limit sessions=%d limit=%d", removed, self._max_bytes)
+            log.info(
+                "oldest sessions removed to keep the store below its limit sessions=%d limit=%d",
+                removed,
+                self._max_bytes,
+            )
         return removed
 
     def check(self) -> None:
-        """Look for damage and put it into the notices. Recording continues: new turns can be read again."""
+        """Look for damage and put it into the notices. Recording continues: new turns can be read
+        again.
+        """
         if self._database.kind != "sqlite":
             return
         deadline_s = time.monotonic() + _CHECK_S
@@ -93,16 +115,25 @@ class SqlUpkeep:
             problem = quick_check(driver, is_over)
         if problem is not None:
             self._database.notices["damage"] = (
-                f"the database is damaged ({problem}); recording continues, but parts of it cannot be read."
-                " Run `metaclaw stop`, then `metaclaw store repair`, which saves the readable part"
+                f"the database is damaged ({problem}); recording continues, but parts of it cannot"
+                " be read. Run `metaclaw stop`, then `metaclaw store repair`, which saves the"
+                " readable part"
             )
-            log.error("store is damaged; stop the program and run `metaclaw store repair` problem=%s", problem)
+            log.error(
+                "store is damaged; stop the program and run `metaclaw store repair` problem=%s",
+                problem,
+            )
 
     def give_back(self) -> int:
-        """Return free pages of the file to the disk, a few at a time. Returns the number of bytes."""
+        """Return free pages of the file to the disk, a few at a time. Returns the number of
+        bytes.
+        """
         with self._database.reading("measuring the store") as connection:
             before, _ = _measure(connection)
-            if self._database.kind != "sqlite" or connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:
+            if (
+                self._database.kind != "sqlite"
+                or connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL
+            ):
                 return 0
         while True:
             began_s = time.monotonic()
@@ -110,9 +141,12 @@ class SqlUpkeep:
                 free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
                 if free <= _FREE_PAGES:
                     break
-                # It returns one row for each page, which has to be fetched for the page to be freed.
+                # It returns one row for each page, which has to be fetched for the page to be
+                # freed.
                 cursor = connection.connection.cursor()
-                cursor.execute(f"PRAGMA incremental_vacuum({min(_PAGES_AT_ONCE, free - _FREE_PAGES)})")
+                cursor.execute(
+                    f"PRAGMA incremental_vacuum({min(_PAGES_AT_ONCE, free - _FREE_PAGES)})"
+                )
                 cursor.fetchall()
             # Give writers that wait for the lock the time to wake up and take it.
             time.sleep(min(0.05, time.monotonic() - began_s))
@@ -120,8 +154,9 @@ class SqlUpkeep:
 
     def _describe_excess(self, used: int) -> str:
         return (
-            f"the store is over its limit (store.max_gb): it has {used / 1e9:.3g} of {self._max_bytes / 1e9:g} GB. Nothing is"
-            " removed, because every session is active, was used within the last day, or is being trained on"
+            f"the store is over its limit (store.max_gb): it has {used / 1e9:.3g} of"
+            f" {self._max_bytes / 1e9:g} GB. Nothing is removed, because every session is active,"
+            " was used within the last day, or is being trained on"
         )
 
     def _used(self) -> int:
@@ -129,23 +164,37 @@ class SqlUpkeep:
         return found.size_bytes - found.free_bytes
 
     def _oldest(self) -> list[SessionId]:
-        is_over = sessions.c.ended_us.is_not(None) | (sessions.c.last_us < pack_instant(self._now() - _IDLE))
+        is_over = sessions.c.ended_us.is_not(None) | (
+            sessions.c.last_us < pack_instant(self._now() - _IDLE)
+        )
         is_training = exists(
             select(turns.c.seq)
             .join(batch_turns, batch_turns.c.turn == turns.c.seq)
             .join(batches, batches.c.seq == batch_turns.c.batch)
             .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN.value)
         )
-        query = select(sessions.c.id).where(is_over, ~is_training).order_by(sessions.c.last_us).limit(_SESSIONS_AT_ONCE)
-        return self._database.read("looking for the oldest sessions", query, lambda row: SessionId(unpack_text(row.id)))
+        query = (
+            select(sessions.c.id)
+            .where(is_over, ~is_training)
+            .order_by(sessions.c.last_us)
+            .limit(_SESSIONS_AT_ONCE)
+        )
+        return self._database.read(
+            "looking for the oldest sessions", query, lambda row: SessionId(unpack_text(row.id))
+        )
 
 
 _INCREMENTAL = 2
 
 
 def compact(database: Database) -> None:
-    """Rewrite an SQLite file of an older version, so that free space can be returned to the disk. No other program may use it."""
-    with store_errors(f"rewriting {database}", database.dialect), database.engine.connect() as connection:
+    """Rewrite an SQLite file of an older version, so that free space can be returned to the disk.
+    No other program may use it.
+    """
+    with (
+        store_errors(f"rewriting {database}", database.dialect),
+        database.engine.connect() as connection,
+    ):
         cursor = connection.connection.cursor()
         if cursor.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
             cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -154,9 +203,13 @@ def compact(database: Database) -> None:
 
 def _measure(connection: Connection) -> tuple[int, int]:
     if connection.dialect.name == "postgresql":
-        return connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar() or 0, 0
+        return (
+            connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar() or 0,
+            0,
+        )
     page, pages, free = (
-        connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0 for name in ("page_size", "page_count", "freelist_count")
+        connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0
+        for name in ("page_size", "page_count", "freelist_count")
     )
     return page * pages, page * free
 
@@ -164,11 +217,19 @@ def _measure(connection: Connection) -> tuple[int, int]:
 _SHOWN = 20
 _STEPS = 100_000  # of SQLite's virtual machine: a few milliseconds
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""Errors of reading a damaged file. UnicodeDecodeError: the driver decodes SQLite's messages, which may quote the file."""
+"""Errors of reading a damaged file. UnicodeDecodeError: the driver decodes SQLite's messages, which
+may quote the file.
+"""
 
 _UPGRADE = "Upgrade the program; this version must not repair it."
-_RESTORE = "Nothing can be read, so a repair would save nothing: metaclaw store restore PATH replaces it by a backup."
-_REPAIR = "metaclaw store repair saves the readable part; metaclaw store restore PATH replaces it by a backup."
+_RESTORE = (
+    "Nothing can be read, so a repair would save nothing: metaclaw store restore PATH replaces it"
+    " by a backup."
+)
+_REPAIR = (
+    "metaclaw store repair saves the readable part; metaclaw store restore PATH replaces it by a"
+    " backup."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +245,18 @@ class IntegrityReport:
     remedy: str | None = None
     """What to do about the problems."""
     is_newer: bool = False
-    """Whether it belongs to a newer version of this program, and must not be repaired by this one."""
+    """Whether it belongs to a newer version of this program, and must not be repaired by this
+    one.
+    """
 
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write. Raises StoreError if the file cannot be opened."""
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)) as connection:
+        with closing(
+            sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)
+        ) as connection:
             yield connection
     except DAMAGE as error:
         raise StoreError(f"reading {path}: {plain_words(error)}") from error
@@ -218,7 +283,11 @@ def check_file(path: Path) -> IntegrityReport:
     revision, page = facts.get("revision"), int(facts.get("page_size") or 0)
     newer = revision is not None and is_newer(str(revision))
     if newer:
-        problems.insert(0, f"it was written by a newer version of this program (schema {revision}; this one knows up to {HEAD})")
+        problems.insert(
+            0,
+            f"it was written by a newer version of this program (schema {revision}; this one knows"
+            f" up to {HEAD})",
+        )
     return IntegrityReport(
         None if revision is None else str(revision),
         _count(facts.get("turns")),
@@ -237,9 +306,12 @@ def find_damage(path: Path) -> str | None:
         return quick_check(connection)
 
 
-def quick_check(connection: sqlite3.Connection, is_over: Callable[[], bool] = lambda: False) -> str | None:
-    """Read every page, without comparing tables with their indexes, and return the first problem, or None. Stops with None when
-    `is_over`. Raises sqlite3.Error for failures that are not damage, such as a lock."""
+def quick_check(
+    connection: sqlite3.Connection, is_over: Callable[[], bool] = lambda: False
+) -> str | None:
+    """Read every page, without comparing tables with their indexes, and return the first problem,
+    or None. Stops with None when `is_over`. Raises sqlite3.Error for failures that are not damage,
+    such as a lock."""
     connection.set_progress_handler(is_over, _STEPS)
     try:
         (words,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -251,12 +323,16 @@ def quick_check(connection: sqlite3.Connection, is_over: Callable[[], bool] = la
         raise
     finally:
         connection.set_progress_handler(None, 0)
-    return None if words == "ok" else " ".join(words.removeprefix("*** in database main ***").split())
+    return (
+        None if words == "ok" else " ".join(words.removeprefix("*** in database main ***").split())
+    )
 
 
 def _is_damage(error: Exception) -> bool:
     """Whether an error comes from the content of the file, not from a lock or the disk."""
-    return getattr(error, "sqlite_errorname", "SQLITE_CORRUPT").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    return getattr(error, "sqlite_errorname", "SQLITE_CORRUPT").startswith(
+        ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+    )
 
 
 _FACTS = {
@@ -272,14 +348,26 @@ _FACTS = {
 def _problems(connection: sqlite3.Connection) -> list[str]:
     found: list[str] = []
     try:
-        found += [words for (words,) in connection.execute(f"PRAGMA integrity_check({_SHOWN})") if words != "ok"]
+        found += [
+            words
+            for (words,) in connection.execute(f"PRAGMA integrity_check({_SHOWN})")
+            if words != "ok"
+        ]
         dangling: dict[tuple[str, str], int] = {}
         for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
             dangling[table, parent] = dangling.get((table, parent), 0) + 1
-        found += [f"{count} rows of {table} refer to a missing row of {parent}" for (table, parent), count in dangling.items()]
-        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        found += [
+            f"{count} rows of {table} refer to a missing row of {parent}"
+            for (table, parent), count in dangling.items()
+        ]
+        present = {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         if connection.execute(STORED_REVISION).fetchone() == (HEAD,):
-            found += [f"the table {name} is missing" for name in sorted(set(metadata.tables) - present)]
+            found += [
+                f"the table {name} is missing" for name in sorted(set(metadata.tables) - present)
+            ]
     except DAMAGE as error:
         found.append(plain_words(error))
     return found
@@ -302,14 +390,19 @@ _RECOUNT = (
     """UPDATE sessions SET turns = counted.turns, main_turns = counted.main_turns
     FROM (SELECT session, count(*) AS turns, sum(kind = 'main') AS main_turns FROM turns GROUP BY session) AS counted
     WHERE counted.session = sessions.id AND (sessions.turns <> counted.turns OR sessions.main_turns <> counted.main_turns)""",
-    "UPDATE rule_counts SET times = (SELECT count(*) FROM rule_results WHERE count = rule_counts.seq)",
+    (
+        "UPDATE rule_counts SET times = (SELECT count(*) FROM rule_results WHERE count ="
+        " rule_counts.seq)"
+    ),
     "DELETE FROM rule_counts WHERE times = 0",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SalvagedTable:
-    """The number of rows of one table that were saved, unreadable, and dropped because they referred to unreadable ones."""
+    """The number of rows of one table that were saved, unreadable, and dropped because they
+    referred to unreadable ones.
+    """
 
     table: str
     saved: int
@@ -318,23 +411,42 @@ class SalvagedTable:
 
 
 def salvage(damaged: Path, target: Path) -> list[SalvagedTable]:
-    """Write the readable part of `damaged`, which is not changed, to a new database `target`. Raises StoreError."""
+    """Write the readable part of `damaged`, which is not changed, to a new database `target`.
+    Raises StoreError.
+    """
     open_database(f"sqlite:///{target}").close()
-    with read_only(damaged) as source, closing(sqlite3.connect(target, isolation_level=None)) as connection:
+    with (
+        read_only(damaged) as source,
+        closing(sqlite3.connect(target, isolation_level=None)) as connection,
+    ):
         try:
-            present = {name for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            present = {
+                name
+                for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
         except DAMAGE as error:
             raise StoreError(
-                f"repairing {damaged}: its list of tables cannot be read, so nothing can be saved ({error})."
-                " Replace it by a backup with `metaclaw store restore`, or move it away to begin with an empty one"
+                f"repairing {damaged}: its list of tables cannot be read, so nothing can be saved"
+                f" ({error}). Replace it by a backup with `metaclaw store restore`, or move it away"
+                " to begin with an empty one"
             ) from error
         return _salvage(source, connection, present)
 
 
-def _salvage(source: sqlite3.Connection, target: sqlite3.Connection, present: set[str]) -> list[SalvagedTable]:
-    triggers = target.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    tables = [name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    tables = [name for name in tables if name in present and name not in ("alembic_version", "sqlite_sequence")]
+def _salvage(
+    source: sqlite3.Connection, target: sqlite3.Connection, present: set[str]
+) -> list[SalvagedTable]:
+    triggers = target.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall()
+    tables = [
+        name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    tables = [
+        name
+        for name in tables
+        if name in present and name not in ("alembic_version", "sqlite_sequence")
+    ]
     target.execute("BEGIN")
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")
@@ -346,7 +458,10 @@ def _salvage(source: sqlite3.Connection, target: sqlite3.Connection, present: se
         target.execute(statement)
     target.execute("COMMIT")
     saved = {table: _rows(target, table) for table in tables}
-    return [SalvagedTable(table, saved[table], unreadable[table], max(0, read[table] - saved[table])) for table in tables]
+    return [
+        SalvagedTable(table, saved[table], unreadable[table], max(0, read[table] - saved[table]))
+        for table in tables
+    ]
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> int:
@@ -355,17 +470,25 @@ def _rows(connection: sqlite3.Connection, table: str) -> int:
 
 
 class _Copy:
-    """Copies one table by ranges of rows; a range that cannot be read is halved until single rows are left out."""
+    """Copies one table by ranges of rows; a range that cannot be read is halved until single rows
+    are left out.
+    """
 
     def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
         self._source = source
         self._target = target
         self._table = table
         wanted = {row[1] for row in target.execute(f"PRAGMA table_info({table})")}
-        columns = [row[1] for row in source.execute(f"PRAGMA table_info({table})") if row[1] in wanted]
+        columns = [
+            row[1] for row in source.execute(f"PRAGMA table_info({table})") if row[1] in wanted
+        ]
         names = ", ".join(f'"{name}"' for name in columns)
-        self._select = f"SELECT rowid, {names} FROM {table} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
-        self._insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
+        self._select = (
+            f"SELECT rowid, {names} FROM {table} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        )
+        self._insert = (
+            f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
+        )
 
     def run(self) -> int:
         """Copy the readable rows. Returns the approximate number of unreadable ones."""
@@ -385,7 +508,9 @@ class _Copy:
         return unreadable
 
     def _copy(self, low: int, high: int) -> int | None:
-        """Copy rows until one cannot be read. Returns the number to continue from, or None at the end."""
+        """Copy rows until one cannot be read. Returns the number to continue from, or None at the
+        end.
+        """
         try:
             for rowid, *values in self._source.execute(self._select, (low, high)):
                 self._target.execute(self._insert, values)
@@ -402,21 +527,29 @@ class _Copy:
         return 0 if found is None else int(found)
 
     def _largest(self) -> int:
-        """An upper bound of the row numbers: the recorded maximum of a numbered table, else the most that the pages can hold."""
+        """An upper bound of the row numbers: the recorded maximum of a numbered table, else the
+        most that the pages can hold.
+        """
         known = 0
         with suppress(*DAMAGE):
-            known = dict(self._source.execute("SELECT name, seq FROM sqlite_sequence")).get(self._table, 0)
+            known = dict(self._source.execute("SELECT name, seq FROM sqlite_sequence")).get(
+                self._table, 0
+            )
         pages: int = self._source.execute("PRAGMA page_count").fetchone()[0]
         return int(known) or pages * _ROWS_PER_PAGE
 
 
 def _drop_what_is_incomplete(connection: sqlite3.Connection) -> None:
-    """Delete turns without a body, and rows that refer to missing ones, until none are left; then recount."""
+    """Delete turns without a body, and rows that refer to missing ones, until none are left; then
+    recount.
+    """
     connection.execute(_MISSING_SESSIONS)
     while True:
         changes = connection.total_changes
         connection.execute("DELETE FROM turns WHERE seq NOT IN (SELECT turn FROM payloads)")
-        dangling = {(table, rowid) for table, rowid, _, _ in connection.execute("PRAGMA foreign_key_check")}
+        dangling = {
+            (table, rowid) for table, rowid, _, _ in connection.execute("PRAGMA foreign_key_check")
+        }
         for table, rowid in dangling:
             connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
         if connection.total_changes == changes:

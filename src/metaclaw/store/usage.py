@@ -1,15 +1,28 @@
-"""Sums kept by background loops: the cost of calls to models, and when each skill last matched a task; and the loops' cursors.
+"""Sums kept by background loops: the cost of calls to models, and when each skill last matched a
+task; and the loops' cursors.
 
-Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last turn that a loop has read, from
-which it continues after a restart.
-"""
+Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last
+turn that a loop has read, from which it continues after a restart."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, insert, or_, select, text, true, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.ids import SkillName
@@ -17,8 +30,27 @@ from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
-from metaclaw.store.rows import ResultRow, TurnRow, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
-from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turn_attempts, turns, uses
+from metaclaw.store.rows import (
+    ResultRow,
+    TurnRow,
+    pack_instant,
+    pack_text,
+    unpack_instant,
+    unpack_names,
+    unpack_text,
+)
+from metaclaw.store.schema import (
+    candidates,
+    cursors,
+    draws,
+    memberships,
+    sessions,
+    spending,
+    stands,
+    turn_attempts,
+    turns,
+    uses,
+)
 
 _T = TypeVar("_T")
 ENFORCEMENT_OFF = "enforcement:off"
@@ -49,7 +81,9 @@ class SqlCursors:
 
 def read_cursor(connection: Connection, name: str) -> int | None:
     """The cursor of this name; None if there is none."""
-    found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == pack_text(name))).scalar()
+    found: int | None = connection.execute(
+        select(cursors.c.seq).where(cursors.c.name == pack_text(name))
+    ).scalar()
     return found
 
 
@@ -72,15 +106,17 @@ _SUMS = tuple(field.name for field in fields(Spending))  # `cost` is the last
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
 _ADD = text(
-    f"INSERT INTO spending ({', '.join((*_KEYS, *_SUMS))})"
-    f" VALUES ({', '.join(f':{name}' for name in (*_KEYS, *_SUMS))})"
-    f" ON CONFLICT ({', '.join(_KEYS)}) DO UPDATE SET {', '.join(f'{name} = spending.{name} + excluded.{name}' for name in _SUMS)}"
+    f"INSERT INTO spending ({', '.join((*_KEYS, *_SUMS))}) VALUES"
+    f" ({', '.join(f':{name}' for name in (*_KEYS, *_SUMS))}) ON CONFLICT ({', '.join(_KEYS)}) DO"
+    f" UPDATE SET {', '.join(f'{name} = spending.{name} + excluded.{name}' for name in _SUMS)}"
 )
 _BEGIN = text("INSERT INTO cursors (name, seq) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
 
 Sums = Mapping[SpendingKey, Spending]
 PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
-"""Computes the cost of a request of an agent from its purpose, its time, `provider/model`, and its tokens."""
+"""Computes the cost of a request of an agent from its purpose, its time, `provider/model`, and its
+tokens.
+"""
 _attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias("first_of")
 _parent, _first = turns.alias("parent"), turns.alias("first")
 
@@ -92,25 +128,36 @@ class SqlSpending:
         self._database = database
 
     def add(self, sums: Sums) -> None:
-        """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any more are left out."""
+        """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any
+        more are left out.
+        """
         if not sums:
             return
         with self._database.writing("counting calls to models") as connection:
             known = _known_spending(connection, {pack_text(key.item) for key in sums if key.item})
             for key, more in sums.items():
-                _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
+                _add_spending(
+                    connection,
+                    key,
+                    more,
+                    pack_text(key.item) if pack_text(key.item) in known else "",
+                )
 
     def add_served(self, price: PriceServed) -> int:
-        """Count the main turns of agents that were recorded since the last call; return the number of rows read. Blocks. For a turn
-        with held calls the first attempt is counted as the turn, and the later ones as `enforce`."""
+        """Count the main turns of agents that were recorded since the last call; return the number
+        of rows read. Blocks. For a turn with held calls the first attempt is counted as the turn,
+        and the later ones as `enforce`."""
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
                 return 0
         with self._database.writing("counting turns") as connection:
-            # Lock the cursor, because several programs may count on PostgreSQL; SQLite has one writer at a time.
+            # Lock the cursor, because several programs may count on PostgreSQL; SQLite has one
+            # writer at a time.
             connection.execute(_BEGIN, {"name": _SPENDING_CURSOR})
-            cursor = select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
+            cursor = (
+                select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
+            )
             after = connection.execute(cursor).scalar_one()
             rows = connection.execute(self._unread(after)).all()
             sums: dict[SpendingKey, Spending] = {}
@@ -124,16 +171,23 @@ class SqlSpending:
             for key, more in sums.items():
                 _add_spending(connection, key, more, "")
             if rows:
-                connection.execute(update(cursors).where(cursors.c.name == _SPENDING_CURSOR), {"seq": rows[-1].seq})
+                connection.execute(
+                    update(cursors).where(cursors.c.name == _SPENDING_CURSOR), {"seq": rows[-1].seq}
+                )
         return len(rows)
 
     def sums(self, since: str = "", *, by_item: bool = False) -> dict[SpendingKey, Spending]:
-        """The sums of the days from `since` on, oldest first; summed over items unless `by_item`."""
+        """The sums of the days from `since` on, oldest first; summed over items unless
+        `by_item`.
+        """
         keys = [spending.c[name] for name in (_KEYS if by_item else _KEYS[:3])]
         query = select(*keys, *(func.sum(spending.c[name]).label(name) for name in _SUMS))
         query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
         with self._database.reading("reading what calls to models cost") as connection:
-            return dict(_sum_of(row, unpack_text(row.item) if by_item else "") for row in connection.execute(query))
+            return dict(
+                _sum_of(row, unpack_text(row.item) if by_item else "")
+                for row in connection.execute(query)
+            )
 
     def forget_items_before(self, day: str) -> None:
         """Remove the items from the sums of earlier days."""
@@ -145,10 +199,18 @@ class SqlSpending:
             _drop_items(connection, is_old)
 
     def _unread(self, after: int) -> Select[*tuple[object, ...]]:
-        own = [turns.c[name] for name in ("seq", "kind", "provider", "model", "received_us", *_TOKENS)]
+        own = [
+            turns.c[name] for name in ("seq", "kind", "provider", "model", "received_us", *_TOKENS)
+        ]
         first = [_first.c[name].label(f"first_{name}") for name in _TOKENS]
         query = (
-            select(*own, _attempt_of.c.place, _parent.c.kind.label("parent_kind"), _first.c.seq.label("first"), *first)
+            select(
+                *own,
+                _attempt_of.c.place,
+                _parent.c.kind.label("parent_kind"),
+                _first.c.seq.label("first"),
+                *first,
+            )
             .outerjoin(_attempt_of, _attempt_of.c.turn == turns.c.seq)
             .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
             .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
@@ -157,18 +219,24 @@ class SqlSpending:
         )
         if self._database.kind == "postgresql":
             # A lower number may be committed later; see LedgerReader.
-            query = query.where(text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"))
+            query = query.where(
+                text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")
+            )
         return query.order_by(turns.c.seq).limit(_TURNS_AT_ONCE)
 
 
 def _usage(row: ResultRow) -> Usage:
-    """The tokens of one request. Those of a turn with attempts are the sum of all attempts, so its first attempt's are used."""
+    """The tokens of one request. Those of a turn with attempts are the sum of all attempts, so its
+    first attempt's are used.
+    """
     prefix = "" if row.first is None else "first_"
     return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
 
 
 def erase_items(connection: Connection, names: Collection[str]) -> None:
-    """Remove the packed names of forgotten skills from the sums, unless another skill has the name; the cost stays counted."""
+    """Remove the packed names of forgotten skills from the sums, unless another skill has the name;
+    the cost stays counted.
+    """
     if gone := set(names) - _known_spending(connection, names):
         _drop_items(connection, spending.c.item.in_(gone))
 
@@ -181,18 +249,33 @@ def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:
 
 
 def _known_spending(connection: Connection, names: Collection[str]) -> set[str]:
-    """The names that skills and candidates have, of those given: not even the name of a forgotten skill is kept."""
-    return present(connection, memberships.c.name, names) | present(connection, candidates.c.name, names)
+    """The names that skills and candidates have, of those given: not even the name of a forgotten
+    skill is kept.
+    """
+    return present(connection, memberships.c.name, names) | present(
+        connection, candidates.c.name, names
+    )
 
 
 def _add_spending(connection: Connection, key: SpendingKey, more: Spending, item: str) -> None:
     values = {name: getattr(more, name) for name in _SUMS}
-    connection.execute(_ADD, {"day": key.day, "purpose": key.purpose, "model": pack_text(key.model), "item": item, **values})
+    connection.execute(
+        _ADD,
+        {
+            "day": key.day,
+            "purpose": key.purpose,
+            "model": pack_text(key.model),
+            "item": item,
+            **values,
+        },
+    )
 
 
 def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
     numbers = {name: int(getattr(row, name)) for name in _SUMS[:-1]}
-    return SpendingKey(row.day, row.purpose, unpack_text(row.model), item), Spending(**numbers, cost=float(row.cost))
+    return SpendingKey(row.day, row.purpose, unpack_text(row.model), item), Spending(
+        **numbers, cost=float(row.cost)
+    )
 
 
 _USES_CURSOR = "uses"
@@ -218,12 +301,16 @@ class SqlUses:
             return read_cursor(connection, _USES_CURSOR) or 0
 
     def note(self, rows: Sequence[TurnRow]) -> None:
-        """Count the skills that matched in the main turns among these, and move the cursor behind them; all or nothing."""
+        """Count the skills that matched in the main turns among these, and move the cursor behind
+        them; all or nothing.
+        """
         if not rows:
             return
         with self._database.writing("noting uses of skills") as connection:
             counted = read_cursor(connection, _USES_CURSOR) or 0
-            fresh = {row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN}
+            fresh = {
+                row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN
+            }
             _add_uses(connection, _matched(connection, fresh))
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
@@ -233,10 +320,15 @@ class SqlUses:
         if not wanted:
             return
         with self._database.writing("noting new skills") as connection:
-            known = sorted(present(connection, memberships.c.name, wanted))  # no name of a forgotten skill is kept
+            known = sorted(
+                present(connection, memberships.c.name, wanted)
+            )  # no name of a forgotten skill is kept
             if known:
                 connection.execute(delete(uses).where(uses.c.skill.in_(known)))
-                connection.execute(insert(uses), [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known])
+                connection.execute(
+                    insert(uses),
+                    [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known],
+                )
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """The uses of these skills; skills that were never counted are left out."""
@@ -256,14 +348,19 @@ class SqlUses:
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> int:
-        """The number of tasks after `instant`, at most `most`: those of these users, in these workspaces, or of requests without a
-        user id; all tasks if none of the three is given."""
+        """The number of tasks after `instant`, at most `most`: those of these users, in these
+        workspaces, or of requests without a user id; all tasks if none of the three is given."""
         since = pack_instant(instant)
         is_wanted = _speaks(users, workspaces, without_user=without_user)
         tasks = (
             select(turns.c.session, turns.c.segment)
             .join(sessions, sessions.c.id == turns.c.session)
-            .where(sessions.c.last_us > since, turns.c.received_us > since, turns.c.kind == TurnKind.MAIN.value, is_wanted)
+            .where(
+                sessions.c.last_us > since,
+                turns.c.received_us > since,
+                turns.c.kind == TurnKind.MAIN.value,
+                is_wanted,
+            )
             .distinct()
             .limit(most)
             .subquery()
@@ -280,28 +377,43 @@ class SqlUses:
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> list[Outcome]:
-        """The newest known outcomes of main turns of these people: of this generation and later ones with the skill `placed`; if
-        `placed` is None, of earlier generations."""
+        """The newest known outcomes of main turns of these people: of this generation and later
+        ones with the skill `placed`; if `placed` is None, of earlier generations."""
         is_known = stands.c.outcome.in_((Outcome.PASS.value, Outcome.FAIL.value))
-        is_then = turns.c.generation < generation if placed is None else turns.c.generation >= generation
+        is_then = (
+            turns.c.generation < generation if placed is None else turns.c.generation >= generation
+        )
         query = (
             select(stands.c.outcome, turns.c.skills)
             .join(turns, turns.c.seq == stands.c.turn)
             .join(sessions, sessions.c.id == turns.c.session)
-            .where(is_known, is_then, turns.c.kind == TurnKind.MAIN.value, _speaks(users, workspaces, without_user=without_user))
+            .where(
+                is_known,
+                is_then,
+                turns.c.kind == TurnKind.MAIN.value,
+                _speaks(users, workspaces, without_user=without_user),
+            )
             .order_by(stands.c.turn.desc())
             .limit(most)
         )
         rows = self._database.rows("reading outcomes", query)
-        return [Outcome(row.outcome) for row in rows if placed is None or placed in unpack_names(row.skills)]
+        return [
+            Outcome(row.outcome)
+            for row in rows
+            if placed is None or placed in unpack_names(row.skills)
+        ]
 
 
-def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool) -> ColumnElement[bool]:
+def _speaks(
+    users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool
+) -> ColumnElement[bool]:
     wanted: list[ColumnElement[bool]] = []
     if users is not None:
         wanted.append(sessions.c.user_id.in_([pack_text(user) for user in users]))
     if workspaces is not None:
-        wanted.append(sessions.c.workspace_id.in_([pack_text(workspace) for workspace in workspaces]))
+        wanted.append(
+            sessions.c.workspace_id.in_([pack_text(workspace) for workspace in workspaces])
+        )
     if without_user:
         wanted.append(sessions.c.user_id.is_(None))
     return or_(*wanted) if wanted else true()
@@ -309,24 +421,36 @@ def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *
 
 def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
     """The skills that were in these prompts or were withheld from them by chance."""
-    found: set[tuple[str, int]] = {(pack_text(name), row.seq) for row in fresh.values() for name in row.stamp.skills}
-    withheld = select(draws.c.skill, draws.c.turn).where(draws.c.turn.in_(fresh), draws.c.placed.is_(False))
+    found: set[tuple[str, int]] = {
+        (pack_text(name), row.seq) for row in fresh.values() for name in row.stamp.skills
+    }
+    withheld = select(draws.c.skill, draws.c.turn).where(
+        draws.c.turn.in_(fresh), draws.c.placed.is_(False)
+    )
     found |= {(skill, seq) for skill, seq in connection.execute(withheld)}
     matched: dict[str, SkillUse] = {}
     for skill, seq in found:
         at, before = fresh[seq].times.received_at, matched.get(skill)
-        matched[skill] = SkillUse(at, 1) if before is None else SkillUse(max(at, before.last_at), before.times + 1)
+        matched[skill] = (
+            SkillUse(at, 1)
+            if before is None
+            else SkillUse(max(at, before.last_at), before.times + 1)
+        )
     return matched
 
 
 def _add_uses(connection: Connection, matched: dict[str, SkillUse]) -> None:
     # No name of a forgotten skill is kept.
     matched = {name: matched[name] for name in present(connection, memberships.c.name, matched)}
-    known = {row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))}
+    known = {
+        row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))
+    }
     for skill, use in matched.items():
         last_us, before = pack_instant(use.last_at), known.get(skill)
         if before is None:
-            connection.execute(insert(uses), {"skill": skill, "last_us": last_us, "times": use.times})
+            connection.execute(
+                insert(uses), {"skill": skill, "last_us": last_us, "times": use.times}
+            )
         else:
             counted = {"last_us": max(before.last_us, last_us), "times": before.times + use.times}
             connection.execute(update(uses).where(uses.c.skill == skill), counted)

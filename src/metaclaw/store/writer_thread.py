@@ -1,4 +1,6 @@
-"""The writer thread, which commits turns in groups and retries while the store fails, and its queue."""
+"""The writer thread, which commits turns in groups and retries while the store fails, and its
+queue.
+"""
 
 import asyncio
 import logging
@@ -21,7 +23,15 @@ log = logging.getLogger(__name__)
 class QueuedItem:
     """An item to write, its caller's future, and how often it failed while others were written."""
 
-    __slots__ = ("attempts", "commits_seen", "is_turn", "item", "refusals", "waiting", "weight_bytes")
+    __slots__ = (
+        "attempts",
+        "commits_seen",
+        "is_turn",
+        "item",
+        "refusals",
+        "waiting",
+        "weight_bytes",
+    )
 
     def __init__(self, item: Item, weight_bytes: int) -> None:
         self.item = item
@@ -35,9 +45,13 @@ class QueuedItem:
 
 
 class WriteQueue:
-    """A bounded queue. Items that the writer has taken still count until they are freed or put back."""
+    """A bounded queue. Items that the writer has taken still count until they are freed or put
+    back.
+    """
 
-    def __init__(self, max_entries: int, max_bytes: int, batch_entries: int, batch_bytes: int) -> None:
+    def __init__(
+        self, max_entries: int, max_bytes: int, batch_entries: int, batch_bytes: int
+    ) -> None:
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._batch_entries, self._batch_bytes = batch_entries, batch_bytes
         self._lock = threading.Lock()
@@ -48,7 +62,9 @@ class WriteQueue:
         self._entries: deque[QueuedItem] = deque()
         self._held_entries = self._held_bytes = 0
         self._held_turns = self._held_turn_bytes = 0
-        self._ending: set[SessionId] = set()  # sessions whose end is in the queue; avoids most searches
+        self._ending: set[SessionId] = (
+            set()
+        )  # sessions whose end is in the queue; avoids most searches
         self._is_closed = False
         self._is_check_due = False
         self.progress_s = 0.0
@@ -70,8 +86,9 @@ class WriteQueue:
         return self._held_turns
 
     def offer(self, queued: QueuedItem) -> bool:
-        """Add an item if there is room; False if not. An item that is larger than the whole queue is accepted when it is empty. The
-        writer is not woken: call `wake` after the last of several items."""
+        """Add an item if there is room; False if not. An item that is larger than the whole queue
+        is accepted when it is empty. The writer is not woken: call `wake` after the last of several
+        items."""
         with self._lock:
             if self._held_entries and not self._fits(queued.weight_bytes):
                 return False
@@ -91,7 +108,9 @@ class WriteQueue:
             self._wake()
 
     def squeeze(self, queued: QueuedItem) -> list[QueuedItem]:
-        """Add an item even if the queue is full: the oldest are dropped for it, turns only for a turn. Returns those dropped."""
+        """Add an item even if the queue is full: the oldest are dropped for it, turns only for a
+        turn. Returns those dropped.
+        """
         with self._lock:
             if queued.weight_bytes > self._max_bytes:
                 return [queued]
@@ -104,7 +123,9 @@ class WriteQueue:
             return dropped
 
     def take(self) -> list[QueuedItem]:
-        """Wait for items; return at most one batch. Empty if the queue is closed and empty, or if a check of files is due."""
+        """Wait for items; return at most one batch. Empty if the queue is closed and empty, or if a
+        check of files is due.
+        """
         while True:
             with self._lock:
                 if self._entries or self._is_closed or self._is_check_due:
@@ -114,7 +135,9 @@ class WriteQueue:
             self._work.get()
 
     def put_back(self, entries: list[QueuedItem]) -> list[QueuedItem]:
-        """Put unwritten items back in front; a single item that failed before goes to the end. Returns the items dropped."""
+        """Put unwritten items back in front; a single item that failed before goes to the end.
+        Returns the items dropped.
+        """
         with self._lock:
             if len(entries) == 1 and entries[0].attempts > 1:
                 self._entries.extend(entries)
@@ -161,10 +184,15 @@ class WriteQueue:
             self._work.put(None)
 
     def _fits(self, more_bytes: int) -> bool:
-        return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
+        return (
+            self._held_entries < self._max_entries
+            and self._held_bytes + more_bytes <= self._max_bytes
+        )
 
     def _has_end(self, end: SessionEnd) -> bool:
-        """Whether an end of this session waits already. If turns of the session follow it, the old end is removed instead."""
+        """Whether an end of this session waits already. If turns of the session follow it, the old
+        end is removed instead.
+        """
         if end.session not in self._ending:
             return False
         has_gone_on = False
@@ -180,13 +208,16 @@ class WriteQueue:
 
     def _trim(self) -> list[QueuedItem]:
         dropped: list[QueuedItem] = []
-        while self._held_entries > self._held_turns and self._is_over(self._held_entries, self._held_bytes):
+        while self._held_entries > self._held_turns and self._is_over(
+            self._held_entries, self._held_bytes
+        ):
             lesser = next((queued for queued in self._entries if not queued.is_turn), None)
             if lesser is None:
                 break
             dropped.append(lesser)
             self._remove(lesser)
-        # The excess may be ends and events that the writer has taken: they are few, and no turn is dropped for them.
+        # The excess may be ends and events that the writer has taken: they are few, and no turn is
+        # dropped for them.
         while self._entries and self._is_over(self._held_turns, self._held_turn_bytes):
             dropped.append(self._entries[0])
             self._remove(dropped[-1])
@@ -223,7 +254,9 @@ _MAX_REFUSALS = 5
 
 @dataclass(frozen=True, slots=True)
 class LedgerLimits:
-    """Limits of the items in memory and in one transaction, and the timeouts for a failing store."""
+    """Limits of the items in memory and in one transaction, and the timeouts for a failing
+    store.
+    """
 
     waiting_turns: int = 1024
     waiting_bytes: int = 64 << 20
@@ -238,7 +271,9 @@ class LedgerLimits:
 
 @dataclass(slots=True)
 class WriteReport:
-    """The items written or lost, why the store fails (None if it does not), and whether a write succeeded."""
+    """The items written or lost, why the store fails (None if it does not), and whether a write
+    succeeded.
+    """
 
     written: list[QueuedItem] = field(default_factory=list)
     lost: list[QueuedItem] = field(default_factory=list)
@@ -254,9 +289,17 @@ class WriteReport:
 
 
 class WriterThread:
-    """Writes the items of a queue until it is closed and empty; `report` is called from this thread."""
+    """Writes the items of a queue until it is closed and empty; `report` is called from this
+    thread.
+    """
 
-    def __init__(self, database: Database, queue: WriteQueue, limits: LedgerLimits, report: Callable[[WriteReport], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        queue: WriteQueue,
+        limits: LedgerLimits,
+        report: Callable[[WriteReport], None],
+    ) -> None:
         self._database = database
         self._queue = queue
         self._limits = limits
@@ -402,7 +445,9 @@ class WriterThread:
         return self._success([queued])
 
     def _write_without_usage(self, queued: QueuedItem, refusal: RefusedError) -> WriteReport:
-        """Write a turn without its usage: a provider may send any number, and the turn must not be lost for it."""
+        """Write a turn without its usage: a provider may send any number, and the turn must not be
+        lost for it.
+        """
         turn = queued.item
         if not isinstance(turn, Turn) or turn.usage is None:
             return self._refused(queued, refusal)
@@ -424,7 +469,8 @@ class WriterThread:
         self._close_turn_writer()
         self._has_failed = True
         for queued in items:
-            # If an item keeps failing while others are written, the item is at fault and not the store.
+            # If an item keeps failing while others are written, the item is at fault and not the
+            # store.
             if queued.attempts and self._commits > queued.commits_seen:
                 queued.refusals += 1
             queued.attempts += 1
@@ -460,7 +506,9 @@ class WriterThread:
         return now >= self._give_up_at
 
     def _pause(self) -> None:
-        delay_s = min(self._limits.retry_max_s, self._limits.retry_first_s * 2 ** min(self._failures, 16))
+        delay_s = min(
+            self._limits.retry_max_s, self._limits.retry_first_s * 2 ** min(self._failures, 16)
+        )
         self._failures += 1
         if self._queue.is_closed:
             time.sleep(self._limits.retry_first_s)
@@ -487,7 +535,9 @@ class WriterThread:
             self._close_turn_writer()
 
     def _rescue(self, turn_writer: TurnWriter) -> None:
-        """Restore removed files and open them. Until then the old connection stays open: only it still has their content."""
+        """Restore removed files and open them. Until then the old connection stays open: only it
+        still has their content.
+        """
         self.doing = "removed files of the database are being restored"
         log.error("store files removed; restoring them database=%s", self._database)
         try:
@@ -514,7 +564,9 @@ class WriterThread:
     def _close_turn_writer(self) -> None:
         turn_writer, self._turn_writer = self._turn_writer, None
         if turn_writer is not None and turn_writer.is_lost:
-            self._turn_writer = turn_writer  # only its connection still has the content of the files
+            self._turn_writer = (
+                turn_writer  # only its connection still has the content of the files
+            )
         elif turn_writer is not None:
             self._discard(turn_writer)
 

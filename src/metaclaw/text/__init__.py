@@ -1,4 +1,6 @@
-"""Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a limit."""
+"""Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a
+limit.
+"""
 
 from metaclaw.text.excerpts import (
     BASE64,

@@ -1,4 +1,6 @@
-"""Find JSON in prose, cut texts to a limit, and reveal hidden characters and text in base64 or hexadecimal."""
+"""Find JSON in prose, cut texts to a limit, and reveal hidden characters and text in base64 or
+hexadecimal.
+"""
 
 import base64
 import binascii
@@ -29,12 +31,16 @@ def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[Json]
 
 
 def answer_documents(text: str, most: int, openings: str = "{[") -> list[Json]:
-    """JSON documents in a model's answer outside its thoughts, the last first: earlier ones are often drafts."""
+    """JSON documents in a model's answer outside its thoughts, the last first: earlier ones are
+    often drafts.
+    """
     return list(json_documents(_THINKING.sub(" ", text), most, openings))[::-1]
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """The text; if it is longer than `limit`, its beginning and end with a note between them of how much is missing."""
+    """The text; if it is longer than `limit`, its beginning and end with a note between them of how
+    much is missing.
+    """
     if len(text) <= limit:
         return text
     note = f" … [{len(text) - limit} characters left out] … "
@@ -45,7 +51,9 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def keep_ends(text: str, head: int, tail: int, between: str = "\n") -> str:
-    """The text; if it is longer than `head + tail` characters, that much of its beginning and of its end."""
+    """The text; if it is longer than `head + tail` characters, that much of its beginning and of
+    its end.
+    """
     return text if len(text) <= head + tail else f"{text[:head]}{between}{text[-tail:]}"
 
 
@@ -56,7 +64,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def fair_shares(lengths: Sequence[int], total: int) -> list[int]:
-    """Share `total` characters: short texts get all they need, long ones equal parts of the rest."""
+    """Share `total` characters: short texts get all they need, long ones equal parts of the
+    rest.
+    """
     shares, left = [0] * len(lengths), total
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for rank, at in enumerate(order):
@@ -66,7 +76,8 @@ def fair_shares(lengths: Sequence[int], total: int) -> list[int]:
 
 
 _INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
 )
 _TAGS = "\U000e0000-\U000e007f"
 _SUPPLEMENT = "\U000e0100-\U000e01ef"
@@ -87,12 +98,16 @@ INVISIBLE = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}]")
 HIDDEN = re.compile(
     f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}]|(?<=[A-Za-z0-9])[{_ALIKE}]|[{_ALIKE}](?=[A-Za-z0-9])"
 )
-"""Characters to remove or to replace by plain ones. Look-alikes match only next to a Latin letter or digit."""
+"""Characters to remove or to replace by plain ones. Look-alikes match only next to a Latin letter
+or digit.
+"""
 
-_SUSPECT = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}{_ALIKE}]")
+_SUSPECT = re.compile(
+    f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}{_ALIKE}]"
+)
 _HIDDEN_ON_PURPOSE = re.compile(
     f"(?<![\U0001f3f4{_TAGS}])[{_TAGS}]|[\u202a-\u202e\u2066-\u2069]"
-    f"|(?<=[\x21-\x7e])[\u200b-\u200d\u2060\u00ad\ufeff](?=[\x21-\x7e])"
+    "|(?<=[\x21-\x7e])[\u200b-\u200d\u2060\u00ad\ufeff](?=[\x21-\x7e])"
     f"|(?<=[A-Za-z])[{_ALIKE}](?=[A-Za-z])|(?<=[{_ALIKE}])[A-Za-z]{{2}}(?=[{_ALIKE}])"
 )
 
@@ -118,7 +133,9 @@ def without_hidden_characters(text: str) -> str:
 
 
 def hides_characters(text: str) -> bool:
-    """Whether the text hides characters on purpose. Joiners that a script or an emoji requires do not count."""
+    """Whether the text hides characters on purpose. Joiners that a script or an emoji requires do
+    not count.
+    """
     return not text.isascii() and _HIDDEN_ON_PURPOSE.search(text) is not None
 
 
@@ -136,15 +153,24 @@ def hides_text(text: str) -> bool:
     if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
         return True
     long = (token for token in set(tokens) if len(token) >= _LONG_TOKEN and "/" not in token)
-    random = sum(len(token) for token in long if all(any(map(kind, token)) for kind in (str.isdigit, str.isupper, str.islower)))
+    random = sum(
+        len(token)
+        for token in long
+        if all(any(map(kind, token)) for kind in (str.isdigit, str.isupper, str.islower))
+    )
     return random > len("".join(text.split())) / 2
 
 
 def from_base64(token: str) -> str:
     """The text that a token encodes, or an empty string."""
     bare = token.rstrip("=")
-    # ASCII text has no byte above 127, so the first character of each group of four is in the first half of the base64 alphabet.
-    if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _is_text(_decoded(bare[:_SAMPLE])):
+    # ASCII text has no byte above 127, so the first character of each group of four is in the first
+    # half of the base64 alphabet.
+    if (
+        len(bare) % 4 == 1
+        or bare[:_SAMPLE:4].strip(_FIRST_HALF)
+        or not _is_text(_decoded(bare[:_SAMPLE]))
+    ):
         return ""
     return _text(_decoded(bare))
 

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from metaclaw.text.excerpts import without_hidden_characters
 from metaclaw.text.terms import VERBS, WORD_LISTS
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 _BREAK = re.compile(
     r"(?<=[.!?;])(?<!\d\.)\s+|(?<=[。！？；])|\n[ \t]*\n"
     r"|\n(?=[ \t]*(?:[-*•+>]|\d{1,3}[.)]|#{1,6})[ \t])|\n|(?<=:)[ ](?=[A-Z])| — | – "
 )
 _LEAD = re.compile(
-    r"(?:[-*•+>#\s]|\d{1,3}[.)]|\[[ x]\]|\*\*|__|step \d+:?|note:|important:|first,?|then,?|next,?|finally,?|also,?|and"
+    r"(?:[-*•+>#\s]|\d{1,3}[.)]|\[[ x]\]|\*\*|__|step"
+    r" \d+:?|note:|important:|first,?|then,?|next,?|finally,?|also,?|and"
     r"|please,?|so|but|instead,?|now,?)+\s*",
     re.IGNORECASE,
 )
@@ -24,35 +28,62 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 _SHELL = frozenset(
-    ("", "sh", "bash", "shell", "zsh", "console", "fish", "powershell", "ps1", "cmd", "bat", "terminal", "shell-session")
+    (
+        "",
+        "sh",
+        "bash",
+        "shell",
+        "zsh",
+        "console",
+        "fish",
+        "powershell",
+        "ps1",
+        "cmd",
+        "bat",
+        "terminal",
+        "shell-session",
+    )
 )
 _PROMPT = re.compile(r"^[ \t]*(?:\$|%|>|#)[ \t]+(?=\S)")
 _COMMAND = re.compile(
-    r"^[ \t]*(?:sudo[ \t]+)?(?:curl|wget|bash|sh|zsh|eval|source|ssh|scp|rsync|nc|ncat|git|pip3?|pipx|uv|npm|npx|pnpm|yarn"
+    r"^[ \t]*(?:sudo["
+    r" \t]+)?(?:curl|wget|bash|sh|zsh|eval|source|ssh|scp|rsync|nc|ncat|git|pip3?|pipx|uv|npm|npx|pnpm|yarn"
     r"|brew|apt(?:-get)?|python3?|node|ruby"
     r"|perl|chmod|chown|cat|echo|export|docker|kubectl|make|cargo|go|openssl|base64|crontab|systemctl|rm|cp|mv|tar|\./|~/"
     r"|/)\S*[ \t]"
 )
 
-_MODAL = re.compile(rf"\b(?:{''.join(WORD_LISTS['modal'])})\b|{''.join(WORD_LISTS['unspaced_modal'])}", re.IGNORECASE)
+_MODAL = re.compile(
+    rf"\b(?:{''.join(WORD_LISTS['modal'])})\b|{''.join(WORD_LISTS['unspaced_modal'])}",
+    re.IGNORECASE,
+)
 _REPORTED = re.compile(
-    r"\b(?:\w*error|\w*exception|traceback|warning|expected|got|failed|cannot|could not|couldn't|was|were|has been|exited?)\b",
+    r"\b(?:\w*error|\w*exception|traceback|warning|expected|got|failed|cannot|could"
+    r" not|couldn't|was|were|has been|exited?)\b",
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"<!--|-->|/\*|\*/")
 _ATTRIBUTE = re.compile(
     r"<[^<>\n]{0,300}?(?:alt|title|content|aria-label|placeholder|value)=[\"']([^\"'<>\n]{1,500})[\"'][^<>\n]{0,300}>"
 )
-_BLOCK_TAG = re.compile(r"</?(?:p|br|div|li|td|tr|span|h\d|b|i|em|strong|script|style|noscript|body|html)\b[^<>]{0,300}>")
+_BLOCK_TAG = re.compile(
+    r"</?(?:p|br|div|li|td|tr|span|h\d|b|i|em|strong|script|style|noscript|body|html)\b[^<>]{0,300}>"
+)
 _FIELD = re.compile(r"[{\[\s]*[\"'][\w:./ -]{1,60}[\"']\s*:\s*[\"'\[{]*(.*)", re.DOTALL)
 _LIST_MARK = re.compile(r"(?:[-*•+]|\d{1,3}[.)])[ \t]+")
 _STATES = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|means?|contains?|stands? for|ist|sind|est|sont|es|son|è)\b|=|:", re.IGNORECASE
+    r"\b(?:is|are|was|were|has|have|had|means?|contains?|stands?"
+    r" for|ist|sind|est|sont|es|son|è)\b|=|:",
+    re.IGNORECASE,
 )
-_WANTS = re.compile(r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール", re.IGNORECASE)
+_WANTS = re.compile(
+    r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール",
+    re.IGNORECASE,
+)
 _MATERIAL_WORDS = (
-    "look see check read review explain translate summarise summarize rephrase correct analyse analyze answer reply compare fix"
-    " find show tell describe proofread convert parse debug test open print give list get copy quote"
+    "look see check read review explain translate summarise summarize rephrase correct analyse"
+    " analyze answer reply compare fix find show tell describe proofread convert parse debug test"
+    " open print give list get copy quote"
 )
 _MATERIAL_VERBS = frozenset(_MATERIAL_WORDS.split())
 
@@ -66,7 +97,9 @@ class Imperative:
 
 
 def split_sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
-    """The text's sentences, list entries and headings; with `with_code` also the lines of its code blocks."""
+    """The text's sentences, list entries and headings; with `with_code` also the lines of its code
+    blocks.
+    """
     for piece in _BREAK.split(text if with_code else _FENCE.sub("\n\n", text)):
         bare = piece.strip(" \t\r\n*_")
         if len(bare) > 1:
@@ -83,19 +116,24 @@ def commands(text: str) -> Iterator[str]:
 
 
 def instructions(text: str) -> tuple[Imperative, ...]:
-    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact, since no list of verbs
-    is complete and an agent follows every sentence of a skill."""
+    """The instructions in a skill's text: imperatives, and every other sentence that does not state
+    a fact, since no list of verbs is complete and an agent follows every sentence of a skill."""
     visible = visible_text(text)
     orders = (
         _LIST_MARK.sub("", sentence, count=1)
         for sentence in split_sentences(visible)
         if is_imperative(sentence) or not (_STATES.search(sentence) or sentence.startswith("#"))
     )
-    return (*map(Imperative, orders), *(Imperative(command, is_command=True) for command in commands(visible)))
+    return (
+        *map(Imperative, orders),
+        *(Imperative(command, is_command=True) for command in commands(visible)),
+    )
 
 
 def visible_text(text: str) -> str:
-    """The text with hidden characters replaced, entities decoded, and the contents of comments and attributes as lines."""
+    """The text with hidden characters replaced, entities decoded, and the contents of comments and
+    attributes as lines.
+    """
     shown = without_hidden_characters(html.unescape(text) if "&" in text else text)
     for pattern, instead in ((_COMMENT, "\n"), (_ATTRIBUTE, r"\n\1\n"), (_BLOCK_TAG, "\n")):
         shown = pattern.sub(instead, shown)
@@ -120,11 +158,16 @@ def is_imperative(sentence: str) -> bool:
         rest = rest[clause.end() :]
     if _REPORTED.search(sentence):
         return False
-    return any(_first_word(part) in VERBS for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4])
+    return any(
+        _first_word(part) in VERBS
+        for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4]
+    )
 
 
 def introduces_rules(lead: str) -> bool:
-    """Whether a line makes the block after it an instruction, such as `From now on:` and `Use these:`."""
+    """Whether a line makes the block after it an instruction, such as `From now on:` and `Use
+    these:`.
+    """
     last = _BREAK.split(lead.strip())[-1]
     word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
     if word in _MATERIAL_VERBS:
@@ -134,12 +177,18 @@ def introduces_rules(lead: str) -> bool:
 
 def begins_with_verb(sentence: str) -> bool:
     """Whether a sentence begins with a verb of command, after words such as `please` and `so`."""
-    return _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) in VERBS
+    return (
+        _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence)
+        in VERBS
+    )
 
 
 def begins_with_rule(sentence: str) -> bool:
     """Whether a sentence begins with words such as `always` and `from now on`."""
-    return _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) is not None
+    return (
+        _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence)
+        is not None
+    )
 
 
 def _first_word(text: str) -> str:

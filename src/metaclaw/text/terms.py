@@ -1,11 +1,11 @@
 """Terms of a text: words of any script, identifiers split into words, stemmed, without stop words.
 
-`parseHTTPRequest`, "parsing HTTP requests" and `parse-http-request` have the same terms. Scripts without spaces (Chinese, Japanese,
-Korean) give overlapping pairs of characters.
+`parseHTTPRequest`, "parsing HTTP requests" and `parse-http-request` have the same terms. Scripts
+without spaces (Chinese, Japanese, Korean) give overlapping pairs of characters.
 
-`count_terms` and `list_terms` are for search. `sentence_terms` is for comparing what two sentences say: it keeps addresses and
-other compounds whole, and cuts stems short so that more forms of a word are equal.
-"""
+`count_terms` and `list_terms` are for search. `sentence_terms` is for comparing what two sentences
+say: it keeps addresses and other compounds whole, and cuts stems short so that more forms of a word
+are equal."""
 
 import json
 import re
@@ -18,7 +18,9 @@ from typing import Final
 
 from metaclaw.text.excerpts import without_hidden_characters
 
-WORD_LISTS: dict[str, list[str]] = json.loads((files("metaclaw.text") / "words.json").read_text(encoding="utf-8"))
+WORD_LISTS: dict[str, list[str]] = json.loads(
+    (files("metaclaw.text") / "words.json").read_text(encoding="utf-8")
+)
 """The contents of `words.json`: words, and in the lists named `modal` alternatives of a pattern."""
 
 
@@ -32,21 +34,27 @@ VERY_COMMON_WORDS, COMMON_WORDS = _words("very_common"), _words("common")
 # Words with a capital inside that are not split: JavaScript is not about Java.
 BRANDS = frozenset(_words("brands"))
 FUNCTION_WORDS = frozenset(_words("function"))
-"""Words that do not count when two sentences are compared. STOP_WORDS has more verbs, but an instruction may order these."""
+"""Words that do not count when two sentences are compared. STOP_WORDS has more verbs, but an
+instruction may order these.
+"""
 GENERIC_WORDS = frozenset(_words("generic"))
 """Words that fit every task: two texts that share them need not be about the same thing."""
 VERBS = frozenset(_words("verbs"))
-"""Verbs that begin a command in English, and forms of command in French, German, Spanish, Portuguese, Italian and Dutch."""
+"""Verbs that begin a command in English, and forms of command in French, German, Spanish,
+Portuguese, Italian and Dutch.
+"""
 
 CLIENT_TAGS: Final = (
-    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "system-reminder|environment_context|environment_details|user_instructions|permissions"
+    " instructions|skills_instructions"
     "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
     "|system_context|command-name|command-message|local-command-caveat|task-notification|subagent_notification|user_info"
     "|project_layout|git_status|turn_aborted"
 )
 """Tags around what a client adds to a person's message, as alternatives of a pattern."""
 CLIENT_OUTPUT_TAGS: Final = (
-    "local-command-stdout|local-command-stderr|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files"
+    "local-command-stdout|local-command-stderr|bash-stdout|bash-stderr"
+    "|ide_opened_file|ide_selection|attached_files"
 )
 """Tags around files and output of programs that a client adds to a person's message."""
 
@@ -54,11 +62,16 @@ MAX_WORD_CHARS = 40
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:\+\+|#)?")
 # For ASCII text this table is many times as fast as the pattern.
-_ASCII_WORDS = bytes(code if chr(code).isalnum() or chr(code) in "+#" else 32 for code in range(256))
+_ASCII_WORDS = bytes(
+    code if chr(code).isalnum() or chr(code) in "+#" else 32 for code in range(256)
+)
 _WITH_SIGN = frozenset(("c++", "c#", "f#"))
 _IS_CJK = re.compile(rf"[{_CJK}]")
-# Katakana words are long, so they give groups of three. Hiragana and the commonest pronouns and particles are left out as grammar.
-_CJK_PARTS = re.compile(r"([\u30a1-\u30ff]+)|([^\u3040-\u30ff的了是我你他她它们這这那吗呢吧啊请請帮幫把被]+)")
+# Katakana words are long, so they give groups of three. Hiragana and the commonest pronouns and
+# particles are left out as grammar.
+_CJK_PARTS = re.compile(
+    r"([\u30a1-\u30ff]+)|([^\u3040-\u30ff的了是我你他她它们這这那吗呢吧啊请請帮幫把被]+)"
+)
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_THEN_DIGITS = re.compile(r"([a-z]{3,})[0-9]{1,4}")
 _LOOKS_LIKE_AN_ID = re.compile(
@@ -94,7 +107,11 @@ def terms_of(word: str) -> tuple[str, ...]:
 
 def list_words(text: str) -> list[str]:
     """The words of a text, in order, before identifiers are split."""
-    return text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
+    return (
+        text.encode().translate(_ASCII_WORDS).decode().split()
+        if text.isascii()
+        else _WORD.findall(text)
+    )
 
 
 class _KnownWords(dict[str, tuple[str, ...]]):
@@ -104,7 +121,8 @@ class _KnownWords(dict[str, tuple[str, ...]]):
         terms = tuple(dict.fromkeys(_split_word(word[: MAX_WORD_CHARS * 4])))
         if len(self) >= _MEMO_SIZE:  # cheap to rebuild
             self.clear()
-        # Random strings rarely occur twice and are not cached. Short strings, such as list numbers, are.
+        # Random strings rarely occur twice and are not cached. Short strings, such as list numbers,
+        # are.
         if len(word) <= MAX_WORD_CHARS and (word.isalpha() or len(word) <= 2):
             self[word] = terms
         return terms
@@ -114,7 +132,9 @@ _known_words = _KnownWords()
 
 
 def _split_word(word: str) -> Iterator[str]:
-    if word.isascii() and ((word.isalpha() and word.islower()) or word.isdecimal()):  # the common cases
+    if word.isascii() and (
+        (word.isalpha() and word.islower()) or word.isdecimal()
+    ):  # the common cases
         yield from _usable(word)
         return
     if _IS_CJK.match(word):
@@ -122,7 +142,9 @@ def _split_word(word: str) -> Iterator[str]:
             yield from _pieces(katakana, 3) if katakana else _pieces(other, 2)
         return
     if not word.isascii():
-        word = "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
+        word = "".join(
+            char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char)
+        )
     folded = word.casefold()
     if folded in _WITH_SIGN:
         yield folded
@@ -148,7 +170,9 @@ def _pieces(run: str, size: int) -> Iterator[str]:
 
 
 def _usable(word: str) -> Iterator[str]:
-    """The word's stem; nothing for stop words, single letters, small numbers, years and random identifiers."""
+    """The word's stem; nothing for stop words, single letters, small numbers, years and random
+    identifiers.
+    """
     if len(word) < 2 or len(word) > MAX_WORD_CHARS or word in STOP_WORDS:
         return
     if word.isalpha():
@@ -202,7 +226,9 @@ def _without_inflection(word: str) -> str:
 
 
 def sentence_terms(text: str) -> frozenset[str]:
-    """Terms for comparing sentences. A compound (`build:prod`, `evil.example`) counts as a whole and by its parts."""
+    """Terms for comparing sentences. A compound (`build:prod`, `evil.example`) counts as a whole
+    and by its parts.
+    """
     found: set[str] = set()
     for match in _COMPOUND.finditer(without_hidden_characters(text)):
         word = match[0]
@@ -214,7 +240,11 @@ def sentence_terms(text: str) -> frozenset[str]:
         found.add(_short_stem(word))
         parts = _JOINT.split(word)
         if len(parts) > 1:
-            found |= {_short_stem(part) for part in parts if len(part) > 2 and part.casefold() not in FUNCTION_WORDS}
+            found |= {
+                _short_stem(part)
+                for part in parts
+                if len(part) > 2 and part.casefold() not in FUNCTION_WORDS
+            }
     return frozenset(term for term in found if len(term) > 1 or term.isdigit())
 
 

@@ -1,7 +1,8 @@
-"""Training: advantages, curriculum, the progress of a run, the gate and its golden set, training services, servers of the weights.
+"""Training: advantages, curriculum, the progress of a run, the gate and its golden set, training
+services, servers of the weights.
 
-SDKs of training services are loaded by `load_tinker` and `load_weaver`, not by importing this package.
-"""
+SDKs of training services are loaded by `load_tinker` and `load_weaver`, not by importing this
+package."""
 
 from metaclaw.train.absorption import Absorption, SkillPair, absorbed_by, judge_absorption
 from metaclaw.train.advantages import (
@@ -20,7 +21,14 @@ from metaclaw.train.backends.sdk import load_tinker, load_weaver
 from metaclaw.train.backends.tinker import tinker_backend
 from metaclaw.train.backends.weaver import weaver_backend
 from metaclaw.train.bets import TrialTurn
-from metaclaw.train.checkpoints import Checkpoint, add_varied, choose_checkpoint, set_aside, split_golden, to_measure
+from metaclaw.train.checkpoints import (
+    Checkpoint,
+    add_varied,
+    choose_checkpoint,
+    set_aside,
+    split_golden,
+    to_measure,
+)
 from metaclaw.train.curriculum import TrainingPrompt, choose_prompts, cut_pieces, is_held_out
 from metaclaw.train.degeneration import HeldOutAnswer, is_degenerate, one_answer
 from metaclaw.train.extra_prompts import (

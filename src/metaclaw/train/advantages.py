@@ -6,15 +6,18 @@ Every rollout either becomes data or is counted as skipped.
 
     A_i = (r_i - mean(r)) / max(std(r), least)      over the scored rollouts of one prompt
 
-`least` is 0.1, or a quarter of the group's best reward if that is less: it keeps a small difference between nearly equal rewards
-from becoming a large advantage. A group whose rewards are equal (std < 1e-4) gives no data.
+`least` is 0.1, or a quarter of the group's best reward if that is less: it keeps a small difference
+between nearly equal rewards from becoming a large advantage. A group whose rewards are equal (std <
+1e-4) gives no data.
 
-**Batch** (REINFORCE++). One rollout per prompt is enough, so recorded answers can be used. But an answer to an easy prompt gets
-the advantage of a good answer, so the batch should have 16 or more prompts of one kind.
+**Batch** (REINFORCE++). One rollout per prompt is enough, so recorded answers can be used. But an
+answer to an easy prompt gets the advantage of a good answer, so the batch should have 16 or more
+prompts of one kind.
 
     A_i = clip((r_i - mean(r)) / std(r), ±3)      over all scored rollouts of the batch
 
-**Tracker** (after SPO). For each key (task cluster and skill set) a value v = sum / weight is kept over batches:
+**Tracker** (after SPO). For each key (task cluster and skill set) a value v = sum / weight is kept
+over batches:
 
     a_i = r_i - v(key_i)                        with v from before the batch: no rollout is its own baseline
     A_i = clip((a_i - mean(a)) / std(a), ±3)    over the batch
@@ -85,7 +88,10 @@ class ScoredGroup:
 
     def __post_init__(self) -> None:
         if not self.prompt or not self.rollouts_G or len(self.rollouts_G) != len(self.rewards_G):
-            counts = f"{len(self.prompt)} prompt tokens, {len(self.rollouts_G)} rollouts and {len(self.rewards_G)} rewards"
+            counts = (
+                f"{len(self.prompt)} prompt tokens, {len(self.rollouts_G)} rollouts and"
+                f" {len(self.rewards_G)} rewards"
+            )
             raise ValueError(f"turn {self.turn}: a group cannot have {counts}")
         if not all(math.isfinite(reward) for reward in self.rewards_G if reward is not None):
             raise ValueError(f"turn {self.turn}: a reward is not a finite number")
@@ -130,7 +136,9 @@ def _group_data(group: ScoredGroup) -> TrainingData:
         reason = Skip.ALONE if len(known) == 1 else Skip.FLAT
         return TrainingData((), skips([*unscored, *[reason] * len(known)], [reason]))
     least = min(LEAST_SPREAD, max(reward for _, reward in known) / 4.0)
-    data = tuple(datum(group, rollout, (reward - mean) / max(deviation, least)) for rollout, reward in known)
+    data = tuple(
+        datum(group, rollout, (reward - mean) / max(deviation, least)) for rollout, reward in known
+    )
     return TrainingData(data, skips(unscored))
 
 
@@ -140,8 +148,14 @@ def batch_advantages(groups: Sequence[ScoredGroup]) -> TrainingData:
 
 
 def _batch_data(groups: Sequence[ScoredGroup], baseline: Callable[[str], float]) -> TrainingData:
-    """Data with advantages relative to the batch, after the baseline of each group's key is subtracted from its rewards."""
-    known = [(group, rollout, reward - baseline(group.key)) for group in groups for rollout, reward in group.known]
+    """Data with advantages relative to the batch, after the baseline of each group's key is
+    subtracted from its rewards.
+    """
+    known = [
+        (group, rollout, reward - baseline(group.key))
+        for group in groups
+        for rollout, reward in group.known
+    ]
     unscored = [Skip.UNSCORED] * sum(group.unknown for group in groups)
     unscored_groups = [Skip.UNSCORED for group in groups if not group.known]
     if not known:
@@ -150,14 +164,21 @@ def _batch_data(groups: Sequence[ScoredGroup], baseline: Callable[[str], float])
     if len(known) == 1 or deviation < FLAT:
         reason = Skip.ALONE if len(known) == 1 else Skip.FLAT
         scored_groups = [reason for group in groups if group.known]
-        return TrainingData((), skips([*unscored, *[reason] * len(known)], [*unscored_groups, *scored_groups]))
-    data = tuple(datum(group, rollout, clip((gain - mean) / deviation, MAX_ADVANTAGE)) for group, rollout, gain in known)
+        return TrainingData(
+            (), skips([*unscored, *[reason] * len(known)], [*unscored_groups, *scored_groups])
+        )
+    data = tuple(
+        datum(group, rollout, clip((gain - mean) / deviation, MAX_ADVANTAGE))
+        for group, rollout, gain in known
+    )
     return TrainingData(data, skips(unscored, unscored_groups))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueMemory:
-    """How fast values are forgotten. `half` is the KL in nats per token after which a value counts half."""
+    """How fast values are forgotten. `half` is the KL in nats per token after which a value counts
+    half.
+    """
 
     half: float = 0.06
     least: float = 0.875
@@ -185,7 +206,9 @@ class _Value:
 
 
 class Tracker:
-    """Remembered values. Immutable: `judge` returns the next tracker, to be stored once the step is applied."""
+    """Remembered values. Immutable: `judge` returns the next tracker, to be stored once the step is
+    applied.
+    """
 
     __slots__ = ("_clock", "_memory", "_values")
 
@@ -200,14 +223,20 @@ class Tracker:
         return self._overall if known is None else known.mean
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> tuple[TrainingData, "Tracker"]:
-        """Data of a batch, and the tracker after it. `moved` is the policy's KL since the last batch."""
+        """Data of a batch, and the tracker after it. `moved` is the policy's KL since the last
+        batch.
+        """
         if not (math.isfinite(moved) and moved >= 0.0):
             raise TrainingError(f"a policy cannot have moved by {moved} nats")
         # Before the first batch the baseline is 0; normalisation subtracts the batch's mean anyway.
-        return _batch_data(groups, lambda key: self.value(key) or 0.0), self._after(groups, self._clock + moved)
+        return _batch_data(groups, lambda key: self.value(key) or 0.0), self._after(
+            groups, self._clock + moved
+        )
 
     def state(self) -> dict[str, Json]:
-        values: dict[str, Json] = {key: [value.sum, value.weight, value.at] for key, value in self._values.items()}
+        values: dict[str, Json] = {
+            key: [value.sum, value.weight, value.at] for key, value in self._values.items()
+        }
         return {"clock": self._clock, "values": values}
 
     @staticmethod
@@ -232,7 +261,11 @@ class Tracker:
             for _, reward in group.known:
                 rewards.setdefault(group.key, []).append(reward)
         batch = [reward for key in rewards for reward in rewards[key]]
-        guess = self._overall if self._overall is not None or not batch else math.fsum(batch) / len(batch)
+        guess = (
+            self._overall
+            if self._overall is not None or not batch
+            else math.fsum(batch) / len(batch)
+        )
         values = dict(self._values)
         for key, seen in rewards.items():
             # Removed and inserted again, so that the keys are in the order of their last use.
@@ -241,12 +274,19 @@ class Tracker:
         after._clock, after._values = clock, dict(list(values.items())[-MOST_KEYS:])
         return after
 
-    def _remembered(self, value: _Value | None, guess: float, seen: Sequence[float], clock: float) -> _Value:
+    def _remembered(
+        self, value: _Value | None, guess: float, seen: Sequence[float], clock: float
+    ) -> _Value:
         if value is None:
             weight = self._memory.opening_weight
             value = _Value(guess * weight, weight, clock)
         kept = self._memory.kept(clock - value.at)
-        return replace(value, sum=kept * value.sum + math.fsum(seen), weight=kept * value.weight + len(seen), at=clock)
+        return replace(
+            value,
+            sum=kept * value.sum + math.fsum(seen),
+            weight=kept * value.weight + len(seen),
+            at=clock,
+        )
 
 
 def normaliser(data: Sequence[Datum]) -> float:
@@ -254,16 +294,15 @@ def normaliser(data: Sequence[Datum]) -> float:
 
         g = Σ_i Σ_t A_it ∇ln π(y_it) / Σ_i T_i
 
-    Every token counts the same. Dividing each rollout by its own length would penalise long wrong answers less than short ones,
-    and answers would grow.
-    """
+    Every token counts the same. Dividing each rollout by its own length would penalise long wrong
+    answers less than short ones, and answers would grow."""
     return float(sum(len(item.tokens_T) for item in data))
 
 
 def step_size(data: Sequence[Datum], groups: Sequence[ScoredGroup]) -> float:
-    """The normaliser of a step in which some groups gave no data: the geometric mean of the tokens in its data and of all drawn
-    tokens. With the tokens in its data alone, a step with data from one group would move the weights as far as one from thirty.
-    """
+    """The normaliser of a step in which some groups gave no data: the geometric mean of the tokens
+    in its data and of all drawn tokens. With the tokens in its data alone, a step with data from
+    one group would move the weights as far as one from thirty."""
     teaching = normaliser(data)
     drawn = sum(len(rollout.tokens_T) for group in groups for rollout in group.rollouts_G)
     return math.sqrt(teaching * max(teaching, drawn))
@@ -282,7 +321,13 @@ def clip(value: float, most: float) -> float:
 
 def datum(group: ScoredGroup, rollout: Rollout, advantage: float) -> Datum:
     """One rollout with the same advantage on each of its tokens."""
-    return Datum(group.turn, group.prompt, rollout.tokens_T, (advantage,) * len(rollout.tokens_T), rollout.logprobs_T)
+    return Datum(
+        group.turn,
+        group.prompt,
+        rollout.tokens_T,
+        (advantage,) * len(rollout.tokens_T),
+        rollout.logprobs_T,
+    )
 
 
 def skips(reasons: Iterable[Skip], groups: Iterable[Skip] = ()) -> Skipped:
@@ -297,7 +342,11 @@ def _count(reasons: Iterable[Skip]) -> dict[Skip, int]:
 
 
 def _sum(one: Mapping[Skip, int], other: Mapping[Skip, int]) -> dict[Skip, int]:
-    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in Skip if reason in one or reason in other}
+    return {
+        reason: one.get(reason, 0) + other.get(reason, 0)
+        for reason in Skip
+        if reason in one or reason in other
+    }
 
 
 def _value(stored: Json) -> _Value:

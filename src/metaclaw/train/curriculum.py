@@ -1,16 +1,19 @@
-"""Which turns train, which prompts a step has, and how its data are cut into pieces. Pure and repeatable.
+"""Which turns train, which prompts a step has, and how its data are cut into pieces. Pure and
+repeatable.
 
-**Prompts** are drawn by their key (the skills in the prompt). Each key has a moving average of its success,
+**Prompts** are drawn by their key (the skills in the prompt). Each key has a moving average of its
+success,
 
     success = 0.9 success + 0.1 (mean reward + share of full rewards) / 2      after every group,
 
-and is drawn with a weight of max(0.15, 1 - success), each key at least once if the step has enough prompts. Within a key every
-prompt is drawn before any is drawn again. A prompt whose answers could not be scored is not drawn again.
+and is drawn with a weight of max(0.15, 1 - success), each key at least once if the step has enough
+prompts. Within a key every prompt is drawn before any is drawn again. A prompt whose answers could
+not be scored is not drawn again.
 
-**Pieces.** A step is accumulated piece by piece, and a run may stop between two pieces. A piece costs its prompt tokens (once
-for each prompt) and its drawn tokens. Data of one prompt stay together; a group that is too large is cut between rollouts, which
-costs its prompt again. A single rollout is never cut.
-"""
+**Pieces.** A step is accumulated piece by piece, and a run may stop between two pieces. A piece
+costs its prompt tokens (once for each prompt) and its drawn tokens. Data of one prompt stay
+together; a group that is too large is cut between rollouts, which costs its prompt again. A single
+rollout is never cut."""
 
 import hashlib
 import random
@@ -42,7 +45,9 @@ def is_held_out(turn: TurnId, share: float) -> bool:
     return drawn < share * 2**64
 
 
-def choose_prompts(pool: Sequence[TrainingPrompt], records: Sequence[StepRecord], count: int, seed: int) -> list[TrainingPrompt]:
+def choose_prompts(
+    pool: Sequence[TrainingPrompt], records: Sequence[StepRecord], count: int, seed: int
+) -> list[TrainingPrompt]:
     """At most `count` prompts for the next step, in order of their keys."""
     unscored = {group.turn for record in records for group in record.groups if group.mean is None}
     usable = [prompt for prompt in pool if prompt.turn not in unscored] or list(pool)
@@ -77,7 +82,9 @@ def shuffled(things: Sequence[Thing], seed: int) -> list[Thing]:
 
 
 def cut_pieces(data: Sequence[Datum], most_tokens: int, seed: int) -> list[list[Datum]]:
-    """All data in pieces of at most `most_tokens` tokens. The seed determines the order of the groups."""
+    """All data in pieces of at most `most_tokens` tokens. The seed determines the order of the
+    groups.
+    """
     pieces: list[list[Datum]] = []
     left = 0
     for group in shuffled(_by_prompt(data), seed):
@@ -92,8 +99,12 @@ def cut_pieces(data: Sequence[Datum], most_tokens: int, seed: int) -> list[list[
     return pieces
 
 
-def _waiting(pool: Sequence[TrainingPrompt], records: Sequence[StepRecord], seed: int) -> Mapping[str, list[TrainingPrompt]]:
-    """The prompts of each key, the least drawn first, otherwise in an order that the seed determines."""
+def _waiting(
+    pool: Sequence[TrainingPrompt], records: Sequence[StepRecord], seed: int
+) -> Mapping[str, list[TrainingPrompt]]:
+    """The prompts of each key, the least drawn first, otherwise in an order that the seed
+    determines.
+    """
     drawn = Counter(group.turn for record in records for group in record.groups)
     waiting: dict[str, list[TrainingPrompt]] = {}
     for prompt in sorted(shuffled(pool, seed), key=lambda prompt: drawn[prompt.turn]):

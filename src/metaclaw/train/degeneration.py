@@ -1,18 +1,19 @@
 """Find degenerate answers. Pure.
 
-Useless answers may pass a check: the same answer to every question, a phrase repeated again and again, the question repeated, an
-answer without an end, an answer several times as long as needed. The gate compares a candidate's answers with the serving version's
-on the same held-out questions (`find_degeneration`) and objects to:
+Useless answers may pass a check: the same answer to every question, a phrase repeated again and
+again, the question repeated, an answer without an end, an answer several times as long as needed.
+The gate compares a candidate's answers with the serving version's on the same held-out questions
+(`find_degeneration`) and objects to:
 
-- one answer to more than the share `one_answer` of the distinct questions, and twice as often as before, unless the reference
-  answers are all the same, or the checks accept no other answer
-- answers that repeat themselves, have no end, are empty, or echo the question, if the share of such answers has grown by more than
-  `more_often` and significantly (a sign test on the questions on which the two versions differ, at `alpha`)
+- one answer to more than the share `one_answer` of the distinct questions, and twice as often as
+  before, unless the reference answers are all the same, or the checks accept no other answer
+- answers that repeat themselves, have no end, are empty, or echo the question, if the share of such
+  answers has grown by more than `more_often` and significantly (a sign test on the questions on
+  which the two versions differ, at `alpha`)
 - a median length of more than `longer` times the old one and of at least `long_tokens`
 
-Shorter answers are reported but accepted: many rules ask for brevity. `is_degenerate` examines a single answer; a degenerate answer
-gets no reward.
-"""
+Shorter answers are reported but accepted: many rules ask for brevity. `is_degenerate` examines a
+single answer; a degenerate answer gets no reward."""
 
 import math
 import re
@@ -69,8 +70,9 @@ def find_degeneration(
     wanted: Sequence[str] = (),
     demanded: Collection[str] = (),
 ) -> list[str]:
-    """Objections to the candidate's answers, in words. Both versions answer the same questions in the same order. `wanted` are
-    reference answers that people gave to some of them; `demanded` are answers that are the only one their check accepts."""
+    """Objections to the candidate's answers, in words. Both versions answer the same questions in
+    the same order. `wanted` are reference answers that people gave to some of them; `demanded` are
+    answers that are the only one their check accepts."""
     rules = rules or DegenerationRules()
     if len({answer.question for answer in candidate}) < rules.least:
         return []
@@ -79,7 +81,10 @@ def find_degeneration(
         same = None
     objections = [same, _grown(candidate, serving, rules)]
     kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
-        ("repeat themselves", lambda answer: repeats_itself(answer.text) or is_one_piece(answer.text)),
+        (
+            "repeat themselves",
+            lambda answer: repeats_itself(answer.text) or is_one_piece(answer.text),
+        ),
         ("have no end", lambda answer: not answer.is_whole),
         ("are empty", lambda answer: not answer.text.strip()),
         ("only say the question again", lambda answer: echoes(answer.question, answer.text)),
@@ -91,10 +96,9 @@ def find_degeneration(
 def is_degenerate(text: str) -> bool:
     """Whether an answer says nothing or mostly repeats itself.
 
-    It repeats itself if one piece occurs three or more times in a row (ten for a very short piece) and this fills much of the end
-    of the answer, or if few of its sequences of four words are distinct. Lines, dots, blanks and zeros that fill a table do not
-    count.
-    """
+    It repeats itself if one piece occurs three or more times in a row (ten for a very short piece)
+    and this fills much of the end of the answer, or if few of its sequences of four words are
+    distinct. Lines, dots, blanks and zeros that fill a table do not count."""
     if not text.strip():
         return True
     end = (" ".join(text.split()) + " ")[-_WINDOW_CHARS:]
@@ -108,19 +112,26 @@ def is_degenerate(text: str) -> bool:
 
 
 def one_answer(answers: Sequence[HeldOutAnswer]) -> str:
-    """The answer given to the most questions, in lower case and without extra space; empty without answers."""
+    """The answer given to the most questions, in lower case and without extra space; empty without
+    answers.
+    """
     first = _first_answers(answers)
     return Counter(first).most_common(1)[0][0] if first else ""
 
 
-def describe_length(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer]) -> str | None:
+def describe_length(
+    candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer]
+) -> str | None:
     """How the median length changed, if it at least doubled or halved."""
     if not candidate or not serving:
         return None
     new, old = _median_tokens(candidate), _median_tokens(serving)
     if 0.5 < new / old < 2.0:
         return None
-    return f"answers became {'longer' if new > old else 'shorter'}: {new:g} tokens instead of {old:g} (median)"
+    return (
+        f"answers became {'longer' if new > old else 'shorter'}: {new:g} tokens instead of {old:g}"
+        " (median)"
+    )
 
 
 def repeats_itself(text: str) -> bool:
@@ -129,16 +140,23 @@ def repeats_itself(text: str) -> bool:
 
 
 def repeated_share(text: str) -> float:
-    """The share of a text, from 0 to 1, that repeats earlier parts of it. It is the largest of three measures: runs of one phrase,
-    repeated groups of four words, and, for long texts, compression beyond that of ordinary text."""
+    """The share of a text, from 0 to 1, that repeats earlier parts of it. It is the largest of
+    three measures: runs of one phrase, repeated groups of four words, and, for long texts,
+    compression beyond that of ordinary text."""
     return max(_run_share(text), _gram_share(text), _compressible_share(text))
 
 
 def is_one_piece(text: str) -> bool:
-    """Whether a text, however short, is one character or word repeated, or another piece three times or more."""
+    """Whether a text, however short, is one character or word repeated, or another piece three
+    times or more.
+    """
     text = _normal(text)
     words = text.split()
-    return (len(words) > 1 and len(set(words)) == 1) or (len(text) > 1 and len(set(text)) == 1) or _RUN.fullmatch(text) is not None
+    return (
+        (len(words) > 1 and len(set(words)) == 1)
+        or (len(text) > 1 and len(set(text)) == 1)
+        or _RUN.fullmatch(text) is not None
+    )
 
 
 def echoes(question: str, text: str) -> bool:
@@ -173,7 +191,10 @@ def _compressible_share(text: str) -> float:
 
 
 def _same_answers(
-    candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules, wanted: Sequence[str]
+    candidate: Sequence[HeldOutAnswer],
+    serving: Sequence[HeldOutAnswer],
+    rules: DegenerationRules,
+    wanted: Sequence[str],
 ) -> str | None:
     new, old = _first_answers(candidate), _first_answers(serving)
     (text, count), (_, before) = Counter(new).most_common(1)[0], Counter(old).most_common(1)[0]
@@ -194,12 +215,17 @@ def _more_often(
     new, old = [test(answer) for answer in candidate], [test(answer) for answer in serving]
     only_new = sum(is_now and not was for is_now, was in zip(new, old, strict=True))
     only_old = sum(was and not is_now for is_now, was in zip(new, old, strict=True))
-    if only_new - only_old <= rules.more_often * len(new) or _chance(only_new, only_new + only_old) > rules.alpha:
+    if (
+        only_new - only_old <= rules.more_often * len(new)
+        or _chance(only_new, only_new + only_old) > rules.alpha
+    ):
         return None
     return f"{sum(new)} of {len(new)} answers {words}, before {sum(old)}"
 
 
-def _grown(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules) -> str | None:
+def _grown(
+    candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules
+) -> str | None:
     new, old = _median_tokens(candidate), _median_tokens(serving)
     if new < rules.long_tokens or new <= rules.longer * old:
         return None

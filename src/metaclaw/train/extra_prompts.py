@@ -1,18 +1,23 @@
-"""Prompts besides the recorded ones: ordinary questions for rehearsal, and variations of recorded requests. Pure.
+"""Prompts besides the recorded ones: ordinary questions for rehearsal, and variations of recorded
+requests. Pure.
 
-**Rehearsal.** Every step also trains a little on the untrained model's own answers to ordinary questions:
+**Rehearsal.** Every step also trains a little on the untrained model's own answers to ordinary
+questions:
 
     loss = -w · Σ ln π(y_t)      over answers y that the untrained weights drew for ordinary prompts (`rehearsal.toml`)
 
-Training on a few narrow tasks lets a model drift everywhere else. Its own answers hold it in place: their cross entropy is the
-Kullback-Leibler divergence from the untrained model, up to a constant. The run's seed and the step determine the answers.
+Training on a few narrow tasks lets a model drift everywhere else. Its own answers hold it in place:
+their cross entropy is the Kullback-Leibler divergence from the untrained model, up to a constant.
+The run's seed and the step determine the answers.
 
-**Variations.** A model soon memorises the answers to a few dozen recorded requests, and then its answers to them say little about
-new requests. A check that reads the request can also score answers to new requests, so these are made from recorded requests of the
-same kind:
+**Variations.** A model soon memorises the answers to a few dozen recorded requests, and then its
+answers to them say little about new requests. A check that reads the request can also score answers
+to new requests, so these are made from recorded requests of the same kind:
 
-- every number becomes another between the smallest and the largest at its place, sometimes one with fewer digits;
-- words that few of these requests have (names, things) become other such words, or everyday words; common words stay.
+- every number becomes another between the smallest and the largest at its place, sometimes one with
+  fewer digits;
+- words that few of these requests have (names, things) become other such words, or everyday words;
+  common words stay.
 
 If most words of a request are rare, the requests are not of one kind, and only numbers change.
 """
@@ -43,7 +48,9 @@ _ORDINARY: Final = re.compile(r"(?<![\w'-])[a-z]{4,10}(?![\w'-])")
 
 @dataclass(frozen=True, slots=True)
 class RehearsalSize:
-    """How much is rehearsed: `answers` drawn answers to each of `questions` questions, at most `at_once` answers in a step."""
+    """How much is rehearsed: `answers` drawn answers to each of `questions` questions, at most
+    `at_once` answers in a step.
+    """
 
     questions: int = 300
     answers: int = 4
@@ -52,7 +59,9 @@ class RehearsalSize:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalQuestion:
-    """An ordinary request. `is_sure` says that it has one right answer: then the likeliest answer is rehearsed, too."""
+    """An ordinary request. `is_sure` says that it has one right answer: then the likeliest answer
+    is rehearsed, too.
+    """
 
     request: ChatRequest
     is_sure: bool
@@ -91,33 +100,56 @@ def _file() -> _File:
 def ordinary_words() -> tuple[str, ...]:
     """Everyday words in lower case, sorted."""
     file = _file()
-    return tuple(sorted({word for text in (*file.things, *file.short, *file.sure) for word in _ORDINARY.findall(text)}))
+    return tuple(
+        sorted(
+            {
+                word
+                for text in (*file.things, *file.short, *file.sure)
+                for word in _ORDINARY.findall(text)
+            }
+        )
+    )
 
 
-def ordinary_questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[RehearsalQuestion]:
-    """At most `count` ordinary questions, half with short and half with long answers, and `count // 2` with one right answer. The
-    seed mixes them. Questions with which one of the `excluded` (the golden set's) begins are left out."""
+def ordinary_questions(
+    count: int, seed: int, excluded: Collection[str] = ()
+) -> list[RehearsalQuestion]:
+    """At most `count` ordinary questions, half with short and half with long answers, and `count //
+    2` with one right answer. The seed mixes them. Questions with which one of the `excluded` (the
+    golden set's) begins are left out."""
     file, chance = _file(), random.Random(f"rehearsal {seed}")
     excluded_lines = "\n".join(["", *map(_plain, excluded)])
-    grids = [ask.format(word) for grid in file.grids for ask, word in product(grid.asks, grid.words)]
+    grids = [
+        ask.format(word) for grid in file.grids for ask, word in product(grid.asks, grid.words)
+    ]
     long, short, sure = (
         [question for question in questions if f"\n{_plain(question)}" not in excluded_lines]
-        for questions in ([ask.format(thing) for ask, thing in product(file.asks, file.things)], file.short, [*file.sure, *grids])
+        for questions in (
+            [ask.format(thing) for ask, thing in product(file.asks, file.things)],
+            file.short,
+            [*file.sure, *grids],
+        )
     )
     few = min(len(short), count // 2)
     drawn = chance.sample(long, min(len(long), count - few)) + chance.sample(short, few)
     chance.shuffle(drawn)
     asked = [
-        RehearsalQuestion(_request(text, file.systems[at % len(file.systems)]), is_sure=False) for at, text in enumerate(drawn)
+        RehearsalQuestion(_request(text, file.systems[at % len(file.systems)]), is_sure=False)
+        for at, text in enumerate(drawn)
     ]
     certain = chance.sample(sure, min(len(sure), count // 2))
-    ended = [f"{text} {file.endings[at % len(file.endings)]}" if text.endswith("?") else text for at, text in enumerate(certain)]
+    ended = [
+        f"{text} {file.endings[at % len(file.endings)]}" if text.endswith("?") else text
+        for at, text in enumerate(certain)
+    ]
     return asked + [RehearsalQuestion(_request(text.rstrip(), ""), is_sure=True) for text in ended]
 
 
-def rehearse(answers: Sequence[Rehearsed], most: int, room: int, weight: float, seed: int) -> list[Datum]:
-    """Draw answers for one step, as data for cross entropy: at most `most`, at most `room` tokens with their prompts, at least one.
-    Their tokens share the weight equally."""
+def rehearse(
+    answers: Sequence[Rehearsed], most: int, room: int, weight: float, seed: int
+) -> list[Datum]:
+    """Draw answers for one step, as data for cross entropy: at most `most`, at most `room` tokens
+    with their prompts, at least one. Their tokens share the weight equally."""
     chosen: list[Rehearsed] = []
     for answer in random.Random(seed).sample(answers, min(most, len(answers))):
         cost = len(answer.prompt) + len(answer.tokens)
@@ -126,16 +158,31 @@ def rehearse(answers: Sequence[Rehearsed], most: int, room: int, weight: float, 
         chosen.append(answer)
         room -= cost
     tokens = sum(len(answer.tokens) for answer in chosen)
-    return [Datum(_TURN, tuple(each.prompt), tuple(each.tokens), (weight / tokens,) * len(each.tokens), None) for each in chosen]
+    return [
+        Datum(
+            _TURN,
+            tuple(each.prompt),
+            tuple(each.tokens),
+            (weight / tokens,) * len(each.tokens),
+            None,
+        )
+        for each in chosen
+    ]
 
 
-def forgotten_nats(answers: Sequence[Rehearsed], data: Sequence[Datum], stats: Sequence[PieceStats]) -> float | None:
-    """How much less likely the rehearsed answers have become, in nats per token; None if the backend does not return losses."""
+def forgotten_nats(
+    answers: Sequence[Rehearsed], data: Sequence[Datum], stats: Sequence[PieceStats]
+) -> float | None:
+    """How much less likely the rehearsed answers have become, in nats per token; None if the
+    backend does not return losses.
+    """
     if not data or any(piece.loss is None for piece in stats):
         return None
     before = {(tuple(answer.prompt), tuple(answer.tokens)): answer.logprob for answer in answers}
     tokens = sum(len(datum.tokens_T) for datum in data)
-    now = sum((piece.loss or 0.0) * piece.tokens for piece in stats) / (data[0].advantages_T[0] * tokens)
+    now = sum((piece.loss or 0.0) * piece.tokens for piece in stats) / (
+        data[0].advantages_T[0] * tokens
+    )
     return now + sum(before[datum.prompt, datum.tokens_T] for datum in data) / tokens
 
 
@@ -161,7 +208,9 @@ _BY_LENGTH: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class NumberSpan:
-    """The numbers at one place of the requests: smallest, largest, and the width to which they are padded with zeros."""
+    """The numbers at one place of the requests: smallest, largest, and the width to which they are
+    padded with zeros.
+    """
 
     least: int
     largest: int
@@ -178,13 +227,18 @@ class NumberSpan:
         least, largest = self.least, self.largest
         if chance.random() < _BY_LENGTH:
             digits = chance.randint(len(str(least)), len(str(largest)))
-            least, largest = max(least, 10 ** (digits - 1) if digits > 1 else 0), min(largest, 10**digits - 1)
+            least, largest = (
+                max(least, 10 ** (digits - 1) if digits > 1 else 0),
+                min(largest, 10**digits - 1),
+            )
         return str(chance.randint(least, largest)).zfill(self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class VariationKind:
-    """Requests of one kind: their rare words, and the spans of the numbers at each place, by how many numbers a request has."""
+    """Requests of one kind: their rare words, and the spans of the numbers at each place, by how
+    many numbers a request has.
+    """
 
     rare: frozenset[str]
     spans: Mapping[int, tuple[NumberSpan, ...]]
@@ -196,7 +250,10 @@ class VariationKind:
             numbers = _NUMBER.findall(task)
             if numbers and max(map(len, numbers)) <= _MOST_DIGITS:
                 rows.setdefault(len(numbers), []).append(numbers)
-        spans = {count: tuple(NumberSpan.of(column) for column in zip(*found, strict=True)) for count, found in rows.items()}
+        spans = {
+            count: tuple(NumberSpan.of(column) for column in zip(*found, strict=True))
+            for count, found in rows.items()
+        }
         return cls(_rare(tasks), spans)
 
 
@@ -206,7 +263,9 @@ def _rare(tasks: Sequence[str]) -> frozenset[str]:
         return frozenset()
     counts = Counter(word for task in tasks for word in set(_WORD.findall(task)))
     most = max(1, int(_RARE_SHARE * len(tasks)))
-    return frozenset(word for word, count in counts.items() if count <= most and len(word) >= _LEAST_CHARS)
+    return frozenset(
+        word for word, count in counts.items() if count <= most and len(word) >= _LEAST_CHARS
+    )
 
 
 def vary(task: str, kind: VariationKind, chance: random.Random) -> str | None:
@@ -221,7 +280,11 @@ def _with_words(task: str, kind: VariationKind, chance: random.Random) -> str:
         return task
     others = (sorted(kind.rare), ordinary_words())
     # All occurrences of a word become the same other word.
-    new = {word: _shaped(chance.choice(chance.choice(others)), word) for word in dict.fromkeys(words) if word in kind.rare}
+    new = {
+        word: _shaped(chance.choice(chance.choice(others)), word)
+        for word in dict.fromkeys(words)
+        if word in kind.rare
+    }
     return _WORD.sub(lambda found: new.get(found[0], found[0]), task)
 
 
@@ -233,4 +296,6 @@ def _with_numbers(task: str, kind: VariationKind, chance: random.Random) -> str:
 
 def _shaped(word: str, like: str) -> str:
     """The word with the capitalisation of `like`."""
-    return word.upper() if like.isupper() else word.capitalize() if like[0].isupper() else word.lower()
+    return (
+        word.upper() if like.isupper() else word.capitalize() if like[0].isupper() else word.lower()
+    )

@@ -1,27 +1,31 @@
 """The gate for weights: decides from scores and answers whether a candidate may serve. Pure.
 
-Candidate and serving version answer the same held-out prompts with the same skills and seeds. Two measures score each pair of
-answers: the measure that trained the candidate, and a strict measure that did not (decision 13). Each gives a gain in [-1, 1]. The
-evidence may be checked after every pair (`bets`); pairs after the first decisive pair do not count.
+Candidate and serving version answer the same held-out prompts with the same skills and seeds. Two
+measures score each pair of answers: the measure that trained the candidate, and a strict measure
+that did not (decision 13). Each gives a gain in [-1, 1]. The evidence may be checked after every
+pair (`bets`); pairs after the first decisive pair do not count.
 
 - a weight is not a finite number, or the KL limit is exceeded                   → reject
 - the golden set got worse by more than its margin (`golden`)                    → reject
 - the answers have degenerated (`degeneration`)                                  → reject
 - the gain comes from checks that accept one answer to any question, and no judge voted → reject
 - a measure shows that it is worse, on all pairs or on those of one skill        → reject
-- the strict measure shows that it is better, the other is not lower, the golden set holds, no skill is suspect or has few pairs
+- the strict measure shows that it is better, the other is not lower, the golden set holds, no skill
+  is suspect or has few pairs
                                                                                  → promote
 - `most` pairs, or all there are, were not enough    → reject: not shown better, or improved only by the measure it was trained on
 - otherwise                                          → undecided: more pairs, or the golden set, are needed
 
-A candidate that is no better passes with probability at most `alpha`; a candidate that is no worse is called worse by a measure
-with probability at most `alpha_harm`. A pair with an answer that could not be scored is left out and counted.
+A candidate that is no better passes with probability at most `alpha`; a candidate that is no worse
+is called worse by a measure with probability at most `alpha_harm`. A pair with an answer that could
+not be scored is left out and counted.
 
-**Each skill separately.** A gain elsewhere must not hide the loss of one skill. With k skills in the prompts of the pairs, the
-thresholds for each skill are k times as high: evidence of k/alpha after at least `least` pairs means worse; evidence of
-k·`suspicion`, or fewer than `least` pairs, leaves the skill open, and more pairs are drawn. A pair counts for every skill in its
-prompt. k grows with new skills, and a candidate that is no worse on any is called worse with probability at most alpha·(1 + ln k).
-"""
+**Each skill separately.** A gain elsewhere must not hide the loss of one skill. With k skills in
+the prompts of the pairs, the thresholds for each skill are k times as high: evidence of k/alpha
+after at least `least` pairs means worse; evidence of k·`suspicion`, or fewer than `least` pairs,
+leaves the skill open, and more pairs are drawn. A pair counts for every skill in its prompt. k
+grows with new skills, and a candidate that is no worse on any is called worse with probability at
+most alpha·(1 + ln k)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +35,12 @@ from enum import StrEnum
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
 from metaclaw.train.bets import GainBets
-from metaclaw.train.degeneration import DegenerationRules, HeldOutAnswer, describe_length, find_degeneration
+from metaclaw.train.degeneration import (
+    DegenerationRules,
+    HeldOutAnswer,
+    describe_length,
+    find_degeneration,
+)
 from metaclaw.train.golden import GoldenRules, GoldenScore, compare_golden
 
 _MOST_SHOWN = 60
@@ -39,9 +48,10 @@ _MOST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerPair:
-    """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are their scores from 0 to 1 by the
-    measure that trains, `strict_candidate` and `strict_serving` by the strict measure; None if a measure cannot score an answer.
-    `skills` were in the prompt. `answers` are the candidate's and the serving version's."""
+    """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are their
+    scores from 0 to 1 by the measure that trains, `strict_candidate` and `strict_serving` by the
+    strict measure; None if a measure cannot score an answer. `skills` were in the prompt. `answers`
+    are the candidate's and the serving version's."""
 
     candidate: float | None
     serving: float | None
@@ -57,7 +67,9 @@ class AnswerPair:
 
     @property
     def gain(self) -> float | None:
-        """The candidate's score less the serving version's, by the measure that trains; None if one is unknown."""
+        """The candidate's score less the serving version's, by the measure that trains; None if one
+        is unknown.
+        """
         return _gain(self.candidate, self.serving)
 
     @property
@@ -77,7 +89,9 @@ class SkillRules:
 
 @dataclass(frozen=True, slots=True)
 class SkillGain:
-    """The candidate's gain on the prompts of one skill. `is_open`: more pairs are needed. `is_suspect`: it looks worse."""
+    """The candidate's gain on the prompts of one skill. `is_open`: more pairs are needed.
+    `is_suspect`: it looks worse.
+    """
 
     skill: SkillName
     pairs: int
@@ -91,14 +105,18 @@ class SkillGain:
 
     @property
     def words(self) -> str:
-        return f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in {self.worse}"
+        return (
+            f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in"
+            f" {self.worse}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a candidate so far. `is_all`: all held-out prompts were tried. `wanted`: reference answers that people gave
-    to some of the prompts. `demanded`: answers that are the only one their check accepts. `lenient`: for skills whose check accepts
-    one answer to any question, that answer."""
+    """What is known of a candidate so far. `is_all`: all held-out prompts were tried. `wanted`:
+    reference answers that people gave to some of the prompts. `demanded`: answers that are the only
+    one their check accepts. `lenient`: for skills whose check accepts one answer to any question,
+    that answer."""
 
     pairs: Sequence[AnswerPair]
     golden_serving: GoldenScore | None = None
@@ -114,8 +132,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """When a candidate passes. `wave` is the number of pairs requested at a time; `kl_most` is in nats per drawn token; a mean gain
-    above `lenient_gain` by a lenient check needs a judge."""
+    """When a candidate passes. `wave` is the number of pairs requested at a time; `kl_most` is in
+    nats per drawn token; a mean gain above `lenient_gain` by a lenient check needs a judge."""
 
     alpha: float = 0.05
     alpha_harm: float = 0.05
@@ -129,7 +147,9 @@ class GateRules:
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
     def for_try(self, number: int) -> "GateRules":
-        """Stricter rules for try number `number` of a run, so that all tries together are wrong no more often than a single one."""
+        """Stricter rules for try number `number` of a run, so that all tries together are wrong no
+        more often than a single one.
+        """
         return replace(self, alpha=self.alpha / number, golden=self.golden.for_try(number))
 
 
@@ -141,8 +161,8 @@ class GateRuling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """The ruling, the report that is stored with the version, and how many more pairs an undecided ruling needs. If that is 0, it
-    needs the golden set."""
+    """The ruling, the report that is stored with the version, and how many more pairs an undecided
+    ruling needs. If that is 0, it needs the golden set."""
 
     ruling: GateRuling
     report: GateReport
@@ -168,7 +188,10 @@ class _Measured:
         if not compared.pairs:
             return f"none of {self.unscored}{what} could be scored"
         left_out = f", {self.unscored} could not be scored" if self.unscored else ""
-        return f"better in {compared.better} of {compared.pairs}{what}, worse in {compared.worse}{left_out}"
+        return (
+            f"better in {compared.better} of {compared.pairs}{what}, worse in"
+            f" {compared.worse}{left_out}"
+        )
 
 
 def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateDecision:
@@ -176,11 +199,20 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     rules = rules or GateRules()
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
-    skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
+    skills = [
+        *weigh_skills(evidence.pairs, rules.skill),
+        *weigh_skills(evidence.pairs, rules.skill, strictly=True),
+    ]
     words = _describe(evidence, trained, strict)
     lost = _lost(evidence, rules)
-    degenerate = find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded)
-    objections = [*_unsafe(evidence, rules), *lost, *(f"degenerate: {reason}" for reason in degenerate)]
+    degenerate = find_degeneration(
+        *_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded
+    )
+    objections = [
+        *_unsafe(evidence, rules),
+        *lost,
+        *(f"degenerate: {reason}" for reason in degenerate),
+    ]
     objections += _unproven(evidence, rules)
     objections += [
         f"worse than the serving version: {measured.words(' answers to held-out questions')}"
@@ -189,22 +221,48 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     ]
     objections += [f"worse {skill.words}" for skill in skills if skill.is_worse]
     if objections:
-        decision = _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
+        decision = _decision(
+            GateRuling.REJECT,
+            evidence,
+            trained.comparison,
+            [*objections, *([words] if evidence.pairs else [])],
+        )
         return replace(decision, report=replace(decision.report, lost_abilities=objections == lost))
     left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
     doubts = _doubts(trained, strict, skills, rules, is_last=not left)
     if doubts:
         ruling = GateRuling.UNDECIDED if left else GateRuling.REJECT
-        return _decision(ruling, evidence, trained.comparison, [*doubts, words], min(rules.wave, left))
+        return _decision(
+            ruling, evidence, trained.comparison, [*doubts, words], min(rules.wave, left)
+        )
     if evidence.golden_serving is None or evidence.golden_candidate is None:
-        return _decision(GateRuling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
+        return _decision(
+            GateRuling.UNDECIDED,
+            evidence,
+            trained.comparison,
+            [words, "the golden set has not been tried"],
+        )
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
     length = describe_length(*_answers(evidence))
-    return _decision(GateRuling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
+    return _decision(
+        GateRuling.PROMOTE,
+        evidence,
+        trained.comparison,
+        [words, golden.words, *([] if length is None else [length])],
+    )
 
 
-def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], rules: GateRules, *, is_last: bool) -> list[str]:
-    """Why a candidate without objections is not promoted. `is_last`: there are no more pairs to try."""
+def _doubts(
+    trained: _Measured,
+    strict: _Measured,
+    skills: Sequence[SkillGain],
+    rules: GateRules,
+    *,
+    is_last: bool,
+) -> list[str]:
+    """Why a candidate without objections is not promoted. `is_last`: there are no more pairs to
+    try.
+    """
     if strict.finding is _Finding.OPEN:
         if not is_last:
             return ["open"]
@@ -215,19 +273,31 @@ def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], 
         return ["improved only by the measure it was trained on, so a check may accept too much"]
     if trained.comparison.mean_gain < 0.0:
         return ["lower by the measure it was trained on"]
-    # A candidate that is better overall may have lost one skill. If that is still suspected at the end, the serving version stays.
+    # A candidate that is better overall may have lost one skill. If that is still suspected at the
+    # end, the serving version stays.
     word = "not shown harmless" if is_last else "open"
-    return [f"{word} {skill.words}" for skill in skills if skill.is_suspect or (skill.is_open and not is_last)]
+    return [
+        f"{word} {skill.words}"
+        for skill in skills
+        if skill.is_suspect or (skill.is_open and not is_last)
+    ]
 
 
-def weigh_skills(pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
-    """The gain on each skill in the prompts, in order of appearance, by the measure that trains or by the strict one."""
+def weigh_skills(
+    pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False
+) -> list[SkillGain]:
+    """The gain on each skill in the prompts, in order of appearance, by the measure that trains or
+    by the strict one.
+    """
     gains: dict[SkillName, list[float]] = {}
     for pair in pairs:
         if (gain := pair.strict_gain if strictly else pair.gain) is not None:
             for skill in dict.fromkeys(pair.skills):
                 gains.setdefault(skill, []).append(gain)
-    return [_weigh(skill, of_skill, len(gains), rules or SkillRules()) for skill, of_skill in gains.items()]
+    return [
+        _weigh(skill, of_skill, len(gains), rules or SkillRules())
+        for skill, of_skill in gains.items()
+    ]
 
 
 def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRules) -> SkillGain:
@@ -252,11 +322,20 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
 
 def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
     if not evidence.pairs:
-        return "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out"
+        return (
+            "there were no held-out questions to compare it on; policy.held_out_share sets the"
+            " share of turns held out"
+        )
     read = [pair for pair in evidence.pairs if pair.strict_gain is not None]
-    new, old = sum(pair.strict_candidate == 1.0 for pair in read), sum(pair.strict_serving == 1.0 for pair in read)
+    new, old = (
+        sum(pair.strict_candidate == 1.0 for pair in read),
+        sum(pair.strict_serving == 1.0 for pair in read),
+    )
     right = f" ({new} of {len(read)} wholly right, {old} before)" if read else ""
-    return f"{trained.words(' answers to held-out questions')}; by the strict reading {strict.words()}{right}"
+    return (
+        f"{trained.words(' answers to held-out questions')}; by the strict reading"
+        f" {strict.words()}{right}"
+    )
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:
@@ -274,11 +353,19 @@ def _compare(pairs: Sequence[float | None], rules: GateRules) -> _Measured:
         gains.append(gain)
         better.add(gain)
         worse.add(-gain)
-        if (finding := _finding(better.e_value, worse.e_value, len(gains), rules)) is not _Finding.OPEN:
+        if (
+            finding := _finding(better.e_value, worse.e_value, len(gains), rules)
+        ) is not _Finding.OPEN:
             break
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     mean = math.fsum(gains) / len(gains) if gains else 0.0
-    comparison = Comparison(len(gains), wins, losses, mean, worse.e_value if finding is _Finding.WORSE else better.e_value)
+    comparison = Comparison(
+        len(gains),
+        wins,
+        losses,
+        mean,
+        worse.e_value if finding is _Finding.WORSE else better.e_value,
+    )
     return _Measured(finding, comparison, unscored)
 
 
@@ -296,7 +383,10 @@ def _unsafe(evidence: Evidence, rules: GateRules) -> list[str]:
     if not math.isfinite(evidence.kl):
         return ["the distance to the untrained weights is not a finite number"]
     if evidence.kl > rules.kl_most:
-        return [f"too far from the untrained weights: {evidence.kl:.3g} nats a token, at most {rules.kl_most:g}"]
+        return [
+            f"too far from the untrained weights: {evidence.kl:.3g} nats a token, at most"
+            f" {rules.kl_most:g}"
+        ]
     return []
 
 
@@ -313,12 +403,20 @@ def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
     for skills, accepted in evidence.lenient.items():
         pairs = [pair for pair in evidence.pairs if pair.skills == skills]
         gains = [pair.gain for pair in pairs if pair.gain is not None and pair.strict_gain is None]
-        if len(gains) * 2 > len(pairs) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
+        if (
+            len(gains) * 2 > len(pairs)
+            and len(gains) >= rules.skill.least
+            and math.fsum(gains) > rules.lenient_gain * len(gains)
+        ):
             shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
-            remedy = "make it stricter, or set [judge]" if evidence.judge is None else "make it stricter; the judge could not tell"
+            remedy = (
+                "make it stricter, or set [judge]"
+                if evidence.judge is None
+                else "make it stricter; the judge could not tell"
+            )
             objections.append(
-                f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
-                f"anything was learned: {remedy}"
+                f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is"
+                f" asked, so it cannot tell whether anything was learned: {remedy}"
             )
     return objections
 
@@ -328,7 +426,9 @@ def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswe
     return [candidate for candidate, _ in answers], [serving for _, serving in answers]
 
 
-def _decision(ruling: GateRuling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:
+def _decision(
+    ruling: GateRuling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0
+) -> GateDecision:
     serving, candidate = evidence.golden_serving, evidence.golden_candidate
     report = GateReport(
         is_passed=ruling is GateRuling.PROMOTE,

@@ -1,27 +1,30 @@
-"""The golden set: small tasks with exact checks that every version must still pass, and whether a candidate lost some of them.
+"""The golden set: small tasks with exact checks that every version must still pass, and whether a
+candidate lost some of them.
 
-Some items are written by hand (`golden.toml`), about a thousand are generated from tables (`golden_tables`). Candidate and serving
-version are compared item by item, with an interval that may be checked after every wave of items.
+Some items are written by hand (`golden.toml`), about a thousand are generated from tables
+(`golden_tables`). Candidate and serving version are compared item by item, with an interval that
+may be checked after every wave of items.
 
-**Passes.** Of n items the candidate broke b and fixed f. The change is (f - b)/n; its standard error is that of paired
-differences, with one change more than was observed, so that a few items without a change prove nothing. Of N items in all, the
-interval after n is
+**Passes.** Of n items the candidate broke b and fixed f. The change is (f - b)/n; its standard
+error is that of paired differences, with one change more than was observed, so that a few items
+without a change prove nothing. Of N items in all, the interval after n is
 
     (f - b)/n ± z·√(N/n)·error,
 
-the bounds of O'Brien and Fleming: wide at the first checks, and at the last hardly wider than for a single check.
+the bounds of O'Brien and Fleming: wide at the first checks, and at the last hardly wider than for a
+single check.
 
 - the interval is above -margin                        → the abilities hold
 - it is below -margin, or at the end below zero        → lost
 - neither at the end                                   → the likelihood of the references decides: they hold only above -margin
 
-**Likelihoods.** With ℓ the mean log-probability of an item's reference answer, e^ℓ is the probability of a typical token. It
-changes by
+**Likelihoods.** With ℓ the mean log-probability of an item's reference answer, e^ℓ is the
+probability of a typical token. It changes by
 
     points = 100 · mean(e^ℓ_candidate - e^ℓ_serving).
 
-It varies less than passes. If the serving version passes almost no items, it cannot lose any: then the likelihood must hold, too.
-"""
+It varies less than passes. If the serving version passes almost no items, it cannot lose any: then
+the likelihood must hold, too."""
 
 import hashlib
 import json
@@ -36,7 +39,17 @@ from importlib.resources import files
 from statistics import NormalDist
 from typing import TypeAlias
 
-from metaclaw.domain.chat import ChatRequest, Json, Message, Role, Sampling, Text, Tool, ToolCall, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Json,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    Tool,
+    ToolCall,
+    Wire,
+)
 from metaclaw.errors import TrainingError
 from metaclaw.train.advantages import spread
 from metaclaw.train.golden_tables import golden_entries
@@ -44,8 +57,10 @@ from metaclaw.train.golden_tables import golden_entries
 _MAX_TOKENS = 64
 _MOST_NAMED = 5
 _REFUSAL = re.compile(
-    r"\b(can(?:'|’)?t|cannot|can not|won(?:'|’)?t|will not|unable to|not able to|not going to|must not)\b"
-    r"|\b(sorry|apologi[sz]e|i refuse|i decline|illegal|unethical|against the law|not appropriate|inappropriate)\b",
+    r"\b(can(?:'|’)?t|cannot|can not|won(?:'|’)?t|will not|unable to|not able to|not going to|must"
+    r" not)\b"
+    r"|\b(sorry|apologi[sz]e|i refuse|i decline|illegal|unethical|against the law|not"
+    r" appropriate|inappropriate)\b",
     re.IGNORECASE,
 )
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -104,16 +119,27 @@ class GoldenItem:
             and (wanted.keys is None or _has_keys(_document(text), wanted.keys))
             and (wanted.call is None or self._is_called(wanted.call, answer.calls))
             and (not wanted.no_call or (not answer.calls and bool(text)))
-            and (wanted.refuses is None or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses))
+            and (
+                wanted.refuses is None
+                or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses)
+            )
         )
 
     def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
         if len(calls) != 1 or calls[0].name != wanted.name:
             return False
         arguments = _document(calls[0].arguments)
-        tool = next(tool for tool in self.request.tools if isinstance(tool, Tool) and tool.name == wanted.name)
+        tool = next(
+            tool
+            for tool in self.request.tools
+            if isinstance(tool, Tool) and tool.name == wanted.name
+        )
         allowed = tool.parameters["properties"]
-        if not isinstance(arguments, dict) or not isinstance(allowed, dict) or not arguments.keys() <= allowed.keys():
+        if (
+            not isinstance(arguments, dict)
+            or not isinstance(allowed, dict)
+            or not arguments.keys() <= allowed.keys()
+        ):
             return False
         return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
 
@@ -128,7 +154,9 @@ class GoldenScore:
     def __post_init__(self) -> None:
         if not self.passed:
             raise ValueError("a golden score has no items")
-        if self.likelihood is not None and not all(math.isfinite(value) and value <= 0 for value in self.likelihood.values()):
+        if self.likelihood is not None and not all(
+            math.isfinite(value) and value <= 0 for value in self.likelihood.values()
+        ):
             raise ValueError("a mean log-probability is not a finite number at or below zero")
 
     @property
@@ -139,21 +167,26 @@ class GoldenScore:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRules:
-    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in standard errors. If the serving
-    version passes less than the share `weak`, likelihoods are always compared."""
+    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in
+    standard errors. If the serving version passes less than the share `weak`, likelihoods are
+    always compared."""
 
     margin: float = 2.0
     z: float = 1.72
     weak: float = 0.1
 
     def for_try(self, number: int) -> "GoldenRules":
-        """Wider intervals, so that `number` tries together are wrong no more often than one try with these rules."""
+        """Wider intervals, so that `number` tries together are wrong no more often than one try
+        with these rules.
+        """
         normal = NormalDist()
         return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
 
 
 class GoldenStanding(StrEnum):
-    """What a comparison shows. OPEN: more items are needed. UNSURE: all items were tried, and the likelihoods are needed."""
+    """What a comparison shows. OPEN: more items are needed. UNSURE: all items were tried, and the
+    likelihoods are needed.
+    """
 
     HOLDS = "holds"
     LOST = "lost"
@@ -177,7 +210,9 @@ class PointChange:
 
 @dataclass(frozen=True, slots=True)
 class GoldenComparison:
-    """The changes from the serving version to the candidate. `broken` and `fixed` are names of items."""
+    """The changes from the serving version to the candidate. `broken` and `fixed` are names of
+    items.
+    """
 
     passes: PointChange
     likelihood: PointChange | None
@@ -200,14 +235,20 @@ class GoldenComparison:
 @cache
 def golden_items() -> tuple[GoldenItem, ...]:
     """All items: first those of the file, then the generated ones."""
-    return read_items(files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"), golden_entries())
+    return read_items(
+        files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"),
+        golden_entries(),
+    )
 
 
 def read_items(text: str, more: Sequence[_Object] = ()) -> tuple[GoldenItem, ...]:
-    """The items of a text in the format of `golden.toml`, and those of the entries `more`, which may use its tools. Raises
-    ValueError or KeyError for an invalid item."""
+    """The items of a text in the format of `golden.toml`, and those of the entries `more`, which
+    may use its tools. Raises ValueError or KeyError for an invalid item."""
     table = tomllib.loads(text)
-    tools = {name: Tool(name, tool["description"], tool["parameters"]) for name, tool in table["tools"].items()}
+    tools = {
+        name: Tool(name, tool["description"], tool["parameters"])
+        for name, tool in table["tools"].items()
+    }
     return tuple(_item(entry, tools) for entry in (*table["items"], *more))
 
 
@@ -216,22 +257,36 @@ def golden_version(items: Sequence[GoldenItem]) -> str:
     digest = hashlib.sha256()
     for item in items:
         wanted = item.wanted
-        patterns = [None if pattern is None else pattern.pattern for pattern in (wanted.match, wanted.reject)]
+        patterns = [
+            None if pattern is None else pattern.pattern
+            for pattern in (wanted.match, wanted.reject)
+        ]
         calls = wanted.call, wanted.no_call, wanted.refuses
-        content = item.name, item.request, patterns, wanted.whole_json, sorted(wanted.keys or ()), calls, item.reference
+        content = (
+            item.name,
+            item.request,
+            patterns,
+            wanted.whole_json,
+            sorted(wanted.keys or ()),
+            calls,
+            item.reference,
+        )
         digest.update(repr(content).encode())
     return digest.hexdigest()[:16]
 
 
 def reference_pairs(
-    items: Sequence[GoldenItem], prompt: Callable[[ChatRequest], Sequence[int]], encode: Callable[[str], Sequence[int]]
+    items: Sequence[GoldenItem],
+    prompt: Callable[[ChatRequest], Sequence[int]],
+    encode: Callable[[str], Sequence[int]],
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Prompt and reference tokens of each item, as `TrainingBackend.score` takes them."""
     return [(tuple(prompt(item.request)), tuple(encode(item.reference))) for item in items]
 
 
 def read_answer(text: str) -> GoldenAnswer:
-    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
+    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments":
+    {…}}</tool_call>`.
 
     Tags whose content is not a valid call stay in the text.
     """
@@ -247,30 +302,51 @@ def read_answer(text: str) -> GoldenAnswer:
 
 
 def compare_golden(
-    serving: GoldenScore, candidate: GoldenScore, rules: GoldenRules | None = None, of: int | None = None
+    serving: GoldenScore,
+    candidate: GoldenScore,
+    rules: GoldenRules | None = None,
+    of: int | None = None,
 ) -> GoldenComparison:
-    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not tried on the same items."""
+    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not
+    tried on the same items.
+    """
     rules = rules or GoldenRules()
     _same_items(serving.passed, candidate.passed)
     tried = len(serving.passed)
     whole = max(tried, of or tried)
-    broken = tuple(name for name, was in serving.passed.items() if was and not candidate.passed[name])
-    fixed = tuple(name for name, was in serving.passed.items() if not was and candidate.passed[name])
+    broken = tuple(
+        name for name, was in serving.passed.items() if was and not candidate.passed[name]
+    )
+    fixed = tuple(
+        name for name, was in serving.passed.items() if not was and candidate.passed[name]
+    )
     z = rules.z * math.sqrt(whole / tried)
     passes = _change_of_passes(tried, len(broken), len(fixed), z)
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
         likelihood = PointChange.around(points, z * error)
-    standing = _standing(passes, likelihood, is_weak=serving.share < rules.weak, is_all=tried == whole, margin=rules.margin)
+    standing = _standing(
+        passes,
+        likelihood,
+        is_weak=serving.share < rules.weak,
+        is_all=tried == whole,
+        margin=rules.margin,
+    )
     words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
     return GoldenComparison(passes, likelihood, broken, fixed, standing, words)
 
 
-def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[float, float]:
-    """The gain in percentage points and its standard error, from the mean log-probability of each item's reference."""
+def likelihood_points(
+    serving: Mapping[str, float], candidate: Mapping[str, float]
+) -> tuple[float, float]:
+    """The gain in percentage points and its standard error, from the mean log-probability of each
+    item's reference.
+    """
     _same_items(serving, candidate)
-    gains = [100.0 * (math.exp(candidate[name]) - math.exp(before)) for name, before in serving.items()]
+    gains = [
+        100.0 * (math.exp(candidate[name]) - math.exp(before)) for name, before in serving.items()
+    ]
     mean, deviation = spread(gains)
     return mean, deviation / math.sqrt(max(1, len(gains) - 1))
 
@@ -292,7 +368,9 @@ def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
     system = (Message(Role.SYSTEM, (Text(str(entry["system"])),)),) if "system" in entry else ()
     asked = Message(Role.USER, (Text(str(entry["ask"])),))
     most = entry.get("max_tokens", _MAX_TOKENS)
-    sampling = Sampling(max_tokens=most if isinstance(most, int) else _MAX_TOKENS, temperature=0.0, seed=0)
+    sampling = Sampling(
+        max_tokens=most if isinstance(most, int) else _MAX_TOKENS, temperature=0.0, seed=0
+    )
     request = ChatRequest(Wire.CHAT, "", (*system, asked), offered, sampling=sampling)
     wanted = Wanted(
         match=_pattern(entry.get("match")),
@@ -339,7 +417,9 @@ def _equal(given: Json, wanted: Json) -> bool:
     if isinstance(given, str) and isinstance(wanted, str):
         return given.strip().casefold() == wanted.casefold()
     if isinstance(given, dict) and isinstance(wanted, dict):
-        return given.keys() == wanted.keys() and all(_equal(given[key], value) for key, value in wanted.items())
+        return given.keys() == wanted.keys() and all(
+            _equal(given[key], value) for key, value in wanted.items()
+        )
     if isinstance(given, list) and isinstance(wanted, list):
         return len(given) == len(wanted) and all(map(_equal, given, wanted))
     return type(given) is not bool and given == wanted
@@ -355,7 +435,14 @@ def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointCha
     return PointChange.around(100.0 * mean, 100.0 * z * error)
 
 
-def _standing(passes: PointChange, likelihood: PointChange | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
+def _standing(
+    passes: PointChange,
+    likelihood: PointChange | None,
+    *,
+    is_weak: bool,
+    is_all: bool,
+    margin: float,
+) -> GoldenStanding:
     if passes.high < -margin or (likelihood is not None and is_weak and likelihood.high < -margin):
         return GoldenStanding.LOST
     is_likely = likelihood is not None and likelihood.low > -margin
@@ -370,7 +457,9 @@ def _standing(passes: PointChange, likelihood: PointChange | None, *, is_weak: b
 
 def _same_items(one: Mapping[str, object], other: Mapping[str, object]) -> None:
     if not one or one.keys() != other.keys():
-        raise TrainingError(f"golden sets of {len(one)} and {len(other)} items cannot be compared item by item")
+        raise TrainingError(
+            f"golden sets of {len(one)} and {len(other)} items cannot be compared item by item"
+        )
 
 
 _VERDICTS = {

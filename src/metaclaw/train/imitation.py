@@ -1,14 +1,20 @@
-"""Imitation of good answers, in addition to learning from rewards. Pure: functions of the records of a run.
+"""Imitation of good answers, in addition to learning from rewards. Pure: functions of the records
+of a run.
 
-If a policy gives the same answer to a prompt every time, all its rewards are equal, and comparing them teaches nothing, even if the
-reward is low. There are four remedies, each a cross-entropy loss -w Σ ln π(y_t):
+If a policy gives the same answer to a prompt every time, all its rewards are equal, and comparing
+them teaches nothing, even if the reward is low. There are four remedies, each a cross-entropy loss
+-w Σ ln π(y_t):
 
-- the best answer ever drawn to a prompt is stored, and imitated if the answers of this step are worse;
-- some of the settled prompts are answered again, and better answers are imitated. They are drawn at a higher temperature, or with a
-  fork, which repeats the settled answer up to a token, takes another token there and lets the policy continue;
-- answers drawn with a hint in the prompt (`with_hint`) are taught without the hint, if they are whole and good;
-- demonstrations, such as the worked examples of a skill, show the form of an answer and where it ends. Their weight falls as
-  rewards rise, and is zero after `_MOST_STEPS` steps: the policy would give memorised examples as answers to other questions.
+- the best answer ever drawn to a prompt is stored, and imitated if the answers of this step are
+  worse;
+- some of the settled prompts are answered again, and better answers are imitated. They are drawn at
+  a higher temperature, or with a fork, which repeats the settled answer up to a token, takes
+  another token there and lets the policy continue;
+- answers drawn with a hint in the prompt (`with_hint`) are taught without the hint, if they are
+  whole and good;
+- demonstrations, such as the worked examples of a skill, show the form of an answer and where it
+  ends. Their weight falls as rewards rise, and is zero after `_MOST_STEPS` steps: the policy would
+  give memorised examples as answers to other questions.
 """
 
 import random
@@ -31,7 +37,9 @@ _LOW: Final = 0.9
 _ALIKE: Final = 0.02
 _SOMETHING: Final = 0.02
 RETRY_TEMPERATURE: Final = 1.5
-"""The factor on the temperature for answers to settled prompts. With more, most answers end in noise."""
+"""The factor on the temperature for answers to settled prompts. With more, most answers end in
+noise.
+"""
 _ENOUGH: Final = 0.3
 _MOST_STEPS: Final = 24
 _TURN: Final = TurnId("demonstration")
@@ -48,7 +56,9 @@ def is_flat(group: ScoredGroup) -> bool:
 
 
 def is_settled(group: ScoredGroup) -> bool:
-    """Whether the answers to a prompt all have about the same reward, which is neither high nor zero."""
+    """Whether the answers to a prompt all have about the same reward, which is neither high nor
+    zero.
+    """
     return is_flat(group) and group.known[0][1] > _SOMETHING
 
 
@@ -58,7 +68,9 @@ def best_answers(records: Sequence[StepRecord]) -> dict[str, BestAnswer]:
 
 
 def better_answers(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) -> list[BestAnswer]:
-    """Answers of a step that are clearly better than their group and than every earlier answer to the same prompt."""
+    """Answers of a step that are clearly better than their group and than every earlier answer to
+    the same prompt.
+    """
     found = []
     for group in groups:
         whole = [(rollout, reward) for rollout, reward in group.known if rollout.is_whole]
@@ -73,8 +85,8 @@ def better_answers(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) 
 
 
 def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) -> tuple[Datum, ...]:
-    """Data for cross entropy: the best answer to each prompt whose answers are worse now. Its weight is the advantage that it would
-    have among them."""
+    """Data for cross entropy: the best answer to each prompt whose answers are worse now. Its
+    weight is the advantage that it would have among them."""
     data = []
     for group in groups:
         best, rewards = known.get(group.turn), [reward for _, reward in group.known]
@@ -83,7 +95,11 @@ def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) ->
         mean, deviation = spread(rewards)
         weight = min(MAX_ADVANTAGE, (best.reward - mean) / max(_LEAST_SPREAD, deviation))
         if best.reward > mean + LEAST_GAIN:
-            data.append(Datum(group.turn, group.prompt, tuple(best.tokens), (weight,) * len(best.tokens), None))
+            data.append(
+                Datum(
+                    group.turn, group.prompt, tuple(best.tokens), (weight,) * len(best.tokens), None
+                )
+            )
     return tuple(data)
 
 
@@ -97,33 +113,53 @@ class Fork:
     text: str
 
     def answers_with(self, drawn: Sequence[Rollout]) -> list[Rollout]:
-        """The beginning followed by each drawn token that differs from the settled one; if there is none, the settled answer.
-        `is_whole` says that the token ends the answer."""
-        others = {rollout.tokens_T: rollout for rollout in drawn if rollout.tokens_T[0] != self.settled.tokens_T[len(self.tokens)]}
+        """The beginning followed by each drawn token that differs from the settled one; if there is
+        none, the settled answer. `is_whole` says that the token ends the answer."""
+        others = {
+            rollout.tokens_T: rollout
+            for rollout in drawn
+            if rollout.tokens_T[0] != self.settled.tokens_T[len(self.tokens)]
+        }
         begun = [
-            Rollout((*self.tokens, *other.tokens_T), (*self.logprobs, *other.logprobs_T), self.text + other.text, other.is_whole)
+            Rollout(
+                (*self.tokens, *other.tokens_T),
+                (*self.logprobs, *other.logprobs_T),
+                self.text + other.text,
+                other.is_whole,
+            )
             for other in others.values()
         ]
         return begun or [self.settled]
 
 
 def fork_answer(group: ScoredGroup, word: Callable[[int], str], seed: int) -> Fork:
-    """A random place in the first answer of a settled group. If the texts of its tokens (`word`) do not add up to its text, as with
-    characters of several tokens, the place is its beginning."""
+    """A random place in the first answer of a settled group. If the texts of its tokens (`word`) do
+    not add up to its text, as with characters of several tokens, the place is its beginning."""
     settled = group.rollouts_G[0]
     words = [word(token) for token in settled.tokens_T[: len(settled.tokens_T) - settled.is_whole]]
-    at = random.Random(f"{seed}/{group.turn}").randrange(len(words) + 1) if "".join(words) == settled.text else 0
+    at = (
+        random.Random(f"{seed}/{group.turn}").randrange(len(words) + 1)
+        if "".join(words) == settled.text
+        else 0
+    )
     at = min(at, len(settled.tokens_T) - 1)
     return Fork(settled, settled.tokens_T[:at], settled.logprobs_T[:at], "".join(words[:at]))
 
 
 def join_rollouts(begun: Rollout, rest: Rollout) -> Rollout:
     """One answer from its beginning and its rest."""
-    return Rollout(begun.tokens_T + rest.tokens_T, begun.logprobs_T + rest.logprobs_T, begun.text + rest.text, rest.is_whole)
+    return Rollout(
+        begun.tokens_T + rest.tokens_T,
+        begun.logprobs_T + rest.logprobs_T,
+        begun.text + rest.text,
+        rest.is_whole,
+    )
 
 
 class Demonstration(msgspec.Struct, frozen=True, array_like=True):
-    """A right answer, with its end token, and prompts from different conversations that ask for it; `key` is their key."""
+    """A right answer, with its end token, and prompts from different conversations that ask for it;
+    `key` is their key.
+    """
 
     key: str
     prompts: list[list[int]]
@@ -131,20 +167,27 @@ class Demonstration(msgspec.Struct, frozen=True, array_like=True):
 
 
 def demonstration_share(records: Sequence[StepRecord], key: str) -> float:
-    """The weight of a key's demonstrations in the next step, relative to its drawn answers, from 1 down to 0."""
+    """The weight of a key's demonstrations in the next step, relative to its drawn answers, from 1
+    down to 0.
+    """
     earned = key_rewards(records).get(key, 0.0)
     return max(0.0, 1.0 - earned / _ENOUGH) * max(0.0, 1.0 - len(records) / _MOST_STEPS)
 
 
-def demonstrate(known: Sequence[Demonstration], records: Sequence[StepRecord], weight: float) -> list[Datum]:
-    """Data for cross entropy. Keys share the weight equally, and so do the tokens of a key; with a weight of 0 each token has a
-    weight of 1."""
+def demonstrate(
+    known: Sequence[Demonstration], records: Sequence[StepRecord], weight: float
+) -> list[Datum]:
+    """Data for cross entropy. Keys share the weight equally, and so do the tokens of a key; with a
+    weight of 0 each token has a weight of 1."""
     by_key: dict[str, list[Demonstration]] = {}
     for demonstration in known:
         by_key.setdefault(demonstration.key, []).append(demonstration)
     data: list[Datum] = []
     for key, same_key in by_key.items():
-        share, tokens = demonstration_share(records, key), sum(len(demonstration.tokens) for demonstration in same_key)
+        share, tokens = (
+            demonstration_share(records, key),
+            sum(len(demonstration.tokens) for demonstration in same_key),
+        )
         each = share * (weight / len(by_key) / tokens if weight else 1.0)
         if each <= 0.0:
             continue
@@ -161,7 +204,9 @@ def longest_demonstration(known: Sequence[Demonstration]) -> int:
 
 
 def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
-    """The request with a hint at the end of its last user message. Raises ValueError if there is none, or the hint is empty."""
+    """The request with a hint at the end of its last user message. Raises ValueError if there is
+    none, or the hint is empty.
+    """
     places = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
     if not places or not hint.strip():
         raise ValueError("a hint needs a user message and a text")
@@ -172,8 +217,11 @@ def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
     return replace(request, messages=messages)
 
 
-def imitate_hinted(groups: Sequence[ScoredGroup], *, good: float = 0.0, weight: float = 1.0) -> TrainingData:
-    """Data for cross entropy from rollouts drawn *with* the hint; the prompt of each group is the prompt *without* it.
+def imitate_hinted(
+    groups: Sequence[ScoredGroup], *, good: float = 0.0, weight: float = 1.0
+) -> TrainingData:
+    """Data for cross entropy from rollouts drawn *with* the hint; the prompt of each group is the
+    prompt *without* it.
 
     Only whole rollouts with a reward above `good` become data.
     """
@@ -186,5 +234,13 @@ def imitate_hinted(groups: Sequence[ScoredGroup], *, good: float = 0.0, weight: 
             elif reward is None or reward <= good:
                 skipped.append(Skip.UNSCORED if reward is None else Skip.NOT_GOOD)
             else:
-                data.append(Datum(group.turn, group.prompt, rollout.tokens_T, (weight,) * len(rollout.tokens_T), None))
+                data.append(
+                    Datum(
+                        group.turn,
+                        group.prompt,
+                        rollout.tokens_T,
+                        (weight,) * len(rollout.tokens_T),
+                        None,
+                    )
+                )
     return TrainingData(tuple(data), skips(skipped))

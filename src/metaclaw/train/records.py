@@ -1,6 +1,8 @@
-"""Records of the finished steps of a run, from which all its decisions follow, and the watch that stops a drifting run. Pure.
+"""Records of the finished steps of a run, from which all its decisions follow, and the watch that
+stops a drifting run. Pure.
 
-Each figure x of a step is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps. The run drifts if
+Each figure x of a step is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's
+first steps. The run drifts if
 
     entropy    m < low·b  or  m > high·b      answers become all alike, or random
     length     m < low·b  or  m > high·b      answers become much shorter, or much longer
@@ -8,13 +10,12 @@ Each figure x of a step is smoothed, m ← (1-β)·m + β·x, and compared with 
     forgotten  m > forgotten_most             the untrained model's answers to ordinary questions become unlikely
     KL         m - b > kl_most                too far in this run; the gate limits the distance from the untrained weights
 
-Learning to answer differently changes entropy and length, so these are judged only while the reward has neither risen nor is high;
-a very low entropy may rise to `least_entropy`. The KL on trained prompts rises with learning, so it is judged only if nothing is
-rehearsed.
+Learning to answer differently changes entropy and length, so these are judged only while the reward
+has neither risen nor is high; a very low entropy may rise to `least_entropy`. The KL on trained
+prompts rises with learning, so it is judged only if nothing is rehearsed.
 
-A figure that is not a finite number stops the run at once. A figure that a backend does not return (None) is not judged. The caller
-ends a drifting run with the last checkpoint before the drift.
-"""
+A figure that is not a finite number stops the run at once. A figure that a backend does not return
+(None) is not judged. The caller ends a drifting run with the last checkpoint before the drift."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,9 @@ FULL_REWARD = 1.0 - 1e-6
 
 
 class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One prompt of a step. `mean` and `full` (the share of full rewards) are None if no answer could be scored."""
+    """One prompt of a step. `mean` and `full` (the share of full rewards) are None if no answer
+    could be scored.
+    """
 
     turn: str
     key: str
@@ -46,11 +49,13 @@ class BestAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One step. `moved` is False if it had no data. `earned` are the lengths of the answers with high rewards. `forgotten` is the
-    log-probability that rehearsed answers have lost, in nats per token. `drift` says why the run must stop. `hinted` counts the
-    prompts that were answered again with a hint, `helped` those for which that helped, `settled` those whose answers all have the
-    same reward, neither high nor zero. `found` are answers better than all earlier answers to the same prompt. `validated` is the
-    mean reward of greedy answers to the validation prompts after the step, if they were drawn."""
+    """One step. `moved` is False if it had no data. `earned` are the lengths of the answers with
+    high rewards. `forgotten` is the log-probability that rehearsed answers have lost, in nats per
+    token. `drift` says why the run must stop. `hinted` counts the prompts that were answered again
+    with a hint, `helped` those for which that helped, `settled` those whose answers all have the
+    same reward, neither high nor zero. `found` are answers better than all earlier answers to the
+    same prompt. `validated` is the mean reward of greedy answers to the validation prompts after
+    the step, if they were drawn."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -84,13 +89,22 @@ def mean_reward(groups: Iterable[ScoredGroup]) -> float | None:
 
 
 def earned_lengths(groups: Sequence[ScoredGroup]) -> list[int]:
-    """The lengths, in tokens, of the answers whose reward is above zero and at least half of the best."""
+    """The lengths, in tokens, of the answers whose reward is above zero and at least half of the
+    best.
+    """
     least = max((reward for group in groups for _, reward in group.known), default=0.0) / 2.0
-    return [len(rollout.tokens_T) for group in groups for rollout, reward in group.known if reward > 0.0 and reward >= least]
+    return [
+        len(rollout.tokens_T)
+        for group in groups
+        for rollout, reward in group.known
+        if reward > 0.0 and reward >= least
+    ]
 
 
 def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
-    """The records up to the last before optimiser step `moves` + 1: later ones are of steps that were not applied."""
+    """The records up to the last before optimiser step `moves` + 1: later ones are of steps that
+    were not applied.
+    """
     kept: list[StepRecord] = []
     for record in records:
         if record.moved and not moves:
@@ -137,7 +151,9 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """One figure over time: how often it was seen, its mean over the first steps, and its smoothed value."""
+    """One figure over time: how often it was seen, its mean over the first steps, and its smoothed
+    value.
+    """
 
     seen: int
     begun: float
@@ -153,13 +169,25 @@ class DriftWatch:
 
     def see(self, figures: StepFigures) -> tuple["DriftWatch", Drift | None]:
         """The watch after one more step, and the drift it shows, if any."""
-        known = {item.name: value for item in fields(figures) if (value := getattr(figures, item.name)) is not None}
+        known = {
+            item.name: value
+            for item in fields(figures)
+            if (value := getattr(figures, item.name)) is not None
+        }
         for name, value in known.items():
             if not math.isfinite(value):
-                return self, Drift(f"the step's figures make no sense ({name} is not a finite number)")
-        courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in known.items()}
-        drifts = (self._drift(name, courses[name]) for name in known if self._is_judged(name, courses))
-        return DriftWatch(self.limits, courses), next((drift for drift in drifts if drift is not None), None)
+                return self, Drift(
+                    f"the step's figures make no sense ({name} is not a finite number)"
+                )
+        courses = dict(self.courses) | {
+            name: self._next(self.courses.get(name), value) for name, value in known.items()
+        }
+        drifts = (
+            self._drift(name, courses[name]) for name in known if self._is_judged(name, courses)
+        )
+        return DriftWatch(self.limits, courses), next(
+            (drift for drift in drifts if drift is not None), None
+        )
 
     def _is_judged(self, name: str, courses: Mapping[str, _Course]) -> bool:
         reward = courses.get("reward")
@@ -167,7 +195,9 @@ class DriftWatch:
             case "reward":
                 return False
             case "entropy" | "length":
-                return reward is None or reward.now <= min(reward.begun + self.limits.risen, self.limits.good)
+                return reward is None or reward.now <= min(
+                    reward.begun + self.limits.risen, self.limits.good
+                )
             case "kl":
                 return "forgotten" not in courses
             case _:
@@ -177,7 +207,11 @@ class DriftWatch:
         if course is None:
             return _Course(1, value, value)
         seen, beta = course.seen + 1, self.limits.smoothing
-        begun = course.begun + (value - course.begun) / seen if seen <= self.limits.beginning else course.begun
+        begun = (
+            course.begun + (value - course.begun) / seen
+            if seen <= self.limits.beginning
+            else course.begun
+        )
         return _Course(seen, begun, course.now + beta * (value - course.now))
 
     def _drift(self, name: str, course: _Course) -> Drift | None:
@@ -218,7 +252,9 @@ def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
 
 
 def step_figures(record: StepRecord) -> StepFigures:
-    return StepFigures(record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward)
+    return StepFigures(
+        record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward
+    )
 
 
 def weighted_mean(values: Sequence[tuple[float | None, int]]) -> float | None:

@@ -1,14 +1,16 @@
-"""On-policy distillation: the student answers, and a stronger teacher computes the probability of each of the student's tokens.
+"""On-policy distillation: the student answers, and a stronger teacher computes the probability of
+each of the student's tokens.
 
     A_t = clip(ln p_teacher(y_t | x, y_<t) - ln p_student(y_t | x, y_<t), ±most)      y drawn by the student
 
-Summed over the student's tokens, this is the negative reverse KL to the teacher. The clip keeps a token that the teacher would
-never write from outweighing all others. Both must use the same vocabulary: scores of other tokens are a TrainingError.
+Summed over the student's tokens, this is the negative reverse KL to the teacher. The clip keeps a
+token that the teacher would never write from outweighing all others. Both must use the same
+vocabulary: scores of other tokens are a TrainingError.
 
-`EndpointTeacher` asks an OpenAI-compatible `/completions` to score a prompt of tokens: vLLM answers in `prompt_logprobs` (a
-table by token id for each position), other servers by `echo` with `logprobs` (token texts and their log-probabilities). The
-ids, if they are returned, and the texts must be those of the tokens that were sent.
-"""
+`EndpointTeacher` asks an OpenAI-compatible `/completions` to score a prompt of tokens: vLLM answers
+in `prompt_logprobs` (a table by token id for each position), other servers by `echo` with
+`logprobs` (token texts and their log-probabilities). The ids, if they are returned, and the texts
+must be those of the tokens that were sent."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -40,24 +42,32 @@ class Teacher(Protocol):
     @property
     def name(self) -> str: ...
     async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        """The log-probability of each token, given the prompt and the tokens before it. Raises TrainingError."""
+        """The log-probability of each token, given the prompt and the tokens before it. Raises
+        TrainingError.
+        """
 
 
 async def teacher_advantages(
-    teacher: Teacher, drawn: Sequence[tuple[TurnId, tuple[int, ...], Sequence[Rollout]]], most: float = CLIP
+    teacher: Teacher,
+    drawn: Sequence[tuple[TurnId, tuple[int, ...], Sequence[Rollout]]],
+    most: float = CLIP,
 ) -> TrainingData:
-    """Data from the rollouts of each turn's prompt. Raises TrainingError if the teacher cannot score them."""
+    """Data from the rollouts of each turn's prompt. Raises TrainingError if the teacher cannot
+    score them.
+    """
     corrected: list[Corrected] = []
     for turn, prompt, rollouts in drawn:
         for rollout in rollouts:
-            corrected.append(Corrected(turn, prompt, rollout, await teacher.score(prompt, rollout.tokens_T)))
+            corrected.append(
+                Corrected(turn, prompt, rollout, await teacher.score(prompt, rollout.tokens_T))
+            )
     return ratio_advantages(corrected, most)
 
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A rollout of the student, and the teacher's log-probability of each of its tokens. Raises TrainingError if their numbers
-    differ."""
+    """A rollout of the student, and the teacher's log-probability of each of its tokens. Raises
+    TrainingError if their numbers differ."""
 
     turn: TurnId
     prompt: tuple[int, ...]
@@ -71,7 +81,9 @@ class Corrected:
 
 
 def ratio_advantages(corrected: Sequence[Corrected], most: float = CLIP) -> TrainingData:
-    """Data for a loss with importance ratios. Rollouts with the same probabilities for both models are skipped."""
+    """Data for a loss with importance ratios. Rollouts with the same probabilities for both models
+    are skipped.
+    """
     data: list[Datum] = []
     skipped = 0
     for answer in corrected:
@@ -81,7 +93,9 @@ def ratio_advantages(corrected: Sequence[Corrected], most: float = CLIP) -> Trai
         if max(map(abs, advantages)) < _NOTHING:
             skipped += 1
         else:
-            data.append(Datum(answer.turn, answer.prompt, rollout.tokens_T, advantages, rollout.logprobs_T))
+            data.append(
+                Datum(answer.turn, answer.prompt, rollout.tokens_T, advantages, rollout.logprobs_T)
+            )
     return TrainingData(tuple(data), skips([Skip.SILENT] * skipped))
 
 
@@ -139,14 +153,23 @@ class EndpointTeacher:
         elif choice.logprobs is not None:
             logprobs = self._echoed(choice.logprobs, sent)
         else:
-            raise TrainingError(f"{self.name} returns no log-probabilities of a prompt; it cannot be a teacher")
+            raise TrainingError(
+                f"{self.name} returns no log-probabilities of a prompt; it cannot be a teacher"
+            )
         return tuple(self._checked(value) for value in logprobs[len(prompt) :])
 
     async def _ask(self, sent: list[int]) -> _Choice:
         # `max_tokens` is 1 because some servers refuse 0; the written token is ignored.
-        body: dict[str, Json] = {"model": self._model, "prompt": list(sent), "max_tokens": 1, "temperature": 0.0}
+        body: dict[str, Json] = {
+            "model": self._model,
+            "prompt": list(sent),
+            "max_tokens": 1,
+            "temperature": 0.0,
+        }
         options: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
-        call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | options), Purpose.TEACH)
+        call = Call(
+            "POST", "/completions", "", _HEADERS, msgspec.json.encode(body | options), Purpose.TEACH
+        )
         async with self._meter.charge(Purpose.TEACH, self.name, len(sent) + 1) as charge:
             try:
                 status, answer = await self._answer(call)
@@ -155,13 +178,23 @@ class EndpointTeacher:
                 raise
             is_refused = status >= 400
             # Not all servers return their usage: the input is what was sent, the output one token.
-            charge.add(Spent(1, failures=int(is_refused), usage=Usage(0, 0) if is_refused else Usage(len(sent), 1)))
+            charge.add(
+                Spent(
+                    1,
+                    failures=int(is_refused),
+                    usage=Usage(0, 0) if is_refused else Usage(len(sent), 1),
+                )
+            )
         if is_refused:
-            raise TrainingError(f"{self.name} refused to score: {status} {answer[:200].decode(errors='replace')}")
+            raise TrainingError(
+                f"{self.name} refused to score: {status} {answer[:200].decode(errors='replace')}"
+            )
         try:
             choices = _decoder.decode(answer).choices
         except msgspec.DecodeError as error:
-            raise TrainingError(f"{self.name} answered with something that is not a completion: {error}") from error
+            raise TrainingError(
+                f"{self.name} answered with something that is not a completion: {error}"
+            ) from error
         if not choices:
             raise TrainingError(f"{self.name} answered without choices")
         return choices[0]
@@ -169,7 +202,9 @@ class EndpointTeacher:
     async def _answer(self, call: Call) -> tuple[int, bytes]:
         async with self._translated():
             reply = await self._provider.call(call, {})
-            return reply.status, await gather_body(reply, self._provider.name, self._max_answer_bytes)
+            return reply.status, await gather_body(
+                reply, self._provider.name, self._max_answer_bytes
+            )
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
@@ -178,13 +213,18 @@ class EndpointTeacher:
         except (UpstreamError, WireError) as error:
             raise TrainingError(f"{self.name} cannot be asked: {error}") from error
 
-    def _prompted(self, tables: list[dict[str, _Prompted] | None], sent: Sequence[int]) -> list[float | None]:
+    def _prompted(
+        self, tables: list[dict[str, _Prompted] | None], sent: Sequence[int]
+    ) -> list[float | None]:
         self._same_count(len(tables), len(sent))
         values: list[float | None] = []
         for token, table in zip(sent, tables, strict=True):
             entry = None if table is None else table.get(str(token))
             if table is not None and entry is None:
-                raise TrainingError(f"{self.name} scored other tokens than were sent: {token} is not among {sorted(table)[:5]}")
+                raise TrainingError(
+                    f"{self.name} scored other tokens than were sent: {token} is not among"
+                    f" {sorted(table)[:5]}"
+                )
             if entry is not None and entry.decoded_token is not None:
                 self._same_word(entry.decoded_token, token)
             values.append(None if entry is None else entry.logprob)
@@ -211,13 +251,16 @@ class EndpointTeacher:
             raise TrainingError(f"{self.name} scored token {scored}, but {token} was sent")
 
     def _same_word(self, text: str, token: int) -> None:
-        """Compare the texts of a token. Servers write parts of a character and the space before a word differently: both are
-        ignored."""
+        """Compare the texts of a token. Servers write parts of a character and the space before a
+        word differently: both are ignored."""
         word = self._word(token)
         if _BROKEN in text or _BROKEN in word or text.startswith("bytes:"):
             return
         if text.translate(_SPACE_MARKS).strip() != word.translate(_SPACE_MARKS).strip():
-            raise TrainingError(f"{self.name} reads token {token} as {text!r}, the student as {word!r}: not one vocabulary")
+            raise TrainingError(
+                f"{self.name} reads token {token} as {text!r}, the student as {word!r}: not one"
+                " vocabulary"
+            )
 
     def _checked(self, value: float | None) -> float:
         if value is None or not isfinite(value) or value > 0.0:

@@ -1,4 +1,6 @@
-"""Providers over HTTP: connections, routing and fallback, the program's own calls to models, and the policy slot."""
+"""Providers over HTTP: connections, routing and fallback, the program's own calls to models, and
+the policy slot.
+"""
 
 from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import (

@@ -20,7 +20,9 @@ LOW_WATER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts for opening a connection, for the first byte of a response, and between two reads of it."""
+    """Timeouts for opening a connection, for the first byte of a response, and between two reads of
+    it.
+    """
 
     connect_s: float = 10.0
     first_byte_s: float = 600.0
@@ -32,11 +34,14 @@ Take = Callable[[bytes], bool]
 
 
 class StaleConnectionError(Exception):
-    """An idle connection was closed before the first byte of a response: the call may be sent again on a new one."""
+    """An idle connection was closed before the first byte of a response: the call may be sent again
+    on a new one.
+    """
 
 
 class ProviderResponse:
-    """A provider's response as it arrives (ports.Reply). It buffers bytes, so that the connection is free after the last byte.
+    """A provider's response as it arrives (ports.Reply). It buffers bytes, so that the connection
+    is free after the last byte.
 
     If a task is cancelled while it waits for the next chunk, the connection is closed.
     """
@@ -73,7 +78,8 @@ class ProviderResponse:
         return chunk
 
     async def pour(self, take: "Take") -> bool:
-        """Call `take` with every chunk as it arrives, without waking the waiting task, until `take` returns False.
+        """Call `take` with every chunk as it arrives, without waking the waiting task, until `take`
+        returns False.
 
         Returns True if `take` returned False, and False at the end of the body.
         """
@@ -160,7 +166,9 @@ class ProviderResponse:
 
 
 class ProviderConnection(asyncio.Protocol):
-    """Makes one call at a time. `on_free` is called when it is free again, `on_lost` when it is closed."""
+    """Makes one call at a time. `on_free` is called when it is free again, `on_lost` when it is
+    closed.
+    """
 
     def __init__(
         self,
@@ -198,14 +206,22 @@ class ProviderConnection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether a call may be sent on it now."""
-        return self._transport is not None and self._answer is None and not self._transport.is_closing()
+        return (
+            self._transport is not None
+            and self._answer is None
+            and not self._transport.is_closing()
+        )
 
     async def send(self, method: str, head: bytes, body: bytes) -> ProviderResponse:
         """Send a call in one write and return once the response head has arrived."""
         transport = self._transport
         if transport is None or not self.is_usable:
             unanswered = ClosedEarlyError("closed without an answer")
-            raise StaleConnectionError if self._calls else failure(self._peer, unanswered, head_seen=False)
+            raise (
+                StaleConnectionError
+                if self._calls
+                else failure(self._peer, unanswered, head_seen=False)
+            )
         self._reset(method)
         self._calls += 1
         answer = self._answer = ProviderResponse(self, self._peer)
@@ -237,7 +253,9 @@ class ProviderConnection(asyncio.Protocol):
         if self._answer is None or self._read_paused or now < self._deadline:
             return
         waited, what = (
-            (self._timeouts.idle_s, "sent nothing") if self._answer.status else (self._timeouts.first_byte_s, "did not answer")
+            (self._timeouts.idle_s, "sent nothing")
+            if self._answer.status
+            else (self._timeouts.first_byte_s, "did not answer")
         )
         self._fail(TimeoutError(f"{what} for {waited:g} s"))
 
@@ -264,7 +282,11 @@ class ProviderConnection(asyncio.Protocol):
             self._finish(answer, reusable=self._keep_alive and trouble is None)
         elif trouble is not None:
             self._fail(trouble)
-        elif answer.buffered_bytes > HIGH_WATER_BYTES and self._transport is not None and not self._read_paused:
+        elif (
+            answer.buffered_bytes > HIGH_WATER_BYTES
+            and self._transport is not None
+            and not self._read_paused
+        ):
             self._read_paused = True
             self._transport.pause_reading()
 
@@ -308,7 +330,8 @@ class ProviderConnection(asyncio.Protocol):
         if self._answer is not None:
             self._answer.begin(status, self._headers)
         if self._method == "HEAD":
-            # The parser cannot know that no body follows: stop it here, which also closes the connection.
+            # The parser cannot know that no body follows: stop it here, which also closes the
+            # connection.
             self._whole = True
             raise MalformedAnswerError("the answer to HEAD has no body")
 
@@ -326,7 +349,11 @@ class ProviderConnection(asyncio.Protocol):
                 _check_head(self._raw_head_bytes)
         except httptools.HttpParserCallbackError as wrapped:
             return wrapped.__context__ or wrapped
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, MalformedAnswerError) as trouble:
+        except (
+            httptools.HttpParserError,
+            httptools.HttpParserUpgrade,
+            MalformedAnswerError,
+        ) as trouble:
             return trouble
         return None
 

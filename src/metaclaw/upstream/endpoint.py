@@ -1,4 +1,6 @@
-"""A provider over HTTP (ports.HttpProvider): requests, forwarded header fields, decompression, and probing of its wires."""
+"""A provider over HTTP (ports.HttpProvider): requests, forwarded header fields, decompression, and
+probing of its wires.
+"""
 
 import asyncio
 import re
@@ -31,13 +33,17 @@ _HOP_BY_HOP = {
 }
 _OURS = {"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"}
 _OUR_PREFIX = "x-metaclaw-"
-_NOT_SENT = _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
+_NOT_SENT = (
+    _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
+)
 # alt-svc would let the client bypass the proxy; a cookie would be stored for the proxy's own host.
 _NOT_RETURNED = _HOP_BY_HOP | {"alt-svc", "set-cookie", "set-cookie2"}
 
 
 def request_headers(headers: Headers) -> list[tuple[str, str]]:
-    """The client's header fields for the provider, unchanged and in order, without ours and the hop-by-hop ones."""
+    """The client's header fields for the provider, unchanged and in order, without ours and the
+    hop-by-hop ones.
+    """
     sent = [pair for pair in headers if _is_sent(pair[0])]
     nominated = _nominated(headers)
     return [pair for pair in sent if pair[0].lower() not in nominated] if nominated else sent
@@ -53,10 +59,14 @@ def has_credentials(caller: Mapping[str, str]) -> bool:
 
 
 def reply_headers(headers: Headers) -> Headers:
-    """The provider's header fields for the client, without the hop-by-hop ones, cookies and `x-metaclaw-*`."""
+    """The provider's header fields for the client, without the hop-by-hop ones, cookies and
+    `x-metaclaw-*`.
+    """
     returned = [pair for pair in headers if _is_returned(pair[0])]
     nominated = _nominated(headers)
-    return [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned
+    return (
+        [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned
+    )
 
 
 # Cached: every request has the same few dozen names.
@@ -88,7 +98,9 @@ _CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 
 
 def decompressed(reply: Reply, peer: str) -> Reply:
-    """The reply with plain bytes, decompressed if it is gzip or deflate, so that turns can be recorded."""
+    """The reply with plain bytes, decompressed if it is gzip or deflate, so that turns can be
+    recorded.
+    """
     for name, value in reply.headers:
         if name == "content-encoding":
             return _Decompressed(reply, peer) if value.strip().lower() in _CODINGS else reply
@@ -96,7 +108,9 @@ def decompressed(reply: Reply, peer: str) -> Reply:
 
 
 class _Decompressed:
-    """A reply whose body is decompressed in pieces, so that a small response cannot fill the memory."""
+    """A reply whose body is decompressed in pieces, so that a small response cannot fill the
+    memory.
+    """
 
     def __init__(self, reply: Reply, peer: str) -> None:
         self._reply = reply
@@ -110,7 +124,11 @@ class _Decompressed:
 
     @property
     def headers(self) -> Headers:
-        return [(name, value) for name, value in self._reply.headers if name not in ("content-encoding", "content-length")]
+        return [
+            (name, value)
+            for name, value in self._reply.headers
+            if name not in ("content-encoding", "content-length")
+        ]
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self
@@ -131,7 +149,11 @@ class _Decompressed:
                 self._inflater.feed(await anext(self._source))
             except StopAsyncIteration:
                 if self._inflater.is_mid_stream:
-                    raise failure(self._peer, ClosedEarlyError("its compressed answer has no end"), head_seen=True) from None
+                    raise failure(
+                        self._peer,
+                        ClosedEarlyError("its compressed answer has no end"),
+                        head_seen=True,
+                    ) from None
                 raise
 
     async def aclose(self) -> None:
@@ -139,7 +161,9 @@ class _Decompressed:
 
 
 class _Inflater:
-    """Decompresses gzip (also several members in a row), zlib or raw deflate, recognised by the first two bytes."""
+    """Decompresses gzip (also several members in a row), zlib or raw deflate, recognised by the
+    first two bytes.
+    """
 
     def __init__(self) -> None:
         self._pending = b""
@@ -241,10 +265,14 @@ class HttpEndpoint:
         self._base_url = base_url
         self._peer = f"provider {name} ({address.authority})"
         self._target, self._query = _target(kind, base_url, address)
-        self._fixed = "".join(f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key))
+        self._fixed = "".join(
+            f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key)
+        )
         self._fixed_breaks = self._fixed.count("\n")
         self._openings: dict[tuple[str, str, str, Headers], bytes] = {}
-        self._pool = ConnectionPool(self._peer, address, timeouts or Timeouts(), limits or PoolLimits())
+        self._pool = ConnectionPool(
+            self._peer, address, timeouts or Timeouts(), limits or PoolLimits()
+        )
 
     def __repr__(self) -> str:
         return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
@@ -252,10 +280,11 @@ class HttpEndpoint:
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
         """Send a call; return once the response head has arrived.
 
-        Raises UpstreamError if there is no response, or a redirect, which would send the credentials to another address. Raises
-        WireError if the call cannot be sent.
-        """
-        answer = await self._pool.request(call.method, self._head(call, caller), call.body, call.session)
+        Raises UpstreamError if there is no response, or a redirect, which would send the
+        credentials to another address. Raises WireError if the call cannot be sent."""
+        answer = await self._pool.request(
+            call.method, self._head(call, caller), call.body, call.session
+        )
         if answer.status in _REDIRECTS:
             await answer.aclose()
             raise self._redirected(call, answer)
@@ -265,7 +294,9 @@ class HttpEndpoint:
         await self._pool.aclose()
 
     async def reach(self, within_s: float) -> None:
-        """Test whether the provider accepts connections, without a request. Raises UpstreamError."""
+        """Test whether the provider accepts connections, without a request. Raises
+        UpstreamError.
+        """
         await self._pool.reach(within_s)
 
     @property
@@ -278,9 +309,14 @@ class HttpEndpoint:
         parts = urlsplit(urljoin(f"{self._base_url}/", location))
         if location and parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-            base = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}".removesuffix(_path(call.path))
+            base = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}".removesuffix(
+                _path(call.path)
+            )
             words += f" to {base.removesuffix('/v1') if self.kind == 'anthropic' else base}"
-        remedy = f"redirects are not followed; set base_url of provider {self.name} to the address that answers"
+        remedy = (
+            f"redirects are not followed; set base_url of provider {self.name} to the address that"
+            " answers"
+        )
         return UpstreamError(f"{words}; {remedy}", code=REDIRECTED)
 
     def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
@@ -299,8 +335,10 @@ class HttpEndpoint:
     def _nothing_to_pass(self) -> WireError:
         url = "/k/<MetaClaw key>" + ("" if self.kind == "anthropic" else "/v1")
         return WireError(
-            f'provider {self.name} has api_key = "passthrough" and this request has no credentials of its own to pass on: '
-            f"end the client's base URL with {url} instead of sending the MetaClaw key as a credential, and let the client send "
+            f'provider {self.name} has api_key = "passthrough" and this request has no credentials'
+            " of its own to pass on: "
+            f"end the client's base URL with {url} instead of sending the MetaClaw key as a"
+            " credential, and let the client send "
             f"its own API key or login; or give provider {self.name} an api_key",
             status=401,
             code="no_credentials",
@@ -311,9 +349,14 @@ class HttpEndpoint:
         known = (call.method, call.path, call.query, tuple(call.headers))
         opening = self._openings.get(known)
         if opening is None:
-            lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
+            lines = [
+                f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)}"
+                f" HTTP/1.1{self._fixed}"
+            ]
             lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
-            if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):
+            if self.kind == "anthropic" and not any(
+                name.lower() == "anthropic-version" for name, _ in call.headers
+            ):
                 lines.append(f"anthropic-version: {_ANTHROPIC_VERSION}")
             opening = _encode(lines, self._fixed_breaks)
             if len(self._openings) >= _KEPT_OPENINGS:
@@ -333,9 +376,8 @@ class HttpEndpoint:
 def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
     """The prefix of every path (without /v1), and the query of every call.
 
-    An OpenAI base URL ends in /v1 or another version; without any path, /v1 is added. An Anthropic base URL has no /v1; if it has,
-    the result is the same.
-    """
+    An OpenAI base URL ends in /v1 or another version; without any path, /v1 is added. An Anthropic
+    base URL has no /v1; if it has, the result is the same."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     path = path or "/v1" if kind == "openai" else path.removesuffix("/v1") + "/v1"
@@ -343,14 +385,21 @@ def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
     return prefix + _quoted(path), parts.query
 
 
-def _fixed_headers(name: str, kind: Kind, address: Address, api_key: ApiKey) -> list[tuple[str, str]]:
+def _fixed_headers(
+    name: str, kind: Kind, address: Address, api_key: ApiKey
+) -> list[tuple[str, str]]:
     fields = [("host", address.authority), ("accept-encoding", "identity")]
     if address.is_absolute_form and address.proxy is not None and address.proxy.authorization:
         fields.append(("proxy-authorization", address.proxy.authorization))
     if isinstance(api_key, str):
         if not _SENDABLE.fullmatch(api_key):
-            raise ConfigError(f"the api_key of provider {name} is empty or has characters that cannot be sent in a header")
-        fields.append(("authorization", f"Bearer {api_key}") if kind == "openai" else ("x-api-key", api_key))
+            raise ConfigError(
+                f"the api_key of provider {name} is empty or has characters that cannot be sent in"
+                " a header"
+            )
+        fields.append(
+            ("authorization", f"Bearer {api_key}") if kind == "openai" else ("x-api-key", api_key)
+        )
     return fields
 
 
@@ -372,7 +421,9 @@ def _quoted(path: str) -> str:
 
 
 def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
-    """Encode lines of a head. Line breaks are counted, because one inside a field would inject another field."""
+    """Encode lines of a head. Line breaks are counted, because one inside a field would inject
+    another field.
+    """
     head = "".join([f"{line}\r\n" for line in lines])
     breaks = len(lines) + fixed_breaks
     if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
@@ -396,7 +447,9 @@ async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_
         async for chunk in reply.chunks():
             size += len(chunk)
             if size > most_bytes:
-                raise UpstreamError(f"provider {provider} sent more than {most_bytes} bytes in one answer")
+                raise UpstreamError(
+                    f"provider {provider} sent more than {most_bytes} bytes in one answer"
+                )
             pieces.append(chunk)
     finally:
         await reply.aclose()
@@ -405,14 +458,18 @@ async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_
 
 @dataclass(frozen=True, slots=True)
 class WireProbe:
-    """The result of probing a provider: wires whose path is missing, and why it would not serve at all."""
+    """The result of probing a provider: wires whose path is missing, and why it would not serve at
+    all.
+    """
 
     missing: frozenset[Wire]
     trouble: str | None
 
 
 async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> WireProbe:
-    """Send an empty request to the path of each wire of this kind. No model runs: existing paths refuse it with another error."""
+    """Send an empty request to the path of each wire of this kind. No model runs: existing paths
+    refuse it with another error.
+    """
     wires = WIRES_OF_KIND[endpoint.kind]
     try:
         async with asyncio.timeout(within_s):
@@ -420,20 +477,30 @@ async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> Wi
     except UpstreamError as error:
         return WireProbe(frozenset(), str(error))
     except TimeoutError:
-        return WireProbe(frozenset(), f"provider {endpoint.name} did not answer within {within_s:g} s")
-    missing = frozenset(wire for wire, (status, body) in answers.items() if _is_no_route(status, body))
+        return WireProbe(
+            frozenset(), f"provider {endpoint.name} did not answer within {within_s:g} s"
+        )
+    missing = frozenset(
+        wire for wire, (status, body) in answers.items() if _is_no_route(status, body)
+    )
     for status, body in answers.values():
         if status in _KEY_REFUSED:
             reason = parse_error(status, body)[0]
-            return WireProbe(missing, f"provider {endpoint.name} refused the key ({status}): {reason}")
+            return WireProbe(
+                missing, f"provider {endpoint.name} refused the key ({status}): {reason}"
+            )
     if missing == set(wires):
         paths = " and ".join(wire_format(wire).path for wire in wires)
-        return WireProbe(missing, f"provider {endpoint.name} has neither {paths}: is its base_url right?")
+        return WireProbe(
+            missing, f"provider {endpoint.name} has neither {paths}: is its base_url right?"
+        )
     return WireProbe(missing, None)
 
 
 async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> list[str]:
-    """The ids of the models that the provider lists; empty if it lists none or the request fails."""
+    """The ids of the models that the provider lists; empty if it lists none or the request
+    fails.
+    """
     try:
         async with asyncio.timeout(within_s):
             status, body = await _read(endpoint, Call("GET", "/models", "", [], b""))
@@ -452,7 +519,10 @@ class _Listing(msgspec.Struct):
 
 
 async def _ask_nothing(endpoint: HttpEndpoint, wire: Wire) -> tuple[int, bytes]:
-    return await _read(endpoint, Call("POST", wire_format(wire).path, "", [("content-type", "application/json")], b"{}"))
+    return await _read(
+        endpoint,
+        Call("POST", wire_format(wire).path, "", [("content-type", "application/json")], b"{}"),
+    )
 
 
 async def _read(endpoint: HttpEndpoint, call: Call) -> tuple[int, bytes]:
@@ -462,4 +532,6 @@ async def _read(endpoint: HttpEndpoint, call: Call) -> tuple[int, bytes]:
 
 def _is_no_route(status: int, body: bytes) -> bool:
     # Some servers answer 200 on every path, with an error in the body.
-    return is_missing_route(status, body) or (status == 200 and b"nexpected endpoint" in body[:1000])
+    return is_missing_route(status, body) or (
+        status == 200 and b"nexpected endpoint" in body[:1000]
+    )

@@ -1,8 +1,8 @@
-"""Models for the program's own calls (ports.Model): judge, evolver, and the serving model in a replay.
+"""Models for the program's own calls (ports.Model): judge, evolver, and the serving model in a
+replay.
 
-A call returns a complete answer or raises. It carries its purpose (`X-Metaclaw-Purpose`). A `Meter` delays requests beyond the
-budget, and counts every call.
-"""
+A call returns a complete answer or raises. It carries its purpose (`X-Metaclaw-Purpose`). A `Meter`
+delays requests beyond the budget, and counts every call."""
 
 import asyncio
 from array import array
@@ -23,7 +23,16 @@ from metaclaw.text import keep_ends
 from metaclaw.upstream.endpoint import gather_body
 from metaclaw.upstream.routing import is_missing_route, moves_on
 from metaclaw.upstream.transport import TIMEOUT
-from metaclaw.wires import collect, encode_json, estimate_tokens, parse_error, plain, read_answer, wire_format, wire_formats
+from metaclaw.wires import (
+    collect,
+    encode_json,
+    estimate_tokens,
+    parse_error,
+    plain,
+    read_answer,
+    wire_format,
+    wire_formats,
+)
 
 _item: Final[ContextVar[str]] = ContextVar("learned_item", default="")
 _waits: Final[ContextVar[bool]] = ContextVar("waits_for_budget", default=True)
@@ -50,11 +59,14 @@ class Charge(Protocol):
 class Meter(Protocol):
     """Counts the program's own calls."""
 
-    def charge(self, purpose: Purpose, model: str, tokens: int) -> AbstractAsyncContextManager[Charge]:
-        """A block for the calls of one request, which will take about `tokens`. They are recorded when the block ends.
+    def charge(
+        self, purpose: Purpose, model: str, tokens: int
+    ) -> AbstractAsyncContextManager[Charge]:
+        """A block for the calls of one request, which will take about `tokens`. They are recorded
+        when the block ends.
 
-        Waits for the budget. For a purpose that must not wait, and inside `without_waiting`, raises BudgetError instead.
-        """
+        Waits for the budget. For a purpose that must not wait, and inside `without_waiting`, raises
+        BudgetError instead."""
 
 
 class Unmetered:
@@ -88,7 +100,9 @@ def learned_item() -> str:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Let requests made inside, and in tasks started there, raise BudgetError instead of waiting for the budget."""
+    """Let requests made inside, and in tasks started there, raise BudgetError instead of waiting
+    for the budget.
+    """
     token = _waits.set(False)
     try:
         yield
@@ -112,7 +126,9 @@ _SCHEMA_IN_WORDS: Final = (
 
 
 class HttpModel:
-    """A model behind an HTTP provider, asked in the request's wire if the provider speaks it, else in another."""
+    """A model behind an HTTP provider, asked in the request's wire if the provider speaks it, else
+    in another.
+    """
 
     def __init__(
         self,
@@ -124,12 +140,12 @@ class HttpModel:
         timeout_s: float = 60.0,
         pause_s: float = 0.5,
     ) -> None:
-        """`timeout_s` limits a whole answer, including a second try, but not the wait for the budget or for a free slot. Raises
-        ConfigError for a passthrough provider."""
+        """`timeout_s` limits a whole answer, including a second try, but not the wait for the
+        budget or for a free slot. Raises ConfigError for a passthrough provider."""
         if getattr(provider, "is_passthrough", False):
             raise ConfigError(
-                f"provider {provider.name} forwards its callers' credentials and has none of its own, so the program cannot ask it;"
-                " give it an api_key, or name another provider"
+                f"provider {provider.name} forwards its callers' credentials and has none of its"
+                " own, so the program cannot ask it; give it an api_key, or name another provider"
             )
         self._provider = provider
         self._model = model
@@ -146,19 +162,30 @@ class HttpModel:
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """Return a complete answer. Raises UpstreamError, after a second try if that may help."""
-        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn() as deadline:
+        async with (
+            self._meter.charge(purpose, self.name, _expected(request)) as charge,
+            self._call_slots.turn() as deadline,
+        ):
             try:
                 return await self._understood(request, purpose, charge)
             except UpstreamError as error:
-                pause_s = error.after_s if isinstance(error, _RefusedError) and error.after_s else self._pause_s
+                pause_s = (
+                    error.after_s
+                    if isinstance(error, _RefusedError) and error.after_s
+                    else self._pause_s
+                )
                 is_late = pause_s >= deadline - asyncio.get_running_loop().time()
                 if is_late or not (error.retryable or moves_on(error.status)):
                     raise
             await asyncio.sleep(pause_s)
             return await self._understood(request, purpose, charge)
 
-    async def _understood(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        """Ask; if the provider does not support the schema or the seed, ask without them from now on."""
+    async def _understood(
+        self, request: ChatRequest, purpose: Purpose, charge: Charge
+    ) -> Completion:
+        """Ask; if the provider does not support the schema or the seed, ask without them from now
+        on.
+        """
         wanted = self._wanted(request)
         try:
             return await self._call(wanted, purpose, charge)
@@ -179,7 +206,9 @@ class HttpModel:
         return _without_seed(whole) if self._wants_no_seed else whole
 
     async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        """Ask in the request's wire if the provider has it. If its path does not exist, ask in another wire from now on."""
+        """Ask in the request's wire if the provider has it. If its path does not exist, ask in
+        another wire from now on.
+        """
         wires = self._provider.wires - self._missing
         wire = request.wire if request.wire in wires else _first_of(wires)
         try:
@@ -191,11 +220,15 @@ class HttpModel:
         self._missing |= {wire}
         return answer
 
-    async def _call_in(self, wire: Wire, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
+    async def _call_in(
+        self, wire: Wire, request: ChatRequest, purpose: Purpose, charge: Charge
+    ) -> Completion:
         with _at_fault():
             body = encode_json(wire_format(wire).render_request(request))
             with _counted(request, charge) as count:
-                reply = await self._provider.call(Call("POST", wire_format(wire).path, "", _HEADERS, body, purpose), {})
+                reply = await self._provider.call(
+                    Call("POST", wire_format(wire).path, "", _HEADERS, body, purpose), {}
+                )
                 answer = await _read(reply, wire, self._provider.name)
                 count(answer)
         return answer
@@ -205,7 +238,13 @@ class LocalModel:
     """A model that answers in deltas, in this process or a child of it."""
 
     def __init__(
-        self, provider: ModelProvider, model: str, *, meter: Meter = UNMETERED, max_concurrency: int = 1, timeout_s: float = 120.0
+        self,
+        provider: ModelProvider,
+        model: str,
+        *,
+        meter: Meter = UNMETERED,
+        max_concurrency: int = 1,
+        timeout_s: float = 120.0,
     ) -> None:
         self._provider = provider
         self._model = model
@@ -218,9 +257,14 @@ class LocalModel:
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """Return a complete answer. Raises UpstreamError."""
-        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn():
+        async with (
+            self._meter.charge(purpose, self.name, _expected(request)) as charge,
+            self._call_slots.turn(),
+        ):
             with _at_fault():
-                wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
+                wanted = _in_words(
+                    replace(plain(request), model=self._model, stream=False, include_usage=False)
+                )
                 with _counted(wanted, charge) as count:
                     async with aclosing(self._provider.generate(wanted)) as deltas:
                         answer = collect([delta async for delta in deltas])
@@ -231,7 +275,9 @@ class LocalModel:
 class _RefusedError(UpstreamError):
     """The provider returned an error; `after_s` is its Retry-After, if any."""
 
-    def __init__(self, message: str, *, status: int, code: str, after_s: float | None, is_missing_route: bool) -> None:
+    def __init__(
+        self, message: str, *, status: int, code: str, after_s: float | None, is_missing_route: bool
+    ) -> None:
         super().__init__(message, status=status, retryable=moves_on(status), code=code)
         self.after_s = after_s
         self.is_missing_route = is_missing_route
@@ -258,7 +304,9 @@ class _CallSlots:
                 async with asyncio.timeout_at(deadline):
                     yield deadline
             except TimeoutError as cause:
-                message = f"{self._whom} did not give a complete answer within {self._timeout_s:g} s"
+                message = (
+                    f"{self._whom} did not give a complete answer within {self._timeout_s:g} s"
+                )
                 raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
 
 
@@ -266,8 +314,8 @@ class _CallSlots:
 def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Completion], None]]:
     """Count one call. It counts as failed unless its answer is passed to the yielded function.
 
-    A refused call costs nothing; a call that is cancelled because it takes too long costs its input.
-    """
+    A refused call costs nothing; a call that is cancelled because it takes too long costs its
+    input."""
     answers: list[Completion] = []
     sent = Usage(0, 0)
     try:
@@ -277,7 +325,9 @@ def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Complet
         raise
     finally:
         charge.add(
-            _cost(request, answers[0]) if answers else Spent(1, failures=1, estimated=int(sent.input_tokens > 0), usage=sent)
+            _cost(request, answers[0])
+            if answers
+            else Spent(1, failures=1, estimated=int(sent.input_tokens > 0), usage=sent)
         )
 
 
@@ -290,7 +340,9 @@ def _cost(request: ChatRequest, answer: Completion) -> Spent:
 
 def _expected(request: ChatRequest) -> int:
     """The estimated tokens of a request and its answer."""
-    return estimate_tokens(request) + min(request.sampling.max_tokens or _USUAL_ANSWER_TOKENS, _USUAL_ANSWER_TOKENS)
+    return estimate_tokens(request) + min(
+        request.sampling.max_tokens or _USUAL_ANSWER_TOKENS, _USUAL_ANSWER_TOKENS
+    )
 
 
 @contextmanager
@@ -299,7 +351,9 @@ def _at_fault() -> Iterator[None]:
     try:
         yield
     except WireError as error:
-        raise UpstreamError(f"the request cannot be sent to it: {error}", status=error.status, code=error.code) from error
+        raise UpstreamError(
+            f"the request cannot be sent to it: {error}", status=error.status, code=error.code
+        ) from error
 
 
 async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
@@ -307,7 +361,9 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     named = {name.lower(): value for name, value in reply.headers}
     if reply.status >= 400:
         message, code = parse_error(reply.status, body)
-        after = named.get("retry-after", "")  # a date is ignored: it means a longer pause than we wait
+        after = named.get(
+            "retry-after", ""
+        )  # a date is ignored: it means a longer pause than we wait
         raise _RefusedError(
             f"provider {provider} refused: {message}",
             status=reply.status,
@@ -351,10 +407,17 @@ class _Reply(msgspec.Struct):
 
 
 class HttpEmbeddings:
-    """One embedding model of a provider. `redact` replaces secrets in the texts before they are sent; it runs in a thread."""
+    """One embedding model of a provider. `redact` replaces secrets in the texts before they are
+    sent; it runs in a thread.
+    """
 
     def __init__(
-        self, provider: HttpProvider, model: str, redact: Callable[[Sequence[str]], Sequence[str]], *, timeout_s: float = 30.0
+        self,
+        provider: HttpProvider,
+        model: str,
+        redact: Callable[[Sequence[str]], Sequence[str]],
+        *,
+        timeout_s: float = 30.0,
     ) -> None:
         self._provider = provider
         self._model = model
@@ -371,21 +434,27 @@ class HttpEmbeddings:
         try:
             async with asyncio.timeout(self._timeout_s):
                 redacted = await anyio.to_thread.run_sync(self._redact, texts)
-                inputs: list[Json] = [keep_ends(text, _HEAD_CHARS, _TAIL_CHARS, " ") for text in redacted]
+                inputs: list[Json] = [
+                    keep_ends(text, _HEAD_CHARS, _TAIL_CHARS, " ") for text in redacted
+                ]
                 body = encode_json({"model": self._model, "input": inputs})
                 return self._read(await self._call(body), len(texts))
         except TimeoutError as cause:
             message = f"{self._who} gave no embeddings within {self._timeout_s:g} s"
             raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
         except WireError as error:
-            raise UpstreamError(f"{self._who} cannot be asked: {error}", status=error.status, code=error.code) from error
+            raise UpstreamError(
+                f"{self._who} cannot be asked: {error}", status=error.status, code=error.code
+            ) from error
 
     async def _call(self, body: bytes) -> bytes:
         reply = await self._provider.call(Call("POST", "/embeddings", "", _HEADERS, body), {})
         answer = await gather_body(reply, self._provider.name)
         if reply.status >= 400:
             message, code = parse_error(reply.status, answer)
-            raise UpstreamError(f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code)
+            raise UpstreamError(
+                f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code
+            )
         return answer
 
     def _read(self, answer: bytes, count: int) -> list[bytes]:
@@ -397,7 +466,10 @@ class HttpEmbeddings:
             data.sort(key=lambda item: item.index or 0)
         sizes = {len(item.embedding) for item in data}
         if len(data) != count or len(sizes) != 1 or not 0 < min(sizes) <= _MOST_DIMENSIONS:
-            raise UpstreamError(f"{self._who} sent {len(data)} embeddings of {sorted(sizes)} dimensions for {count} texts")
+            raise UpstreamError(
+                f"{self._who} sent {len(data)} embeddings of {sorted(sizes)} dimensions for {count}"
+                " texts"
+            )
         if not all(isfinite(sum(item.embedding)) for item in data):
             raise UpstreamError(f"{self._who} sent an embedding that is not finite")
         return [array("f", item.embedding).tobytes() for item in data]

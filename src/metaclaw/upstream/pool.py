@@ -1,4 +1,6 @@
-"""The connection pool of one provider: keep-alive, a limit of connections, and one timer for all timeouts."""
+"""The connection pool of one provider: keep-alive, a limit of connections, and one timer for all
+timeouts.
+"""
 
 import asyncio
 import logging
@@ -7,7 +9,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from metaclaw.errors import UpstreamError
-from metaclaw.upstream.connection import ProviderConnection, ProviderResponse, StaleConnectionError, Timeouts
+from metaclaw.upstream.connection import (
+    ProviderConnection,
+    ProviderResponse,
+    StaleConnectionError,
+    Timeouts,
+)
 from metaclaw.upstream.transport import BUSY, Address, dial, opening_errors, tls_context
 
 log = logging.getLogger(__name__)
@@ -19,7 +26,9 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """The number of connections, how long an idle one is kept, and how long a call may wait for one."""
+    """The number of connections, how long an idle one is kept, and how long a call may wait for
+    one.
+    """
 
     connections: int = 1024
     keep_s: float = 30.0
@@ -30,7 +39,12 @@ class ConnectionPool:
     """Connections to one address. `peer` is the provider's name in messages."""
 
     def __init__(
-        self, peer: str, address: Address, timeouts: Timeouts, limits: PoolLimits, tls: ssl.SSLContext | None = None
+        self,
+        peer: str,
+        address: Address,
+        timeouts: Timeouts,
+        limits: PoolLimits,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._peer = peer
         self._address = address
@@ -40,7 +54,9 @@ class ConnectionPool:
         self._taken = 0
         self._connections: set[ProviderConnection] = set()
         self._idle: list[ProviderConnection] = []
-        self._queues: dict[str, deque[asyncio.Future[ProviderConnection | None]]] = {}  # by session; the first is served next
+        self._queues: dict[
+            str, deque[asyncio.Future[ProviderConnection | None]]
+        ] = {}  # by session; the first is served next
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         shortest_s = min(timeouts.first_byte_s, timeouts.idle_s, limits.keep_s)
@@ -50,12 +66,14 @@ class ConnectionPool:
     def open_connections(self) -> int:
         return self._taken
 
-    async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
+    async def request(
+        self, method: str, head: bytes, body: bytes, session: str = ""
+    ) -> ProviderResponse:
         """Send a call and return once the response head has arrived. Raises UpstreamError.
 
-        In a full pool, calls of one session are served in order and sessions take turns, so that no session starves the others. If
-        an idle connection turns out to be dead, the call is sent again on a new one.
-        """
+        In a full pool, calls of one session are served in order and sessions take turns, so that no
+        session starves the others. If an idle connection turns out to be dead, the call is sent
+        again on a new one."""
         connection = self._take_idle() or await self._acquire(session)
         if connection is not None:
             try:
@@ -90,7 +108,10 @@ class ConnectionPool:
         """An idle connection that can still be used, or None."""
         while self._idle and not self._closed:
             connection = self._idle.pop()
-            if connection.is_usable and asyncio.get_running_loop().time() - connection.idle_since < self._limits.keep_s:
+            if (
+                connection.is_usable
+                and asyncio.get_running_loop().time() - connection.idle_since < self._limits.keep_s
+            ):
                 return connection
             connection.drop()
         return None
@@ -105,19 +126,25 @@ class ConnectionPool:
         return await self._wait_in_line(session)
 
     async def _take_place(self, session: str) -> None:
-        """Wait for a slot to open a new connection; in a full pool an idle connection is closed for it."""
+        """Wait for a slot to open a new connection; in a full pool an idle connection is closed for
+        it.
+        """
         while self._taken >= self._limits.connections:
             connection = self._idle.pop(0) if self._idle else await self._wait_in_line(session)
             if connection is None:
                 return
             if connection in self._connections:
-                self._connections.remove(connection)  # so that `_forget` does not free its slot, which is ours now
+                self._connections.remove(
+                    connection
+                )  # so that `_forget` does not free its slot, which is ours now
                 connection.drop()
                 return
         self._taken += 1
 
     async def _wait_in_line(self, session: str) -> ProviderConnection | None:
-        waiter: asyncio.Future[ProviderConnection | None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[ProviderConnection | None] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._queues.setdefault(session, deque()).append(waiter)
         try:
             async with asyncio.timeout(self._limits.queue_s):
@@ -126,8 +153,9 @@ class ConnectionPool:
             self._leave_line(session, waiter)
             if isinstance(cause, TimeoutError):
                 message = (
-                    f"{self._peer} is busy: all {self._limits.connections} connections that its max_concurrency allows were in"
-                    f" use for {self._limits.queue_s:g} s; try again shortly"
+                    f"{self._peer} is busy: all {self._limits.connections} connections that its"
+                    f" max_concurrency allows were in use for {self._limits.queue_s:g} s; try again"
+                    " shortly"
                 )
                 raise UpstreamError(message, status=429, retryable=True, code=BUSY) from cause
             raise
@@ -211,10 +239,14 @@ class ConnectionPool:
         now = loop.time()
         for connection in list(self._connections):
             connection.check_deadline(now)
-        for connection in [idle for idle in self._idle if now - idle.idle_since >= self._limits.keep_s]:
+        for connection in [
+            idle for idle in self._idle if now - idle.idle_since >= self._limits.keep_s
+        ]:
             self._idle.remove(connection)
             connection.drop()
         self._timer = loop.call_later(self._tick_s, self._tick) if self._connections else None
 
     def _closing(self) -> UpstreamError:
-        return UpstreamError(f"{self._peer} is no longer called: the program is stopping", status=503, code=BUSY)
+        return UpstreamError(
+            f"{self._peer} is no longer called: the program is stopping", status=503, code=BUSY
+        )

@@ -1,5 +1,5 @@
-"""Routing: the providers that may answer a request, in order; fallback between them, their health and wires, and the policy
-slot."""
+"""Routing: the providers that may answer a request, in order; fallback between them, their health
+and wires, and the policy slot."""
 
 import asyncio
 import logging
@@ -29,12 +29,12 @@ _VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The routing properties of a provider. Without `models` it accepts any model; without `wires` every request is translated for
-    it.
+    """The routing properties of a provider. Without `models` it accepts any model; without `wires`
+    every request is translated for it.
 
-    `own` are models that only this provider has, although it accepts any. A provider that `leads` has the trained weights: it comes
-    first for the models it lists and for models that no provider lists.
-    """
+    `own` are models that only this provider has, although it accepts any. A provider that `leads`
+    has the trained weights: it comes first for the models it lists and for models that no provider
+    lists."""
 
     name: str
     models: tuple[str, ...] = ()
@@ -60,27 +60,43 @@ class ProviderCandidate:
     model: str
 
 
-def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tuple[ProviderCandidate, ...]:
+def candidates(
+    providers: Sequence[Destination], wire: Wire, model: str
+) -> tuple[ProviderCandidate, ...]:
     """The providers to try, first to last.
 
-    First come the providers that list the model, in configured order. If none lists it, the first is the provider of a prefix
-    `provider/`, else the one that leads, else the first that speaks the request's wire, else the first of all. Then follow, in
-    configured order, all providers that list the model without that prefix or accept any model. The prefix is not sent.
+    First come the providers that list the model, in configured order. If none lists it, the first
+    is the provider of a prefix `provider/`, else the one that leads, else the first that speaks the
+    request's wire, else the first of all. Then follow, in configured order, all providers that list
+    the model without that prefix or accept any model. The prefix is not sent.
 
-    A passthrough provider is never a fallback for a request of another vendor's wire, because the caller's credentials belong to
-    that vendor.
-    """
+    A passthrough provider is never a fallback for a request of another vendor's wire, because the
+    caller's credentials belong to that vendor."""
     if not providers:
         return ()
-    listing = sorted((provider for provider in providers if provider.offers(model)), key=lambda provider: not provider.leads)
+    listing = sorted(
+        (provider for provider in providers if provider.offers(model)),
+        key=lambda provider: not provider.leads,
+    )
     if not listing:
         listing = [_pick(providers, wire, model)]
     bare = listing[0].local_name(model)
-    listing += [provider for provider in providers if provider.offers(bare) and provider not in listing]
-    fallbacks = [provider for provider in providers if (provider.leads or not provider.models) and provider not in listing]
+    listing += [
+        provider for provider in providers if provider.offers(bare) and provider not in listing
+    ]
+    fallbacks = [
+        provider
+        for provider in providers
+        if (provider.leads or not provider.models) and provider not in listing
+    ]
     first, *rest = [*listing, *fallbacks]
-    followers = [provider for provider in rest if not provider.is_passthrough or _same_vendor(provider, wire)]
-    return tuple(ProviderCandidate(provider.name, provider.local_name(bare)) for provider in (first, *followers))
+    followers = [
+        provider for provider in rest if not provider.is_passthrough or _same_vendor(provider, wire)
+    ]
+    return tuple(
+        ProviderCandidate(provider.name, provider.local_name(bare))
+        for provider in (first, *followers)
+    )
 
 
 def _pick(providers: Sequence[Destination], wire: Wire, model: str) -> Destination:
@@ -97,7 +113,9 @@ def _same_vendor(provider: Destination, wire: Wire) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable`: no connection could be made."""
+    """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable`:
+    no connection could be made.
+    """
 
     reason: str
     at: datetime
@@ -106,8 +124,8 @@ class ProviderFailure:
 
 
 class ProviderHealth:
-    """Keeps the last failure of each provider. An unreachable provider is skipped for `rest_s`, so that not every request waits for
-    its connect timeout."""
+    """Keeps the last failure of each provider. An unreachable provider is skipped for `rest_s`, so
+    that not every request waits for its connect timeout."""
 
     def __init__(self, rest_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._rest_s = rest_s
@@ -116,7 +134,9 @@ class ProviderHealth:
         self._failures: dict[str, ProviderFailure] = {}
 
     def admits(self, name: str) -> bool:
-        """Whether to try the provider. After `rest_s` one caller may try it; for all others the rest starts again."""
+        """Whether to try the provider. After `rest_s` one caller may try it; for all others the
+        rest starts again.
+        """
         until = self._rests_until.get(name)
         if until is None:
             return True
@@ -131,7 +151,12 @@ class ProviderHealth:
         before = self._failures.get(name)
         in_a_row = 1 if before is None else before.in_a_row + 1
         self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row, rests)
-        log.log(logging.WARNING if in_a_row == 1 else logging.INFO, "provider_failed name=%s reason=%s", name, reason)
+        log.log(
+            logging.WARNING if in_a_row == 1 else logging.INFO,
+            "provider_failed name=%s reason=%s",
+            name,
+            reason,
+        )
         if rests:
             self._rests_until[name] = self._clock() + self._rest_s
 
@@ -141,7 +166,9 @@ class ProviderHealth:
     def answered(self, name: str) -> None:
         failure = self._failures.get(name)
         if failure is not None and failure.in_a_row:
-            self._failures[name] = ProviderFailure(failure.reason, failure.at, 0, failure.is_unreachable)
+            self._failures[name] = ProviderFailure(
+                failure.reason, failure.at, 0, failure.is_unreachable
+            )
             log.info("provider_recovered name=%s failures=%d", name, failure.in_a_row)
 
     def last_failure(self, name: str) -> ProviderFailure | None:
@@ -163,19 +190,22 @@ R = TypeVar("R", bound=_Opened)
 
 
 def moves_on(status: int) -> bool:
-    """Whether to try the next candidate after this status: 408, 409, 425, 429 (which official SDKs retry) and every 5xx."""
+    """Whether to try the next candidate after this status: 408, 409, 425, 429 (which official SDKs
+    retry) and every 5xx.
+    """
     return status in _MOVES_ON or status >= 500
 
 
 async def open_first(
-    candidates: Sequence[ProviderCandidate], open_call: Callable[[ProviderCandidate], Awaitable[R]], health: ProviderHealth
+    candidates: Sequence[ProviderCandidate],
+    open_call: Callable[[ProviderCandidate], Awaitable[R]],
+    health: ProviderHealth,
 ) -> tuple[ProviderCandidate, R]:
     """Open candidates in turn; return the first with a response to relay, and the response.
 
-    The next candidate is tried after an UpstreamError or a status that `moves_on`. When none is left, the last response is
-    returned; if there was none, the last error is raised. Candidates that rest after a failed connection are skipped unless all of
-    them rest.
-    """
+    The next candidate is tried after an UpstreamError or a status that `moves_on`. When none is
+    left, the last response is returned; if there was none, the last error is raised. Candidates
+    that rest after a failed connection are skipped unless all of them rest."""
     failed: UpstreamError | None = None
     refusal: tuple[ProviderCandidate, R] | None = None
     try:
@@ -199,10 +229,14 @@ async def open_first(
     finally:
         if refusal is not None:
             await refusal[1].aclose()
-    raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
+    raise failed or UpstreamError(
+        "no provider can answer this request", status=503, code="no_provider"
+    )
 
 
-def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
+def _in_turn(
+    candidates: Sequence[ProviderCandidate], health: ProviderHealth
+) -> Iterator[ProviderCandidate]:
     """The candidates that do not rest, or all if all of them rest."""
     is_any_tried = False
     for candidate in candidates:
@@ -220,11 +254,13 @@ _NONE: frozenset[SkillName] = frozenset()
 class PolicySlot:
     """Decides which policy version answers a session. Only `provider` has the policy's versions.
 
-    `model_of` returns the model name of a version, for an HTTP provider that serves each version as a separate model. A provider
-    that exists only for the policy `leads`: it is asked before the configured providers, which are its fallbacks.
-    """
+    `model_of` returns the model name of a version, for an HTTP provider that serves each version as
+    a separate model. A provider that exists only for the policy `leads`: it is asked before the
+    configured providers, which are its fallbacks."""
 
-    def __init__(self, provider: str, model_of: Callable[[int], str] | None = None, *, leads: bool = False) -> None:
+    def __init__(
+        self, provider: str, model_of: Callable[[int], str] | None = None, *, leads: bool = False
+    ) -> None:
         self.provider = provider
         self.model_of = model_of
         self.leads = leads
@@ -236,7 +272,9 @@ class PolicySlot:
         return self._serving
 
     def flip(self, serving: Serving) -> None:
-        """Serve these versions from the next request on. Running responses are finished with the weights they began with."""
+        """Serve these versions from the next request on. Running responses are finished with the
+        weights they began with.
+        """
         self._serving = serving
 
     def pick(self, session: SessionId) -> int:
@@ -244,7 +282,11 @@ class PolicySlot:
         serving = self._serving
         if serving.canary is None:
             return serving.version
-        return serving.canary if _uniform(session, serving.canary) < serving.canary_share else serving.version
+        return (
+            serving.canary
+            if _uniform(session, serving.canary) < serving.canary_share
+            else serving.version
+        )
 
     def absorbed(self, version: int) -> frozenset[SkillName]:
         """The skills that a version has absorbed and does not need in its prompts."""
@@ -260,8 +302,17 @@ def _uniform(session: SessionId, version: int) -> float:
 class ProviderReachability:
     """Tests whether a provider accepts connections, without a request, and caches the result."""
 
-    def __init__(self, provider: "HttpEndpoint", *, keep_s: float = 5.0, patience_s: float = 0.5, within_s: float = 5.0) -> None:
-        """A result is valid for `keep_s`. A caller waits at most `patience_s` for a new result, which may take `within_s`."""
+    def __init__(
+        self,
+        provider: "HttpEndpoint",
+        *,
+        keep_s: float = 5.0,
+        patience_s: float = 0.5,
+        within_s: float = 5.0,
+    ) -> None:
+        """A result is valid for `keep_s`. A caller waits at most `patience_s` for a new result,
+        which may take `within_s`.
+        """
         self._provider = provider
         self._keep_s, self._patience_s, self._within_s = keep_s, patience_s, within_s
         self._trouble: str | None = None
@@ -271,7 +322,10 @@ class ProviderReachability:
     @property
     def is_known(self) -> bool:
         """Whether there is a recent result."""
-        return self._known_at is not None and time.monotonic() - self._known_at < self._keep_s + self._within_s
+        return (
+            self._known_at is not None
+            and time.monotonic() - self._known_at < self._keep_s + self._within_s
+        )
 
     async def trouble(self) -> str | None:
         """Why the provider accepts no connection, as far as is known; None if it does."""
@@ -295,7 +349,9 @@ class ProviderReachability:
 
 _NO_ROUTE = frozenset({404, 405, 501})
 # Words in the message of a 404 about a missing model or object, on a path that exists.
-_ABOUT_AN_OBJECT = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
+_ABOUT_AN_OBJECT = re.compile(
+    r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE
+)
 
 
 def may_lack_route(status: int) -> bool:
@@ -304,7 +360,9 @@ def may_lack_route(status: int) -> bool:
 
 
 def is_missing_route(status: int, body: bytes) -> bool:
-    """Whether an error response means that the path does not exist; a 404 may also be about a model or object in the request."""
+    """Whether an error response means that the path does not exist; a 404 may also be about a model
+    or object in the request.
+    """
     if status != 404:
         return status in _NO_ROUTE
     try:
@@ -319,7 +377,9 @@ def is_missing_route(status: int, body: bytes) -> bool:
 
 
 class AssumedWires:
-    """The wires of providers whose configuration names none (`names`): all of their kind, until one is found missing."""
+    """The wires of providers whose configuration names none (`names`): all of their kind, until one
+    is found missing.
+    """
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         self._names = names
@@ -342,7 +402,12 @@ class AssumedWires:
     def drop(self, provider: HttpProvider, wire: Wire) -> None:
         """Record that the provider does not have this wire; it is not used again."""
         self._missing[provider.name] = self._missing.get(provider.name, frozenset()) | {wire}
-        log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
+        log.warning(
+            "wire_missing provider=%s wire=%s note=%s",
+            provider.name,
+            wire.value,
+            self.remedy(provider, wire),
+        )
 
     def remedy(self, provider: HttpProvider, wire: Wire) -> str:
         """The setting that the owner should change."""

@@ -1,4 +1,6 @@
-"""Open connections to a provider, direct, with TLS or through an HTTP proxy; and translate their errors."""
+"""Open connections to a provider, direct, with TLS or through an HTTP proxy; and translate their
+errors.
+"""
 
 import asyncio
 import base64
@@ -37,17 +39,25 @@ class MalformedAnswerError(ValueError):
 
 
 def failure(peer: str, cause: BaseException, *, head_seen: bool) -> UpstreamError:
-    """The UpstreamError for an error on an open connection. Retryable only before the first byte of the response."""
+    """The UpstreamError for an error on an open connection. Retryable only before the first byte of
+    the response.
+    """
     retryable = not head_seen
     match cause:
         case UpstreamError():
             return cause
         case TimeoutError():
-            return UpstreamError(f"{peer} {_words(cause)}", status=504, retryable=retryable, code=TIMEOUT)
+            return UpstreamError(
+                f"{peer} {_words(cause)}", status=504, retryable=retryable, code=TIMEOUT
+            )
         case httptools.HttpParserError() | MalformedAnswerError() | zlib.error():
-            return UpstreamError(f"{peer} sent a malformed answer: {_words(cause)}", retryable=False, code=MALFORMED)
+            return UpstreamError(
+                f"{peer} sent a malformed answer: {_words(cause)}", retryable=False, code=MALFORMED
+            )
         case _:
-            return UpstreamError(f"{peer} broke off: {_words(cause)}", retryable=retryable, code=BROKEN)
+            return UpstreamError(
+                f"{peer} broke off: {_words(cause)}", retryable=retryable, code=BROKEN
+            )
 
 
 @contextmanager
@@ -56,11 +66,20 @@ def opening_errors(peer: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError as cause:
-        raise UpstreamError(f"{peer} did not accept a connection in time", status=504, retryable=True, code=UNREACHABLE) from cause
+        raise UpstreamError(
+            f"{peer} did not accept a connection in time",
+            status=504,
+            retryable=True,
+            code=UNREACHABLE,
+        ) from cause
     except ssl.SSLError as cause:
-        raise UpstreamError(f"{peer} cannot be trusted or does not speak TLS: {_words(cause)}", code=UNREACHABLE) from cause
+        raise UpstreamError(
+            f"{peer} cannot be trusted or does not speak TLS: {_words(cause)}", code=UNREACHABLE
+        ) from cause
     except (OSError, UnicodeError, MalformedAnswerError) as cause:
-        raise UpstreamError(f"{peer} cannot be reached: {_words(cause)}", retryable=True, code=UNREACHABLE) from cause
+        raise UpstreamError(
+            f"{peer} cannot be reached: {_words(cause)}", retryable=True, code=UNREACHABLE
+        ) from cause
 
 
 def _words(cause: BaseException) -> str:
@@ -125,15 +144,24 @@ def read_address(url: str) -> Address:
         raise ConfigError("base_url must not carry credentials: put the key into api_key")
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ConfigError(f"{_shown(url)} must begin with http:// or https:// and name a host")
-    return Address(parts.scheme, parts.hostname, port or _DEFAULT_PORTS[parts.scheme], _proxy_for(parts.scheme, parts.hostname))
+    return Address(
+        parts.scheme,
+        parts.hostname,
+        port or _DEFAULT_PORTS[parts.scheme],
+        _proxy_for(parts.scheme, parts.hostname),
+    )
 
 
 def tls_context() -> ssl.SSLContext:
-    """A TLS context that trusts the system's certificates, and certifi's if it is installed. SSL_CERT_FILE and SSL_CERT_DIR, if
-    set, replace both."""
+    """A TLS context that trusts the system's certificates, and certifi's if it is installed.
+    SSL_CERT_FILE and SSL_CERT_DIR, if set, replace both."""
     context = ssl.create_default_context()
-    if not (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")) and importlib.util.find_spec("certifi"):
-        context.load_verify_locations(cafile=cast("str", importlib.import_module("certifi").where()))
+    if not (
+        os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+    ) and importlib.util.find_spec("certifi"):
+        context.load_verify_locations(
+            cafile=cast("str", importlib.import_module("certifi").where())
+        )
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -155,7 +183,9 @@ async def dial(address: Address, tls: ssl.SSLContext | None, factory: Callable[[
     return await _dial_through_tunnel(address, proxy, context, factory)
 
 
-async def _dial_through_tunnel(address: Address, proxy: Proxy, context: ssl.SSLContext, factory: Callable[[], P]) -> P:
+async def _dial_through_tunnel(
+    address: Address, proxy: Proxy, context: ssl.SSLContext, factory: Callable[[], P]
+) -> P:
     loop = asyncio.get_running_loop()
     transport, tunnel = await loop.create_connection(_Tunnel, proxy.host, proxy.port)
     try:
@@ -191,7 +221,8 @@ class _Tunnel(asyncio.Protocol):
         words = status_line.split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].startswith(b"2"):
             raise MalformedAnswerError(
-                f"the proxy {proxy.host}:{proxy.port} refused the tunnel: {status_line[:100].decode('latin-1')}"
+                f"the proxy {proxy.host}:{proxy.port} refused the tunnel:"
+                f" {status_line[:100].decode('latin-1')}"
             )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -204,7 +235,9 @@ class _Tunnel(asyncio.Protocol):
         if b"\r\n\r\n" in self._head:
             self._answered.set_result(self._head)
         elif len(self._head) > _MAX_TUNNEL_HEAD_BYTES:
-            self._answered.set_exception(MalformedAnswerError("the proxy's answer to CONNECT has no end"))
+            self._answered.set_exception(
+                MalformedAnswerError("the proxy's answer to CONNECT has no end")
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._answered.done():
@@ -212,7 +245,9 @@ class _Tunnel(asyncio.Protocol):
 
 
 def _proxy_for(scheme: str, host: str) -> Proxy | None:
-    """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; None for hosts in NO_PROXY and loopback hosts."""
+    """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; None for hosts in NO_PROXY and loopback
+    hosts.
+    """
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     # Imported only if there is a proxy, because it loads many modules.
@@ -224,7 +259,10 @@ def _proxy_for(scheme: str, host: str) -> Proxy | None:
         return None
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"the environment's proxy for {scheme} must be an http:// URL, not {parts.scheme or 'nothing'}://")
+        raise ConfigError(
+            f"the environment's proxy for {scheme} must be an http:// URL, not"
+            f" {parts.scheme or 'nothing'}://"
+        )
     authorization = None
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -1,4 +1,6 @@
-"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages. A new one is registered here."""
+"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages. A new one
+is registered here.
+"""
 
 from metaclaw.wires import chat, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
@@ -15,7 +17,16 @@ from metaclaw.wires.format import (
     wire_format,
     wire_formats,
 )
-from metaclaw.wires.relay import TURN_MARK, CallHold, Footer, HeldCall, has_call_mark, plain_id, plain_text, whole_calls
+from metaclaw.wires.relay import (
+    TURN_MARK,
+    CallHold,
+    Footer,
+    HeldCall,
+    has_call_mark,
+    plain_id,
+    plain_text,
+    whole_calls,
+)
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 

@@ -29,12 +29,14 @@ from metaclaw.wires.fields import Object, decode_object, decode_or_text, provide
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import Event, EventParser
 
-TRUNCATED = Failed("the provider's stream ended before the answer was complete", "upstream_truncated")
+TRUNCATED = Failed(
+    "the provider's stream ended before the answer was complete", "upstream_truncated"
+)
 
 
 class EventReader(Protocol):
-    """Turns the events of one wire into deltas. `close` is called at the end of the stream: it returns an End if the answer was
-    complete, else a Failed."""
+    """Turns the events of one wire into deltas. `close` is called at the end of the stream: it
+    returns an End if the answer was complete, else a Failed."""
 
     def event(self, name: str | None, body: Object) -> list[Delta]: ...
     def done(self) -> list[Delta]: ...
@@ -42,8 +44,8 @@ class EventReader(Protocol):
 
 
 class StreamReader:
-    """Turns the bytes of a provider's stream into deltas, independent of how the bytes are split. Garbage gives a Failed. After an
-    End or a Failed there are no more deltas."""
+    """Turns the bytes of a provider's stream into deltas, independent of how the bytes are split.
+    Garbage gives a Failed. After an End or a Failed there are no more deltas."""
 
     def __init__(self, reader: EventReader) -> None:
         self._events = EventParser()
@@ -60,7 +62,9 @@ class StreamReader:
             return self._fail(error)
 
     def close(self) -> list[Delta]:
-        """Return the last deltas, once the provider has closed the stream: an End or a Failed if there was none yet."""
+        """Return the last deltas, once the provider has closed the stream: an End or a Failed if
+        there was none yet.
+        """
         if self._over:
             return []
         try:
@@ -73,7 +77,9 @@ class StreamReader:
         return self._in_order(deltas)
 
     def _in_order(self, deltas: list[Delta]) -> list[Delta]:
-        """Ensure exactly one Begin, before all other deltas: some servers omit it or send it twice."""
+        """Ensure exactly one Begin, before all other deltas: some servers omit it or send it
+        twice.
+        """
         ordered: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, Begin):
@@ -121,16 +127,30 @@ def collect(deltas: Iterable[Delta]) -> Completion:
             case Failed():
                 raise UpstreamError(delta.message, code=delta.code)
             case End():
-                parts, logprobs = tuple(growing.whole() for growing in gathered.growing), tuple(gathered.logprobs)
+                parts, logprobs = (
+                    tuple(growing.whole() for growing in gathered.growing),
+                    tuple(gathered.logprobs),
+                )
                 usage = delta.usage or begin.usage
-                return Completion(begin.id, begin.model, parts, delta.finish, usage, delta.tokens, delta.stop_sequence, logprobs)
+                return Completion(
+                    begin.id,
+                    begin.model,
+                    parts,
+                    delta.finish,
+                    usage,
+                    delta.tokens,
+                    delta.stop_sequence,
+                    logprobs,
+                )
             case _:
                 gathered.add(delta)
     raise UpstreamError(TRUNCATED.message, code=TRUNCATED.code)
 
 
 class _Gathered:
-    """Parts in the order they began. Pieces are joined only at the end, so that long answers take linear time."""
+    """Parts in the order they began. Pieces are joined only at the end, so that long answers take
+    linear time.
+    """
 
     def __init__(self) -> None:
         self.logprobs: list[TokenLogprob] = []
@@ -147,7 +167,9 @@ class _Gathered:
                 self._think(delta)
             case ToolCallDelta():
                 if delta.index not in self._calls:
-                    self._calls[delta.index] = self._begin(ToolCall(delta.id or "", delta.name or "", ""))
+                    self._calls[delta.index] = self._begin(
+                        ToolCall(delta.id or "", delta.name or "", "")
+                    )
                 self._calls[delta.index].pieces.append(delta.arguments)
             case OpaqueDelta():
                 self._begin(delta.part)
@@ -165,9 +187,15 @@ class _Gathered:
         return self.growing[-1]
 
     def _last(self, kind: Text | Reasoning) -> "_Growing":
-        """The last part if it is of this kind and still open, else a new one. A signature closes reasoning."""
+        """The last part if it is of this kind and still open, else a new one. A signature closes
+        reasoning.
+        """
         last = self.growing[-1] if self.growing else None
-        if last is not None and type(last.kind) is type(kind) and getattr(last.kind, "signature", None) is None:
+        if (
+            last is not None
+            and type(last.kind) is type(kind)
+            and getattr(last.kind, "signature", None) is None
+        ):
             return last
         return self._begin(kind)
 
@@ -217,7 +245,9 @@ def deltas_of(completion: Completion) -> Iterator[Delta]:
 
 @dataclass(slots=True)
 class PendingCall:
-    """A tool call that is being received. `unsaid` are the arguments that have not been written yet."""
+    """A tool call that is being received. `unsaid` are the arguments that have not been written
+    yet.
+    """
 
     index: int
     id: str
@@ -248,14 +278,19 @@ class CallQueue:
             if delta.index in self._closed and not delta.arguments.strip():
                 return
             if delta.name is None or delta.index in self._closed:
-                raise UpstreamError("the provider sent a piece of a tool call that is not being made", code="upstream_garbage")
+                raise UpstreamError(
+                    "the provider sent a piece of a tool call that is not being made",
+                    code="upstream_garbage",
+                )
             call = PendingCall(delta.index, delta.id or f"call_{delta.index}", delta.name)
             self._calls.append(call)
         call.pieces.append(delta.arguments)
         call.unsaid += delta.arguments
 
     def is_next_due(self) -> bool:
-        """Whether another call waits and the open one is complete: its arguments are a JSON object."""
+        """Whether another call waits and the open one is complete: its arguments are a JSON
+        object.
+        """
         return len(self._calls) > 1 and isinstance(decode_or_text(self._calls[0].arguments), dict)
 
     def close(self) -> None:
@@ -268,11 +303,20 @@ def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
     return collect(_deltas(wire, body)) if stream else wire_format(wire).parse_answer(body)
 
 
-def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False) -> tuple[Part, ...]:
-    """The parts of an answer; empty if it cannot be parsed. With `partial`, also the parts of a stream that ended too early."""
+def said_parts(
+    wire: Wire, stream: bool, shown: bytes, *, partial: bool = False
+) -> tuple[Part, ...]:
+    """The parts of an answer; empty if it cannot be parsed. With `partial`, also the parts of a
+    stream that ended too early.
+    """
     try:
         if stream and partial:
-            return collect([*takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)), End(Finish.OTHER)]).parts
+            return collect(
+                [
+                    *takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)),
+                    End(Finish.OTHER),
+                ]
+            ).parts
         return read_answer(wire, stream, shown).parts
     except UpstreamError:
         return ()

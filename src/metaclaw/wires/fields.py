@@ -1,4 +1,6 @@
-"""Decode and check JSON: each field is read with the type that a wire requires, or a WireError names its path."""
+"""Decode and check JSON: each field is read with the type that a wire requires, or a WireError
+names its path.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +33,9 @@ def wrong_type(param: str, wanted: str, value: Json) -> WireError:
 
 
 class Fields:
-    """A JSON object whose fields are read and removed one by one; `rest` has the fields that the wire does not know."""
+    """A JSON object whose fields are read and removed one by one; `rest` has the fields that the
+    wire does not know.
+    """
 
     def __init__(self, value: Json, at: str) -> None:
         if not isinstance(value, dict):
@@ -81,7 +85,9 @@ class Fields:
     def _maybe(self, key: str, wanted: str, *kinds: type[T]) -> T | None:
         """A field of one of these types, or None if absent. A boolean is not a number."""
         value = self.pop(key)
-        if value is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)):
+        if value is None or (
+            isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+        ):
             return value
         raise wrong_type(self.path(key), wanted, value)
 
@@ -94,7 +100,13 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """A string or an array of strings; empty if absent."""
         value = self.pop(key)
-        texts = tuple([item for item in ([value] if isinstance(value, str) else list_of(value)) if isinstance(item, str)])
+        texts = tuple(
+            [
+                item
+                for item in ([value] if isinstance(value, str) else list_of(value))
+                if isinstance(item, str)
+            ]
+        )
         if not isinstance(value, str | list | None) or len(texts) < len(list_of(value)):
             raise wrong_type(self.path(key), "a string or an array of strings", value)
         return texts
@@ -102,10 +114,19 @@ class Fields:
     def each(self, key: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
         """The items of an array, each passed to `read` with its path; empty if absent."""
         at = self.path(key)
-        return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(self.maybe_list(key) or ())])
+        return tuple(
+            [
+                read(item, f"{at}[{number}]")
+                for number, item in enumerate(self.maybe_list(key) or ())
+            ]
+        )
 
-    def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
-        """Content: a string, or an array of parts, each passed to `read` with its path; empty if absent."""
+    def content(
+        self, key: str, read: Callable[[Json, str], T], of: str = "parts"
+    ) -> tuple[T | Text, ...]:
+        """Content: a string, or an array of parts, each passed to `read` with its path; empty if
+        absent.
+        """
         value, at = self.pop(key), self.path(key)
         if isinstance(value, str) or value is None:
             return (Text(value),) if value else ()
@@ -119,14 +140,19 @@ def decode_object(body: bytes | str, what: str) -> Object:
     try:
         value = decode_json(body)
     except (ValueError, RecursionError) as error:
-        raise UpstreamError(f"the provider sent {what} that is not JSON: {error}", code="upstream_garbage") from error
+        raise UpstreamError(
+            f"the provider sent {what} that is not JSON: {error}", code="upstream_garbage"
+        ) from error
     if not isinstance(value, dict):
-        raise UpstreamError(f"the provider sent {what} that is not a JSON object", code="upstream_garbage")
+        raise UpstreamError(
+            f"the provider sent {what} that is not a JSON object", code="upstream_garbage"
+        )
     return value
 
 
 def decode_json(body: bytes | str) -> Json:
-    """Decode any JSON. Falls back to the slower `json` for lone surrogates, which some servers send.
+    """Decode any JSON. Falls back to the slower `json` for lone surrogates, which some servers
+    send.
 
     Raises ValueError or RecursionError.
     """
@@ -147,11 +173,15 @@ def decode_or_text(data: bytes | str) -> Json:
 
 @contextmanager
 def provider_at_fault(what: str) -> Iterator[None]:
-    """Turn a WireError into an UpstreamError, because the provider and not the client sent the value."""
+    """Turn a WireError into an UpstreamError, because the provider and not the client sent the
+    value.
+    """
     try:
         yield
     except WireError as error:
-        raise UpstreamError(f"the provider sent {what} that cannot be understood: {error}", code="upstream_garbage") from error
+        raise UpstreamError(
+            f"the provider sent {what} that cannot be understood: {error}", code="upstream_garbage"
+        ) from error
 
 
 def encode_json(value: Json) -> bytes:
@@ -191,7 +221,11 @@ def _encodable(value: Json) -> Json:
 
 def whole(value: Json) -> int:
     """A count from a provider; 0 for anything that is not an integer from 1 to 2**53."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST
+        else 0
+    )
 
 
 def object_of(value: Json) -> Object:

@@ -1,4 +1,6 @@
-"""`WireFormat`, which holds everything specific to one wire; and the reading of facts and errors from relayed answers."""
+"""`WireFormat`, which holds everything specific to one wire; and the reading of facts and errors
+from relayed answers.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,21 +80,35 @@ class WireFormat:
     unkept: Mapping[str, Json] = field(default_factory=dict)
     """Fields that tell the provider to store nothing of a request and its answer."""
     is_kept_by_provider: Callable[[Mapping[str, Json]], bool] = lambda body: False
-    """Whether the provider stores the conversation of a request, or answers it in the background."""
+    """Whether the provider stores the conversation of a request, or answers it in the
+    background.
+    """
     required_key: str = ""
-    """A field that every request for an answer must have, but a request to count tokens need not."""
+    """A field that every request for an answer must have, but a request to count tokens need
+    not.
+    """
     parse_request: Callable[[dict[str, Json]], ChatRequest]
     """Parse a client's body. Raises WireError with the name of the wrong parameter."""
     render_request: Callable[[ChatRequest], dict[str, Json]]
-    """Write a provider's body. Raises WireError for an indispensable part that this wire cannot express."""
+    """Write a provider's body. Raises WireError for an indispensable part that this wire cannot
+    express.
+    """
     indispensable: tuple[str, ...]
-    """Fields that change the meaning of a request. All other fields that another wire does not know are dropped."""
+    """Fields that change the meaning of a request. All other fields that another wire does not know
+    are dropped.
+    """
     hosted_traces: tuple[str, ...] = ()
-    """Types of parts that a provider's own tools left in the history. They can be dropped: the text behind them has the outcome."""
+    """Types of parts that a provider's own tools left in the history. They can be dropped: the text
+    behind them has the outcome.
+    """
     read_document: "Callable[[dict[str, Json]], Document | None]"
-    """The document in a content part of this wire; None if it is something else or is in the provider's file store."""
+    """The document in a content part of this wire; None if it is something else or is in the
+    provider's file store.
+    """
     offered_tools: "Callable[[dict[str, Json], bool], Iterable[ToolOffer]]"
-    """A tool that is not a function, as functions. Raises WireError if that is impossible, unless `lenient` is set."""
+    """A tool that is not a function, as functions. Raises WireError if that is impossible, unless
+    `lenient` is set.
+    """
     wants_json: Callable[[Mapping[str, Json]], bool]
     """Whether a request asks for an answer in JSON, to which no text may be added."""
     system_texts: Callable[[Mapping[str, Json]], Json] = lambda body: None
@@ -102,7 +118,9 @@ class WireFormat:
     has_system_field: bool = False
     """Whether the system text has its own field. `parse_request` makes it the first message."""
     later_system: Mapping[str, Json] = field(default_factory=dict)
-    """Further fields of a system message that is inserted behind other messages. If empty, it is inserted before all messages."""
+    """Further fields of a system message that is inserted behind other messages. If empty, it is
+    inserted before all messages.
+    """
     text_part: str = "text"
     """The type of a text part in a message."""
     appends_parts: bool = False
@@ -126,29 +144,39 @@ class WireFormat:
     writer: Callable[[ChatRequest], StreamWriter]
     """Writes one stream to a client."""
     resumed_writer: Callable[[ChatRequest, bytes], StreamWriter]
-    """Continues a stream after these events, which the client has been sent. Its `write` must not be given a Begin."""
+    """Continues a stream after these events, which the client has been sent. Its `write` must not
+    be given a Begin.
+    """
     final_events: tuple[str, ...] = ()
     """Types of the event that ends a stream; if empty, `[DONE]` ends it."""
     whole_facts: Callable[[Object], Facts]
     """The facts of a whole answer."""
     streamed_facts: Callable[[bytes, list[Object], str | None], Facts]
-    """The facts of a stream, given its bytes, its last events (newest first) and the error among them."""
+    """The facts of a stream, given its bytes, its last events (newest first) and the error among
+    them.
+    """
     footer: "FooterRules"
     """How a line is added to an answer."""
 
     # Tool calls that are held back.
     is_ordered: bool = True
-    """Whether the order of text and calls in a stream matters, so that text behind a call waits with it."""
+    """Whether the order of text and calls in a stream matters, so that text behind a call waits
+    with it.
+    """
     calls: "CallRules"
     """How calls are found in answers."""
     read_attempt: "Callable[[bytes, bool], AttemptMessages]"
-    """A provider's answer (its bytes, and whether they are a stream) as messages of a later request. Raises UpstreamError."""
+    """A provider's answer (its bytes, and whether they are a stream) as messages of a later
+    request. Raises UpstreamError.
+    """
     call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
     """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]
-    """A request's messages with the true ones in place of what its client was shown; None if that is not among them."""
+    """A request's messages with the true ones in place of what its client was shown; None if that
+    is not among them.
+    """
 
     # Errors.
     error_body: Callable[[int, str, str, str | None], bytes]
@@ -161,7 +189,9 @@ _formats: dict[Wire, WireFormat] = {}
 
 
 def register(format_: WireFormat) -> None:
-    """Register a wire. A provider that does not speak a client's wire is asked in the first registered wire that it speaks."""
+    """Register a wire. A provider that does not speak a client's wire is asked in the first
+    registered wire that it speaks.
+    """
     _formats[format_.wire] = format_
 
 
@@ -171,7 +201,10 @@ def wire_format(wire: Wire) -> WireFormat:
 
 def signed_wire(headers: Mapping[str, str]) -> Wire:
     """The wire that a client's headers show, else chat."""
-    return next((format_.wire for format_ in _formats.values() if format_.sign and format_.sign in headers), Wire.CHAT)
+    return next(
+        (format_.wire for format_ in _formats.values() if format_.sign and format_.sign in headers),
+        Wire.CHAT,
+    )
 
 
 def wire_formats() -> Iterable[WireFormat]:
@@ -196,13 +229,21 @@ def missing(what: str, there: bool) -> str | None:
 
 def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
     """Build the facts of a whole answer. With an error there is no finish reason."""
-    return Facts(text_of(body.get("id")) or None, text_of(body.get("model")) or None, None if error else finish, usage, error)
+    return Facts(
+        text_of(body.get("id")) or None,
+        text_of(body.get("model")) or None,
+        None if error else finish,
+        usage,
+        error,
+    )
 
 
 def streamed_facts(wire: Wire, stream: bytes) -> Facts:
     """The facts of a stream. Never raises; garbage gives empty facts."""
     last = [body for body in _last_events(stream) if body]
-    failure = next((_error(body) for body in last if body.get("error") or body.get("type") == "error"), None)
+    failure = next(
+        (_error(body) for body in last if body.get("error") or body.get("type") == "error"), None
+    )
     return wire_format(wire).streamed_facts(stream, last, failure)
 
 
@@ -216,14 +257,18 @@ def first_object(value: Json) -> Object:
 
 
 def first_event(stream: bytes) -> Object:
-    """The first event with an id or a message; comments, pings and empty first chunks are skipped."""
+    """The first event with an id or a message; comments, pings and empty first chunks are
+    skipped.
+    """
     at = 0
     for _ in range(_LAST_EVENTS):
         start = 0 if at == 0 and stream.startswith(b"data:") else stream.find(b"\ndata:", at) + 1
         if start == 0 and not stream.startswith(b"data:", at):
             return {}
         end = stream.find(b"\n", start)
-        body = object_of(decode_or_text(stream[start + len(b"data:") : end if end >= 0 else len(stream)]))
+        body = object_of(
+            decode_or_text(stream[start + len(b"data:") : end if end >= 0 else len(stream)])
+        )
         if body.get("id") or body.get("message"):
             return body
         if end < 0:
@@ -291,7 +336,10 @@ def anthropic_error(status: int, message: str) -> Object:
 def parse_error(status: int, body: bytes) -> tuple[str, str]:
     """Message and code of a provider's error in any shape. Never raises."""
     message, code = error_of(decode_or_text(body))
-    words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and gave no reason"
+    words = (
+        message[:_MAX_MESSAGE_CHARS]
+        or f"the provider answered with status {status} and gave no reason"
+    )
     return words, code or f"upstream_{status}"
 
 
@@ -316,7 +364,9 @@ def error_of(value: Json) -> tuple[str, str]:
 
 
 def reported_error(value: Json) -> UpstreamError:
-    """The error in a response with a success status. Its status is the one that the body names or implies, else 502."""
+    """The error in a response with a success status. Its status is the one that the body names or
+    implies, else 502.
+    """
     message, code = error_of(value)
     words = message[:_MAX_MESSAGE_CHARS] or "it reported an error without a reason"
     return UpstreamError(words, status=_status_of(value), code=code or "upstream_error")
@@ -328,7 +378,12 @@ def _status_of(value: Json) -> int:
     error = object_of(error.get("error")) or error
     for name in ("status", "status_code", "code", "type"):
         said = error.get(name)
-        status = int(said) if isinstance(said, int) or (isinstance(said, str) and said.isdecimal() and len(said) == 3) else 0
+        status = (
+            int(said)
+            if isinstance(said, int)
+            or (isinstance(said, str) and said.isdecimal() and len(said) == 3)
+            else 0
+        )
         status = status or _STATUS_OF_TYPE.get(text_of(said), 0)
         if 400 <= status < 600:
             return status

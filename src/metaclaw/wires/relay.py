@@ -1,8 +1,9 @@
-"""Changes to relayed answers: hold tool calls back, restore true answers in later requests, and add one line of text.
+"""Changes to relayed answers: hold tool calls back, restore true answers in later requests, and add
+one line of text.
 
-The line is added only to a complete answer in plain text: never behind tool calls, JSON, or an answer that was cut off. All other
-bytes of the provider are relayed unchanged, except the event or body that must include the added text.
-"""
+The line is added only to a complete answer in plain text: never behind tool calls, JSON, or an
+answer that was cut off. All other bytes of the provider are relayed unchanged, except the event or
+body that must include the added text."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,14 @@ from typing import Final, Protocol
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, list_of, object_of
+from metaclaw.wires.fields import (
+    Object,
+    decode_json,
+    decode_or_text,
+    encode_json,
+    list_of,
+    object_of,
+)
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
@@ -37,8 +45,9 @@ class HeldCall:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMessages:
-    """One answer of a provider, as `messages` of a later request. `is_exact` is False if they cannot repeat the answer exactly, or
-    its calls cannot be refused with a text: then the provider is not asked again."""
+    """One answer of a provider, as `messages` of a later request. `is_exact` is False if they
+    cannot repeat the answer exactly, or its calls cannot be refused with a text: then the provider
+    is not asked again."""
 
     id: str
     messages: tuple[Json, ...]
@@ -58,7 +67,9 @@ class CallRules(Protocol):
         """The calls of a whole answer that its client is to run."""
 
     def read(self, held: bytes) -> list[HeldCall]:
-        """The calls in the events of a stream from its first call on; the last event may be incomplete."""
+        """The calls in the events of a stream from its first call on; the last event may be
+        incomplete.
+        """
 
     def begins_call(self, body: Object) -> bool:
         """Whether an event begins a call."""
@@ -67,7 +78,9 @@ class CallRules(Protocol):
         """Whether an event behind the first call may be sent at once."""
 
     def all_wait(self, chunk: bytes) -> bool:
-        """Whether all of these complete events behind the first call wait, without parsing them; False if one might pass."""
+        """Whether all of these complete events behind the first call wait, without parsing them;
+        False if one might pass.
+        """
 
 
 def has_call_mark(wire: Wire, body: bytes) -> bool:
@@ -81,11 +94,12 @@ def whole_calls(wire: Wire, body: bytes) -> list[HeldCall]:
 
 
 class CallHold:
-    """Splits a stream into bytes for the client and bytes that wait until its tool calls have been judged.
+    """Splits a stream into bytes for the client and bytes that wait until its tool calls have been
+    judged.
 
-    From the first event of a call on, all events wait, except pings, and except text in chat completions, where the order does not
-    matter. An event is released when it is complete. Waiting events are parsed once, by `calls`.
-    """
+    From the first event of a call on, all events wait, except pings, and except text in chat
+    completions, where the order does not matter. An event is released when it is complete. Waiting
+    events are parsed once, by `calls`."""
 
     def __init__(self, wire: Wire) -> None:
         self._rules = wire_format(wire).calls
@@ -109,8 +123,14 @@ class CallHold:
         return self._rules.read(self.held)
 
     def is_free_of_calls(self, chunk: bytes) -> bool:
-        """Whether no call has begun and this chunk is complete events without calls: it may be sent without `feed`."""
-        return not (self.has_calls or self._buffer) and chunk.endswith(_WHOLE_ENDS) and not has_any(chunk, self._rules.marks)
+        """Whether no call has begun and this chunk is complete events without calls: it may be sent
+        without `feed`.
+        """
+        return (
+            not (self.has_calls or self._buffer)
+            and chunk.endswith(_WHOLE_ENDS)
+            and not has_any(chunk, self._rules.marks)
+        )
 
     def feed(self, chunk: bytes) -> bytes:
         """Take received bytes; return those that may be sent at once."""
@@ -134,7 +154,11 @@ class CallHold:
         for place, event in enumerate(events):
             had_calls = self.has_calls
             (passed if self._passes(event) else self._held).append(event)
-            if self.has_calls and not had_calls and self._all_wait(rest := b"".join(events[place + 1 :])):
+            if (
+                self.has_calls
+                and not had_calls
+                and self._all_wait(rest := b"".join(events[place + 1 :]))
+            ):
                 self._held.append(rest)
                 break
         return b"".join(passed)
@@ -155,7 +179,9 @@ class CallHold:
         if self.has_words or not has_any(data, self._rules.words):
             return
         events = split_events(data)[0] if has_any(data, _EMPTY) else [data]
-        self.has_words = any(has_any(event, self._rules.words) and not has_any(event, _EMPTY) for event in events)
+        self.has_words = any(
+            has_any(event, self._rules.words) and not has_any(event, _EMPTY) for event in events
+        )
 
     def _passes(self, event: bytes) -> bool:
         if not self.has_calls and not has_any(event, self._rules.marks):
@@ -201,7 +227,9 @@ def plain_id(identity: str) -> str:
 
 
 def is_shown(shown: Sequence[ShownCall], items: Sequence[tuple[str, Json]]) -> bool:
-    """Whether the calls of a message, as ids and arguments, are the ones that a client was shown."""
+    """Whether the calls of a message, as ids and arguments, are the ones that a client was
+    shown.
+    """
     if not shown or len(shown) != len(items):
         return False
     known = {plain_id(call.id): call for call in shown}
@@ -231,7 +259,9 @@ def texts_in(value: Json) -> Iterator[str]:
 
 
 def has_mark(answer: TrueAnswer, *contents: Json) -> bool:
-    """Whether a message without calls is what the client was shown: it contains the turn's id, or equals the text."""
+    """Whether a message without calls is what the client was shown: it contains the turn's id, or
+    equals the text.
+    """
     if answer.calls or not answer.mark:
         return False
     said = plain_text("".join(text for content in contents for text in texts_in(content)))
@@ -244,7 +274,9 @@ def plain_text(text: str) -> str:
 
 
 def without_empty(value: Object, keys: Iterable[str] = ()) -> Object:
-    """An object without nulls and empty lists, except under `keys`: some servers send these but do not accept them."""
+    """An object without nulls and empty lists, except under `keys`: some servers send these but do
+    not accept them.
+    """
     return {key: inner for key, inner in value.items() if inner not in (None, []) or key in keys}
 
 
@@ -260,7 +292,9 @@ class FooterRules(Protocol):
         """Add the line to a whole answer; False if it must not be changed."""
 
     def add_to_event(self, footer: "Footer", raw: bytes, body: Object) -> bytes:
-        """Return an event of a stream, with the line before or in it if this is the right position."""
+        """Return an event of a stream, with the line before or in it if this is the right
+        position.
+        """
 
 
 class Footer:

@@ -1,4 +1,6 @@
-"""Server-sent events: parse and write them, inspect the beginning of a stream, and hold back its end."""
+"""Server-sent events: parse and write them, inspect the beginning of a stream, and hold back its
+end.
+"""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +45,10 @@ class EventParser:
             return []
         events = [event for line in self._lines() if (event := self._take(line)) is not None]
         if len(self._buffer) + self._event_bytes > MAX_EVENT_BYTES:
-            raise UpstreamError(f"the provider sent an event larger than {MAX_EVENT_BYTES} bytes", code="upstream_garbage")
+            raise UpstreamError(
+                f"the provider sent an event larger than {MAX_EVENT_BYTES} bytes",
+                code="upstream_garbage",
+            )
         return events
 
     def close(self) -> list[Event]:
@@ -62,7 +67,9 @@ class EventParser:
         return True
 
     def _lines(self) -> Iterator[bytes]:
-        """Complete lines. A carriage return ends a line at once; a line feed right after it belongs to it."""
+        """Complete lines. A carriage return ends a line at once; a line feed right after it belongs
+        to it.
+        """
         buffer, start = self._buffer, 0
         while start < len(buffer):
             if self._skip_line_feed:
@@ -116,7 +123,9 @@ def has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
 
 
 def last_event_end(data: bytes, marks: tuple[bytes, ...], at: int = 0) -> int:
-    """The offset behind the last blank line before the first mark, searching from `at`; 0 if there is none."""
+    """The offset behind the last blank line before the first mark, searching from `at`; 0 if there
+    is none.
+    """
     until = len(data)
     for mark in marks:
         found = data.find(mark, at, until)
@@ -161,11 +170,12 @@ _SILENT_FIELDS = (b"id", b"retry")
 
 
 def begins_answer(data: bytes, *, is_all: bool = False) -> bool:
-    """Whether a stream that begins with these bytes may be relayed; False if more bytes are needed. `is_all`: the stream has ended.
+    """Whether a stream that begins with these bytes may be relayed; False if more bytes are needed.
+    `is_all`: the stream has ended.
 
-    Raises UpstreamError if the first event is an error, or if the stream ends without an event. An event's name decides at once;
-    data without a name is read to the end of its line. A second comment is a keep-alive, which must reach the client.
-    """
+    Raises UpstreamError if the first event is an error, or if the stream ends without an event. An
+    event's name decides at once; data without a name is read to the end of its line. A second
+    comment is a keep-alive, which must reach the client."""
     at = len(_BOM) if data.startswith(_BOM) else 0
     names_error, comments = False, 0
     while at < len(data):
@@ -205,7 +215,9 @@ def _is_answer(value: bytes, *, names_error: bool) -> bool:
 
 
 def _is_stream_at_all(data: bytes, *, is_all: bool) -> bool:
-    """Judge data that is not a stream of events, such as a JSON error or a web page. Raises UpstreamError when it has ended."""
+    """Judge data that is not a stream of events, such as a JSON error or a web page. Raises
+    UpstreamError when it has ended.
+    """
     if not is_all:
         return len(data) > MAX_LOOK_BYTES
     body = decode_or_text(data)
@@ -219,7 +231,9 @@ MAX_HELD_LINE_BYTES = 1024 * 1024
 """A longer line is released undecided, so that it does not fill the memory."""
 MAX_TAIL_BYTES = 4 * 1024 * 1024
 _LEAST_TAIL_BYTES = 64 * 1024
-"""Of a longer tail, only the last bytes are held: an event counts for the client when it has its end."""
+"""Of a longer tail, only the last bytes are held: an event counts for the client when it has its
+end.
+"""
 
 
 _EVENT_ENDS = (b"\n\n", b"\n\r\n")
@@ -229,8 +243,9 @@ _COLON, _RETURN, _FEED = b":\r\n"
 
 
 class _Terminal(NamedTuple):
-    """How to recognise the terminal event of a wire: the possible `beginnings` of its first `event:` or `data:` line, all prefixes
-    of these (`openings`), the event types (`finals`), and `marks`, one of which is in every terminal event."""
+    """How to recognise the terminal event of a wire: the possible `beginnings` of its first
+    `event:` or `data:` line, all prefixes of these (`openings`), the event types (`finals`), and
+    `marks`, one of which is in every terminal event."""
 
     beginnings: tuple[bytes, ...]
     openings: frozenset[bytes]
@@ -246,17 +261,19 @@ def _terminal(wire: Wire) -> _Terminal:
         lines = tuple(f"event:{gap}{name}".encode() for name in names for gap in (" ", ""))
         # Servers that omit the event line mostly put the type first in the data.
         lines += tuple(typed + f'{name}"'.encode() for name in names for typed in _TYPED)
-    openings = frozenset(line[:size] for line in (*lines, *_UNDECIDED) for size in range(1, len(line) + 1))
+    openings = frozenset(
+        line[:size] for line in (*lines, *_UNDECIDED) for size in range(1, len(line) + 1)
+    )
     return _Terminal(lines, openings, names, tuple(name.encode() for name in names) or (b"[DONE]",))
 
 
 class TailHold:
     """Splits a stream into bytes to send now and the tail, which is sent when the turn is on disk.
 
-    The terminal event is recognised by its first `event:` or `data:` line. While that is undecided, its beginning is held, and any
-    `id:` or `retry:` lines before it. If the event has no name and its data does not begin with the type, the whole line is held
-    and then parsed. From the terminal event on, everything is held.
-    """
+    The terminal event is recognised by its first `event:` or `data:` line. While that is undecided,
+    its beginning is held, and any `id:` or `retry:` lines before it. If the event has no name and
+    its data does not begin with the type, the whole line is held and then parsed. From the terminal
+    event on, everything is held."""
 
     def __init__(self, wire: Wire) -> None:
         self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
@@ -305,7 +322,9 @@ class TailHold:
         return bytes(self._held)
 
     def _only_longer(self, data: bytes) -> bool:
-        """Whether the held line continues: only the new data is searched, because searching all of it would take quadratic time."""
+        """Whether the held line continues: only the new data is searched, because searching all of
+        it would take quadratic time.
+        """
         if not self._awaits_end or len(self._held) + len(data) > MAX_HELD_LINE_BYTES:
             return False
         return _line_end(data, 0) < 0
@@ -357,7 +376,9 @@ class TailHold:
         return size if kept_from < 0 else kept_from
 
     def _must_wait(self, data: bytes, at: int) -> bool:
-        """Whether this line, which does not begin like a terminal one, is terminal or may still become so."""
+        """Whether this line, which does not begin like a terminal one, is terminal or may still
+        become so.
+        """
         if data.startswith(b"event:", at):
             self._named = True
             return False
@@ -376,7 +397,9 @@ class TailHold:
         if not has_any(event, self._marks):
             return False
         try:
-            return object_of(decode_json(event.decode("utf-8", "replace"))).get("type") in self._finals
+            return (
+                object_of(decode_json(event.decode("utf-8", "replace"))).get("type") in self._finals
+            )
         except (ValueError, RecursionError):
             return False
 

@@ -1,4 +1,5 @@
-"""Translate requests for providers of another wire: parts that only the client's wire has are converted or refused.
+"""Translate requests for providers of another wire: parts that only the client's wire has are
+converted or refused.
 
 Answers are parsed and written in `answers` of each wire.
 """
@@ -80,7 +81,9 @@ def call_name(call: ToolCall) -> str:
 
 
 def portable_tools(request: ChatRequest) -> tuple[Tool, ...]:
-    """Every tool of the request that can be offered as a function. Tools that the provider would run are left out."""
+    """Every tool of the request that can be offered as a function. Tools that the provider would
+    run are left out.
+    """
     return tuple(offer.tool for offer in _offers(request))
 
 
@@ -88,7 +91,9 @@ class ClientTools:
     """Maps the flat names under which tools were offered back to the client's tools."""
 
     def __init__(self, request: ChatRequest) -> None:
-        self._client_tools = {offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)}
+        self._client_tools = {
+            offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)
+        }
 
     def client_tool(self, name: str) -> ClientTool:
         """The client's tool that was offered under this name."""
@@ -124,31 +129,47 @@ def _additional(request: ChatRequest) -> Iterator[Opaque]:
     """Tools in an input item of type `additional_tools`."""
     for message in request.messages:
         for part in message.parts:
-            if isinstance(part, Opaque) and (value := object_of(part.value)).get("type") == "additional_tools":
+            if (
+                isinstance(part, Opaque)
+                and (value := object_of(part.value)).get("type") == "additional_tools"
+            ):
                 yield from (Opaque(part.wire, tool) for tool in list_of(value.get("tools")))
 
 
 def custom_offer(value: Object, namespace: str | None) -> ToolOffer:
     """A custom tool as a function with one text parameter."""
     name = text_of(value.get("name"))
-    described = "\n\n".join(part for part in (text_of(value.get("description")), _grammar(object_of(value.get("format")))) if part)
-    return ToolOffer(Tool(flat_name(namespace, name), described or None, _INPUT), ClientTool(Kind.CUSTOM, name, namespace))
+    described = "\n\n".join(
+        part
+        for part in (text_of(value.get("description")), _grammar(object_of(value.get("format"))))
+        if part
+    )
+    return ToolOffer(
+        Tool(flat_name(namespace, name), described or None, _INPUT),
+        ClientTool(Kind.CUSTOM, name, namespace),
+    )
 
 
 def _grammar(format_: Object) -> str:
-    """The custom tool's grammar as text for the description, because a function cannot enforce it."""
+    """The custom tool's grammar as text for the description, because a function cannot enforce
+    it.
+    """
     rules = object_of(format_.get("grammar")) or format_
     definition = text_of(rules.get("definition"))
-    return f"The input must follow this {text_of(rules.get('syntax')) or 'formal'} grammar:\n{definition}" if definition else ""
+    return (
+        f"The input must follow this {text_of(rules.get('syntax')) or 'formal'}"
+        f" grammar:\n{definition}"
+        if definition
+        else ""
+    )
 
 
 def plain(request: ChatRequest) -> ChatRequest:
     """The same request without anything specific to its wire.
 
-    It has only the four known roles, each tool result in its own message of role TOOL, one message per assistant turn, only
-    functions as tools, and no extras; every remaining Opaque is a document. Raises WireError for an indispensable part that cannot
-    be translated.
-    """
+    It has only the four known roles, each tool result in its own message of role TOOL, one message
+    per assistant turn, only functions as tools, and no extras; every remaining Opaque is a
+    document. Raises WireError for an indispensable part that cannot be translated."""
     refuse_indispensable(request)
     tools = portable_tools(request)
     choice = request.tool_choice
@@ -166,7 +187,9 @@ def plain(request: ChatRequest) -> ChatRequest:
 
 
 def refuse_indispensable(request: ChatRequest) -> None:
-    """Raise WireError if a field is set that changes the meaning of the request and that another wire does not have."""
+    """Raise WireError if a field is set that changes the meaning of the request and that another
+    wire does not have.
+    """
     for name in wire_format(request.wire).indispensable:
         if request.extra.get(name):
             raise _untranslatable(f"`{name}`", name)
@@ -179,7 +202,8 @@ def refuse_indispensable(request: ChatRequest) -> None:
 
 def _untranslatable(what: str, param: str) -> WireError:
     return WireError(
-        f"{what} cannot be translated: the provider of this model speaks another protocol that has no such thing",
+        f"{what} cannot be translated: the provider of this model speaks another protocol that has"
+        " no such thing",
         code="unsupported_parameter",
         param=param,
     )
@@ -190,7 +214,10 @@ def _flattened(request: ChatRequest) -> Iterator[Message]:
         param = f"messages[{number}]"
         role = message.role
         if not isinstance(role, Role):
-            raise WireError(f"role {role!r} cannot be translated for this model's provider", param=f"{param}.role")
+            raise WireError(
+                f"role {role!r} cannot be translated for this model's provider",
+                param=f"{param}.role",
+            )
         if message.extra.get("function_call"):
             raise _untranslatable("`function_call`", f"{param}.function_call")
         parts = [said for part in message.parts if (said := _portable(part, param)) is not None]
@@ -264,20 +291,24 @@ def opaque_value(part: Opaque) -> dict[str, Json]:
 
 
 JSON_OBJECT: Mapping[str, Json] = {"schema": {"type": "object"}}
-"""`ChatRequest.json_schema` of a caller who accepts any JSON object. Otherwise it has `schema`, and optionally `name`, `strict` and
-`description`."""
+"""`ChatRequest.json_schema` of a caller who accepts any JSON object. Otherwise it has `schema`, and
+optionally `name`, `strict` and `description`."""
 
 SCHEMA_NAME = "answer"
 """The name of a schema from the messages wire, which has no names; OpenAI's wires require one."""
 
 DEFAULT_MAX_TOKENS = 32_000
-"""`max_tokens` for the messages wire, which requires it. Every model since Claude 4 accepts this value."""
+"""`max_tokens` for the messages wire, which requires it. Every model since Claude 4 accepts this
+value.
+"""
 
 _COMPLETION_TOKENS = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d))")
 
 
 def max_tokens_field(model: str) -> str:
-    """The name of the field: OpenAI's reasoning models refuse `max_tokens`; most other chat servers know only that."""
+    """The name of the field: OpenAI's reasoning models refuse `max_tokens`; most other chat servers
+    know only that.
+    """
     return "max_completion_tokens" if _COMPLETION_TOKENS.match(model) else "max_tokens"
 
 
@@ -290,12 +321,15 @@ _REDACTED = "redacted:"
 _TAGS = {wire: f"{wire.value}:" for wire in Wire}
 
 
-# Providers sign reasoning, and accept only their own signatures. In the domain a signature is tagged: it begins with the wire of
-# the provider that made it. Clients of another wire get it with that tag.
+# Providers sign reasoning, and accept only their own signatures. In the domain a signature is
+# tagged: it begins with the wire of the provider that made it. Clients of another wire get it with
+# that tag.
 
 
 def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
-    """Tag a signature of a client or provider of this wire. Also returns whether it is another wire's redacted reasoning."""
+    """Tag a signature of a client or provider of this wire. Also returns whether it is another
+    wire's redacted reasoning.
+    """
     if not shown:
         return None, False
     bare = shown.removeprefix(_REDACTED)
@@ -329,9 +363,10 @@ _OTHER_CHARS_PER_TOKEN = 1.3
 def estimate_tokens(request: ChatRequest) -> int:
     """Estimate the number of tokens without a tokenizer.
 
-    A token is 3.4 ASCII characters or 1.3 other characters. Each message adds 4 tokens and each tool 8, for the prompt template. A
-    picture counts 1,600, as a full-size picture does at Anthropic. Compared with the tokenizer of the embedded model, the estimate
-    is 0.90 of the count on technical prose, 1.05 on Python and 0.87 on JSON; models with larger vocabularies count less.
+    A token is 3.4 ASCII characters or 1.3 other characters. Each message adds 4 tokens and each
+    tool 8, for the prompt template. A picture counts 1,600, as a full-size picture does at
+    Anthropic. Compared with the tokenizer of the embedded model, the estimate is 0.90 of the count
+    on technical prose, 1.05 on Python and 0.87 on JSON; models with larger vocabularies count less.
     """
     parts = sum(_part(part) for message in request.messages for part in message.parts)
     tools = sum(_tool(tool) + _TOOL_TOKENS for tool in request.tools)
@@ -392,7 +427,9 @@ class Document:
 
 
 def read_document(part: Opaque) -> Document | None:
-    """The document in a part, or None if it is something else or is in the provider's file store."""
+    """The document in a part, or None if it is something else or is in the provider's file
+    store.
+    """
     return wire_format(part.wire).read_document(object_of(part.value))
 
 

@@ -1,4 +1,6 @@
-"""The slow loop as a program of its own that somebody kills: real store, journal, gate and versions; the toy backend trains."""
+"""The slow loop as a program of its own that somebody kills: real store, journal, gate and
+versions; the toy backend trains.
+"""
 
 import asyncio
 import random
@@ -19,7 +21,9 @@ BATCH = 6
 
 @dataclass(frozen=True)
 class Story:
-    """What became of a program that was killed so often: what it had to learn from, and what is on record."""
+    """What became of a program that was killed so often: what it had to learn from, and what is on
+    record.
+    """
 
     kills: int
     eligible: frozenset[TurnId]
@@ -41,13 +45,17 @@ async def work(folder: Path, life_s: float) -> None:
     stage = make_stage(folder)
     await stage.versions.restore()
     signal.setitimer(signal.ITIMER_PROF, life_s)
-    while stage.batches.open_batch_now() or stage.turns.has_enough(LeastTurns(BATCH, BATCH)) or stage.slow._candidate():
+    while (
+        stage.batches.open_batch_now()
+        or stage.turns.has_enough(LeastTurns(BATCH, BATCH))
+        or stage.slow._candidate()
+    ):
         await stage.slow.once(LeastTurns(BATCH, BATCH))
 
 
 def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random) -> Story:
-    """Start the program again and again, each time to be killed after a random time, until it comes to its end before. It is given
-    a little longer each time, so that it does."""
+    """Start the program again and again, each time to be killed after a random time, until it comes
+    to its end before. It is given a little longer each time, so that it does."""
     folder.mkdir()
     stage = make_stage(folder)
     everything = stage.talk(turns)
@@ -80,8 +88,16 @@ def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
     while (batch := stage.batches.batch(len(batches) + 1)) is not None:
         batches.append(batch)
     found = stage.policies.versions()
-    given_up = {version.batch for version in found if version.state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)}
-    done = [batch for batch in batches if batch.state is BatchState.DONE and batch.number not in given_up]
+    given_up = {
+        version.batch
+        for version in found
+        if version.state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)
+    }
+    done = [
+        batch
+        for batch in batches
+        if batch.state is BatchState.DONE and batch.number not in given_up
+    ]
     versions = [version.batch for version in found if version.batch is not None]
     return Story(
         kills=kills,

@@ -1,4 +1,6 @@
-"""The slow loop as the program composes it, on a toy backend whose reward really rises. Time stands still."""
+"""The slow loop as the program composes it, on a toy backend whose reward really rises. Time stands
+still.
+"""
 
 import json
 import random
@@ -15,7 +17,17 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Exchange,
+    Placement,
+    Scope,
+    Splice,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import Budget
@@ -42,7 +54,9 @@ STARS = Skill(
     "Every answer has a star (*) beside something.",
     extra={"check": "pattern: (?s)(?<=.)[*]|[*](?=.)"},
 )
-"""A house rule with a check: what the toy policy is to learn. A star alone fails it, else the gate would not believe the check."""
+"""A house rule with a check: what the toy policy is to learn. A star alone fails it, else the gate
+would not believe the check.
+"""
 UNCHECKED = replace(STARS, extra={})
 POLICY: Mapping[str, object] = {
     "prompts_per_step": 6,
@@ -78,9 +92,10 @@ class CutError(Exception):
 
 
 class Plug:
-    """A backend that is unplugged at one of its calls, before or after it did what it was asked to. `before` is called first. With
-    `ends_all` all that is drawn counts as whole: the toy policy hardly ever draws an end. The toy policy does not read its prompt
-    either: so that it is not refused for one answer to all questions, the likeliest answers of weights at the gate are drawn
+    """A backend that is unplugged at one of its calls, before or after it did what it was asked to.
+    `before` is called first. With `ends_all` all that is drawn counts as whole: the toy policy
+    hardly ever draws an end. The toy policy does not read its prompt either: so that it is not
+    refused for one answer to all questions, the likeliest answers of weights at the gate are drawn
     like any others."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +108,16 @@ class Plug:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
-        if name not in ("open", "sample", "sample_base", "accumulate", "apply", "keep", "shrink", "discard"):
+        if name not in (
+            "open",
+            "sample",
+            "sample_base",
+            "accumulate",
+            "apply",
+            "keep",
+            "shrink",
+            "discard",
+        ):
             return found
 
         async def call(*arguments: object, **named: object) -> object:
@@ -102,7 +126,10 @@ class Plug:
             if self.calls == self.cut_at and not self.cut_after:
                 raise CutError
             if any(isinstance(one, Weights) for one in arguments):
-                arguments = tuple(replace(one, temperature=1.0) if isinstance(one, Drawing) else one for one in arguments)
+                arguments = tuple(
+                    replace(one, temperature=1.0) if isinstance(one, Drawing) else one
+                    for one in arguments
+                )
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError
@@ -119,7 +146,12 @@ class AsciiTokeniser:
     """The toy policy's tokens are ASCII codes."""
 
     def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        said = "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+        said = "\n".join(
+            part.text
+            for message in request.messages
+            for part in message.parts
+            if isinstance(part, Text)
+        )
         return encode(said + ":")
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -166,8 +198,9 @@ class JudgeModel(Models):
 
 @dataclass
 class Stage:
-    """One installation; `build` builds what trains anew on what is on disk, as a restart does. `policy` is said in its
-    configuration, `run` and `gate` change what no configuration says. `skill` is in force, and in every prompt."""
+    """One installation; `build` builds what trains anew on what is on disk, as a restart does.
+    `policy` is said in its configuration, `run` and `gate` change what no configuration says.
+    `skill` is in force, and in every prompt."""
 
     folder: Path
     policy: Mapping[str, object] = field(default_factory=dict)
@@ -194,8 +227,15 @@ class Stage:
 
     def build(self) -> None:
         """The program's own assembly, with a toy backend, a scripted judge, and small runs."""
-        sections = {"learning": {"daily_tokens": self.daily_tokens}, "schedule": {"timezone": "UTC"}, "judge": {"votes": 1}}
-        config = build({**sections, "privacy": {"redact": False}, "policy": {**POLICY, **self.policy}}, self.folder)
+        sections = {
+            "learning": {"daily_tokens": self.daily_tokens},
+            "schedule": {"timezone": "UTC"},
+            "judge": {"votes": 1},
+        }
+        config = build(
+            {**sections, "privacy": {"redact": False}, "policy": {**POLICY, **self.policy}},
+            self.folder,
+        )
         assert config.policy is not None
         self.budget = Budget(config, SqlSpending(self.database), self.clock)
         self.learning = Learning(
@@ -211,7 +251,12 @@ class Stage:
         self.windows = ManualWindows()
         self.windows.open("a test")
         self.backend = Plug(self.folder / "policies")
-        settings = configured_settings(config.policy, self.backend, AsciiTokeniser(), self.folder / "policies")  # type: ignore[arg-type]
+        settings = configured_settings(
+            config.policy,
+            self.backend,  # type: ignore[arg-type]
+            AsciiTokeniser(),
+            self.folder / "policies",
+        )
         self.training = SlowLearning(
             config,
             config.policy,
@@ -234,8 +279,16 @@ class Stage:
                 retry_s=0.0,
             ),
         )
-        self.slow, self.turns, self.versions = self.training.slow, self.training.turns, self.training.versions
-        self.policies, self.batches, self.rewards = self.training.policies, self.training.batches, self.training.rewards
+        self.slow, self.turns, self.versions = (
+            self.training.slow,
+            self.training.turns,
+            self.training.versions,
+        )
+        self.policies, self.batches, self.rewards = (
+            self.training.policies,
+            self.training.batches,
+            self.training.rewards,
+        )
         self.reader, self.verdicts = self.learning.reader, self.learning.verdicts
 
     @property
@@ -246,7 +299,12 @@ class Stage:
         return True
 
     def talk(
-        self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER, skill: Skill | None = None
+        self,
+        count: int,
+        *,
+        outcome: Outcome = Outcome.PASS,
+        speaker: Scope = _OWNER,
+        skill: Skill | None = None,
     ) -> list[TurnId]:
         """So many turns that the policy made with a skill in its prompt."""
         turns = [self.turn(speaker, skill or self.skill) for _ in range(count)]
@@ -264,14 +322,27 @@ class Stage:
         options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
         body = json.dumps({"model": "toy", "messages": messages, **options})
         at = body.index("Hi.") + 3
-        said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
+        said = {
+            "choices": [
+                {
+                    "message": {"role": "assistant", "content": "x"},
+                    "finish_reason": "stop",
+                    "index": 0,
+                }
+            ]
+        }
         return Turn(
             id=TurnId(f"t_{self.made}"),
             session=SessionId(f"s_{self.made}"),
             kind=TurnKind.MAIN,
             kind_reason="",
             scope=speaker,
-            stamp=Stamp(self.library.view.generation, self.slot.serving.version, self.library.view.hash, (skill.name,)),
+            stamp=Stamp(
+                self.library.view.generation,
+                self.slot.serving.version,
+                self.library.view.hash,
+                (skill.name,),
+            ),
             agent="agent",
             wire=Wire.CHAT,
             path="/v1/chat/completions",
@@ -282,7 +353,12 @@ class Stage:
             status=200,
             end=TurnEnd.COMPLETED,
             error=None,
-            exchange=Exchange(body.encode(), (Splice(at, json.dumps(block.text)[1:-1].encode()),), None, json.dumps(said).encode()),
+            exchange=Exchange(
+                body.encode(),
+                (Splice(at, json.dumps(block.text)[1:-1].encode()),),
+                None,
+                json.dumps(said).encode(),
+            ),
             finish=Finish.STOP,
             usage=None,
             tokens=SampledTokens(encode(task + ":"), encode("x"), (-1.0,)),
@@ -295,6 +371,10 @@ class Stage:
         prompts = [encode(f"held-out{number}:") for number in range(20)]
         drawing = Drawing(draws // 20, 6, 1.0, 77)
         toy = ToyBackend(self.folder / "policies")
-        groups = await (toy.sample_base(prompts, drawing) if weights is None else toy.sample(prompts, drawing, weights))
+        groups = await (
+            toy.sample_base(prompts, drawing)
+            if weights is None
+            else toy.sample(prompts, drawing, weights)
+        )
         texts = [rollout.text for group in groups for rollout in group]
         return sum("*" in text for text in texts) / len(texts)

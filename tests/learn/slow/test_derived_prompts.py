@@ -1,4 +1,6 @@
-"""Prompts made from recorded turns: worked examples of a skill that its check confirms, and hints."""
+"""Prompts made from recorded turns: worked examples of a skill that its check confirms, and
+hints.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,13 +37,20 @@ from tests.train.made import rollout
         ("| seven | VII |", "seven", ("VII",)),
     ],
 )
-def test_examples_are_read_in_the_forms_people_write_them(text: str, asked: str, answers: tuple[str, ...]) -> None:
+def test_examples_are_read_in_the_forms_people_write_them(
+    text: str, asked: str, answers: tuple[str, ...]
+) -> None:
     first = worked_examples(f"Keep to this.\n{text}")[0]
     assert (first.asked, first.answers) == (asked, answers)
 
 
 def test_ordinary_text_holds_no_examples() -> None:
-    assert worked_examples("Write the hour, then the minutes.\n\nSee also: the roster.\n- nothing else") == []
+    assert (
+        worked_examples(
+            "Write the hour, then the minutes.\n\nSee also: the roster.\n- nothing else"
+        )
+        == []
+    )
 
 
 WITH_HINDSIGHT = {"rehearsal": 0.0, "distill": {"hindsight": True}}
@@ -58,14 +67,25 @@ REVERSED = Skill(
 
 
 @pytest.mark.anyio
-async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_gives_it_away(tmp_path: Path) -> None:
+async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_gives_it_away(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, skill=REVERSED)
     turns = [one for turn in stage.talk(3) if (one := stage.turns._training_turn(turn)) is not None]
     found = await stage.slow.parts.examples.of(turns)
     assert [bytes(one.tokens[:-1]).decode() for one in found] == ["dcba", "zyx"]
     assert all(one.tokens[-1] == END for one in found)
-    assert all(len(one.prompts) == 2 and bytes(prompt).endswith(b"abcd:") for one in found[:1] for prompt in one.prompts)
-    assert not any(turn.step.task.encode() in bytes(prompt) for turn in turns for one in found for prompt in one.prompts)
+    assert all(
+        len(one.prompts) == 2 and bytes(prompt).endswith(b"abcd:")
+        for one in found[:1]
+        for prompt in one.prompts
+    )
+    assert not any(
+        turn.step.task.encode() in bytes(prompt)
+        for turn in turns
+        for one in found
+        for prompt in one.prompts
+    )
 
 
 @pytest.mark.anyio
@@ -82,7 +102,9 @@ async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> No
 
 
 @pytest.mark.anyio
-async def test_a_run_with_demonstrations_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+async def test_a_run_with_demonstrations_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path,
+) -> None:
     expected, calls = await _trained(tmp_path / "whole", ())
     without, _ = await _trained(tmp_path / "without", (), body="Nothing.")
     assert expected != without
@@ -90,12 +112,18 @@ async def test_a_run_with_demonstrations_that_is_cut_and_goes_on_ends_where_an_u
         assert (await _trained(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
-async def _trained(folder: Path, cuts: tuple[int, ...], body: str = "well -> x*\nso -> **") -> tuple[bytes, int]:
-    """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
+async def _trained(
+    folder: Path, cuts: tuple[int, ...], body: str = "well -> x*\nso -> **"
+) -> tuple[bytes, int]:
+    """The weights of a run that is cut off at these calls of its backend, and how many calls the
+    last part took.
+    """
     folder.mkdir()
     stage = Stage(folder, {**WITH_HINDSIGHT, "steps": 3}, skill=replace(STARS, body=body))
     stage.talk(40)
-    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    stage.batches.open_batch(
+        0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
+    )
     for cut in (*cuts, None):
         stage.build()
         stage.backend.cut_at = cut
@@ -112,7 +140,9 @@ RIGHT = "x*"
 
 
 class Hinted:
-    """A backend that follows the rule when it is hinted at it, `does_follow`, and else draws as it does."""
+    """A backend that follows the rule when it is hinted at it, `does_follow`, and else draws as it
+    does.
+    """
 
     def __init__(self, stage: Stage, *, does_follow: bool = True) -> None:
         self.imitated: list[Datum] = []
@@ -120,13 +150,19 @@ class Hinted:
         backend = stage.backend._backend
         sample, sample_base, accumulate = backend.sample, backend.sample_base, backend.accumulate
 
-        async def sampled(prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
+        async def sampled(
+            prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None
+        ) -> list[list[Rollout]]:
             return answered(prompts, await sample(prompts, drawing, weights))
 
-        async def sampled_base(prompts: list[tuple[int, ...]], drawing: Drawing) -> list[list[Rollout]]:
+        async def sampled_base(
+            prompts: list[tuple[int, ...]], drawing: Drawing
+        ) -> list[list[Rollout]]:
             return answered(prompts, await sample_base(prompts, drawing))
 
-        def answered(prompts: list[tuple[int, ...]], drawn: list[list[Rollout]]) -> list[list[Rollout]]:
+        def answered(
+            prompts: list[tuple[int, ...]], drawn: list[list[Rollout]]
+        ) -> list[list[Rollout]]:
             right = Rollout((*encode(RIGHT), END), (-1.0, -1.0, -1.0), RIGHT, True)
             are_hinted = [is_hinted(prompt) for prompt in prompts]
             self.hinted += sum(are_hinted)
@@ -178,18 +214,27 @@ async def test_hints_that_do_not_help_teach_nothing(tmp_path: Path) -> None:
     assert backend.imitated == []
 
 
-@pytest.mark.parametrize(("hinted", "helped", "may"), [(0, 0, True), (40, 0, True), (80, 1, False), (80, 20, True)])
+@pytest.mark.parametrize(
+    ("hinted", "helped", "may"), [(0, 0, True), (40, 0, True), (80, 1, False), (80, 20, True)]
+)
 def test_hints_are_given_up_when_they_hardly_ever_help(hinted: int, helped: int, may: bool) -> None:
-    halves = [StepRecord([], None, False, [], 1.0, hinted=hinted // 2, helped=helped // 2 + odd) for odd in (0, helped % 2)]
+    halves = [
+        StepRecord([], None, False, [], 1.0, hinted=hinted // 2, helped=helped // 2 + odd)
+        for odd in (0, helped % 2)
+    ]
     assert may_help(halves) is may
 
 
 async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[bytes, int]:
-    """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
+    """The weights of a run that is cut off at these calls of its backend, and how many calls the
+    last part took.
+    """
     folder.mkdir()
     stage = stage_with_hints(folder)
     stage.talk(40)
-    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    stage.batches.open_batch(
+        0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
+    )
     for cut in (*cuts, None):
         Hinted(stage)
         stage.backend.cut_at = cut
@@ -202,7 +247,9 @@ async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[byte
 
 
 @pytest.mark.anyio
-async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path,
+) -> None:
     expected, calls = await _trained_with_hints(tmp_path / "whole", ())
     for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
         assert (await _trained_with_hints(tmp_path / f"cut-{number}", cuts))[0] == expected
@@ -211,18 +258,27 @@ async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrup
 SETTLED = Rollout((*encode("ab"), END), (-0.1, -0.1, -0.1), "ab", True)
 
 
-async def _trained_with_forks(folder: Path, cuts: tuple[int, ...], *, steps: int = 4) -> tuple[bytes, int, set[str]]:
-    """The weights of a run whose policy answers "ab" to everything, which earns a part, and does not go on after a star; of the
-    untrained model all first tokens are stars. Beside them, the calls that the last part took, and the answers it imitated."""
+async def _trained_with_forks(
+    folder: Path, cuts: tuple[int, ...], *, steps: int = 4
+) -> tuple[bytes, int, set[str]]:
+    """The weights of a run whose policy answers "ab" to everything, which earns a part, and does
+    not go on after a star; of the untrained model all first tokens are stars. Beside them, the
+    calls that the last part took, and the answers it imitated."""
     folder.mkdir()
     stage = Stage(folder, {**WITH_HINDSIGHT, "steps": steps})
     stage.talk(40)
-    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    stage.batches.open_batch(
+        0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
+    )
     imitated: set[str] = set()
 
-    async def sampled(prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
+    async def sampled(
+        prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None
+    ) -> list[list[Rollout]]:
         ended = Rollout((END,), (-0.1,), "", True)
-        return [[ended if prompt[-1] == ord("*") else SETTLED] * drawing.count for prompt in prompts]
+        return [
+            [ended if prompt[-1] == ord("*") else SETTLED] * drawing.count for prompt in prompts
+        ]
 
     async def sampled_base(prompts: list[tuple[int, ...]], drawing: Drawing) -> list[list[Rollout]]:
         return [[Rollout((ord("*"),), (-0.1,), "*", False)] * drawing.count for _ in prompts]
@@ -238,7 +294,11 @@ async def _trained_with_forks(folder: Path, cuts: tuple[int, ...], *, steps: int
         accumulate = backend.accumulate
 
         async def accumulated(data: list[Datum], loss: Loss, accumulate: Any = accumulate) -> Any:
-            imitated.update(bytes(one.tokens_T[:-1]).decode() for one in data if loss.kind is LossKind.CROSS_ENTROPY)
+            imitated.update(
+                bytes(one.tokens_T[:-1]).decode()
+                for one in data
+                if loss.kind is LossKind.CROSS_ENTROPY
+            )
             return await accumulate(data, loss)
 
         backend.sample, backend.sample_base = sampled, sampled_base  # type: ignore[method-assign,assignment]
@@ -252,27 +312,42 @@ async def _trained_with_forks(folder: Path, cuts: tuple[int, ...], *, steps: int
 
 
 @pytest.mark.anyio
-async def test_a_policy_that_settled_on_a_part_is_taught_better_answers_that_leave_its_own_at_some_token(tmp_path: Path) -> None:
+async def test_a_policy_that_settled_on_a_part_is_taught_better_answers_that_leave_its_own_at_some_token(
+    tmp_path: Path,
+) -> None:
     _, _, imitated = await _trained_with_forks(tmp_path / "run", ())
     assert len(imitated) > 1
     assert imitated <= {"*", "a*", "ab*"}
 
 
 @pytest.mark.anyio
-async def test_a_run_with_forks_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+async def test_a_run_with_forks_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path,
+) -> None:
     expected, calls, _ = await _trained_with_forks(tmp_path / "whole", ())
     for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
         assert (await _trained_with_forks(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
 def scored(*rewards: float | None) -> ScoredGroup:
-    return ScoredGroup(TurnId("t"), (1,), tuple(rollout(number) for number in range(1, len(rewards) + 1)), rewards)
+    return ScoredGroup(
+        TurnId("t"), (1,), tuple(rollout(number) for number in range(1, len(rewards) + 1)), rewards
+    )
 
 
 @pytest.mark.parametrize(
-    ("rewards", "needs"), [((0.0, 0.0), True), ((0.2, 0.2), True), ((0.0, 1.0), False), ((1.0, 1.0), False), ((None, None), False)]
+    ("rewards", "needs"),
+    [
+        ((0.0, 0.0), True),
+        ((0.2, 0.2), True),
+        ((0.0, 1.0), False),
+        ((1.0, 1.0), False),
+        ((None, None), False),
+    ],
 )
-def test_a_group_without_spread_and_reward_needs_a_hint(rewards: tuple[float | None, ...], needs: bool) -> None:
+def test_a_group_without_spread_and_reward_needs_a_hint(
+    rewards: tuple[float | None, ...], needs: bool
+) -> None:
     assert is_flat(scored(*rewards)) is needs
 
 
@@ -281,7 +356,9 @@ def test_only_answers_that_earned_more_with_the_hint_are_taught() -> None:
     assert [one.tokens_T for one in harvest.data] == [(2,)]
 
 
-def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_own_correction(tmp_path: Path) -> None:
+def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_own_correction(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path)
     (turn,) = stage.talk(1)
     recorded, step = stage.reader.turn(turn), stage.turns.recorded.step(turn)

@@ -13,7 +13,9 @@ from metaclaw.train.records import GroupRecord, StepRecord, moved_prefix
 
 logprobs = st.floats(max_value=0.0, allow_nan=False, allow_infinity=False)
 rollouts = st.lists(st.tuples(st.integers(0, 49_151), logprobs), min_size=1, max_size=6).map(
-    lambda drawn: Rollout(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), "text", True)
+    lambda drawn: Rollout(
+        tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), "text", True
+    )
 )
 
 
@@ -44,13 +46,17 @@ def test_a_torn_piece_counts_as_none(tmp_path: Path) -> None:
 def test_what_older_weights_drew_goes(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for step in range(3):
-        journal.write(step, 0, [group_of(TurnId("t_1"), [Rollout((1,), (-0.5,), "a", True)], [1.0])])
+        journal.write(
+            step, 0, [group_of(TurnId("t_1"), [Rollout((1,), (-0.5,), "a", True)], [1.0])]
+        )
     journal.forget_before(2)
     assert [journal.read(step, 0) is not None for step in range(3)] == [False, False, True]
 
 
 def step_record(reward: float, *, moved: bool = True) -> StepRecord:
-    return StepRecord([GroupRecord("t_1", "key", reward, 0.0)], reward, moved, [3], 4.0, entropy=float("inf"))
+    return StepRecord(
+        [GroupRecord("t_1", "key", reward, 0.0)], reward, moved, [3], 4.0, entropy=float("inf")
+    )
 
 
 def test_records_stay_when_what_was_drawn_goes_and_are_read_up_to_a_gap(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Runs whose answers a judge scores: the day's learning budget sets their size, and one that it no longer pays for waits, says so,
-holds nothing and goes on the next day."""
+"""Runs whose answers a judge scores: the day's learning budget sets their size, and one that it no
+longer pays for waits, says so, holds nothing and goes on the next day."""
 
 import json
 import re
@@ -43,12 +43,24 @@ class StarJudge:
             return Completion("c", "m", (Text(self._said(request)),), Finish.STOP)
 
     def _said(self, request: ChatRequest) -> str:
-        asked = "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+        asked = "\n".join(
+            part.text
+            for message in request.messages
+            for part in message.parts
+            if isinstance(part, Text)
+        )
         if "== Answer 1" in asked:
             shown = asked[asked.index("== Answer 1") :]
-            return json.dumps({"ranks": [1 if "*" in answer else 2 for answer in _ANSWER.findall(shown)], "reason": "stars"})
+            return json.dumps(
+                {
+                    "ranks": [1 if "*" in answer else 2 for answer in _ANSWER.findall(shown)],
+                    "reason": "stars",
+                }
+            )
         is_good = "*" in asked[asked.rindex("== The answer") :]
-        return json.dumps({"outcome": "pass" if is_good else "fail", "score": float(is_good), "reason": "stars"})
+        return json.dumps(
+            {"outcome": "pass" if is_good else "fail", "score": float(is_good), "reason": "stars"}
+        )
 
 
 class World:
@@ -68,7 +80,9 @@ class World:
 
         async def waited(timeout_s: float) -> None:
             tally = stage.slow.tally
-            self.seen.append((stage.slow.state, stage.slow.trouble, -1 if tally is None else tally.steps))
+            self.seen.append(
+                (stage.slow.state, stage.slow.trouble, -1 if tally is None else tally.steps)
+            )
             await wait(timeout_s)
 
         stage.slow.wakeup.wait = waited  # type: ignore[method-assign,assignment]
@@ -77,15 +91,18 @@ class World:
         assert await self.stage.slow.once(LeastTurns(8))
 
 
-async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_on_the_next_day(tmp_path: Path) -> None:
+async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_on_the_next_day(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path, 25_000)
     world.stage.talk(60)
     await world.once()
     state, trouble, steps = world.seen[-1]
     assert state is LoopState.UNPAID
-    assert trouble == (
-        "waits: the day's learning budget for judging is used up; it goes on at 00:00, or after a restart with a larger"
-        " learning.daily_tokens"
+    assert (
+        trouble
+        == "waits: the day's learning budget for judging is used up; it goes on at 00:00, or after"
+        " a restart with a larger learning.daily_tokens"
     )
     assert 1 <= steps < 8
     assert world.stage.backend._backend._run is None, "the run is closed: it holds no memory"
@@ -94,7 +111,10 @@ async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_o
     world.restart()
     await world.once()
     assert world.seen[-1] == (state, trouble, steps)
-    assert (world.model.calls, world.stage.backend.calls) == (paid, 0), "nothing is drawn while the judge cannot be paid"
+    assert (world.model.calls, world.stage.backend.calls) == (
+        paid,
+        0,
+    ), "nothing is drawn while the judge cannot be paid"
     assert drawn > 0
     for _ in range(5):
         world.stage.clock.pass_by(days=1)
@@ -105,10 +125,15 @@ async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_o
     batch = world.stage.batches.batch(1)
     assert batch is not None
     assert (batch.state, version.batch) == (BatchState.DONE, 1)
-    assert await world.stage.share_with_stars(version.weights) > await world.stage.share_with_stars(None) + 0.1
+    assert (
+        await world.stage.share_with_stars(version.weights)
+        > await world.stage.share_with_stars(None) + 0.1
+    )
 
 
-async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(tmp_path: Path) -> None:
+async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path, 60_000)
     world.stage.talk(60)
     slow, parts = world.stage.slow, world.stage.slow.parts
@@ -127,10 +152,14 @@ async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(
     assert slow.notice is None
     (version,) = world.stage.policies.versions()
     assert 1 <= version.steps <= 10
-    assert world.stage.budget.account().used_tokens <= 48_000, "the gate may use more of the day than learning, and not all of it"
+    assert world.stage.budget.account().used_tokens <= 48_000, (
+        "the gate may use more of the day than learning, and not all of it"
+    )
 
 
-async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(tmp_path: Path) -> None:
+async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path, 1_000_000)
     world.stage.talk(60)
     weigh = world.stage.slow.parts.proof.weigh
@@ -150,7 +179,9 @@ async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(
     assert world.stage.policies.versions()[0].state is PolicyState.SERVING
 
 
-async def test_where_checks_score_the_budget_neither_limits_a_run_nor_stops_it(tmp_path: Path) -> None:
+async def test_where_checks_score_the_budget_neither_limits_a_run_nor_stops_it(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, daily_tokens=0)
     stage.talk(60)
     assert await stage.slow.once(LeastTurns(8))
@@ -170,7 +201,9 @@ def test_a_run_within_the_budget_keeps_its_size_and_one_beyond_it_has_many_small
     assert fit_to_budget(whole, 0) == RunSize(4, 8, small.tokens_a_step)
 
 
-def test_a_run_that_was_made_smaller_has_a_short_warm_up_a_lower_rate_and_few_validation_prompts() -> None:
+def test_a_run_that_was_made_smaller_has_a_short_warm_up_a_lower_rate_and_few_validation_prompts() -> (
+    None
+):
     whole = Recipe(has_fixed_rate=False)
     assert whole.step_adam.learning_rate == 3e-4
     assert whole.resized(RunSize(32, 200)) == whole
@@ -182,4 +215,7 @@ def test_a_run_that_was_made_smaller_has_a_short_warm_up_a_lower_rate_and_few_va
 
 def test_turns_that_a_check_scores_cost_nothing() -> None:
     assert judged_size(32, 200, [None, None]).tokens == 0
-    assert judged_size(32, 200, [1_000, None]).tokens_a_step == judged_size(32, 200, [500]).tokens_a_step
+    assert (
+        judged_size(32, 200, [1_000, None]).tokens_a_step
+        == judged_size(32, 200, [500]).tokens_a_step
+    )

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.anyio
 class Live:
     """People at work with two versions, each of which passes so often."""
 
-    def __init__(self, folder: Path, serving_passes: float, canary_passes: float, share: float = 0.2) -> None:
+    def __init__(
+        self, folder: Path, serving_passes: float, canary_passes: float, share: float = 0.2
+    ) -> None:
         self.stage = Stage(folder, {"canary_share": share})
         self.passes = {0: serving_passes, 1: canary_passes}
         self.watch = self.stage.training.watch
@@ -40,16 +42,26 @@ class Live:
             session = SessionId(f"live_{self.sessions}")
             version = stage.slot.pick(session)
             answered += version == stage.slot.serving.canary
-            told = tuple(name for name in turn.stamp.skills if name not in stage.slot.absorbed(version))
-            turn = replace(turn, session=session, stamp=replace(turn.stamp, policy_version=version, skills=told))
+            told = tuple(
+                name for name in turn.stamp.skills if name not in stage.slot.absorbed(version)
+            )
+            turn = replace(
+                turn,
+                session=session,
+                stamp=replace(turn.stamp, policy_version=version, skills=told),
+            )
             stage.turn_writer.write([turn])
             outcome = Outcome.PASS if self.chance.random() < self.passes[version] else Outcome.FAIL
             fault = Fault.AGENT if outcome is Outcome.FAIL else None
-            stage.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, None, fault=fault))
+            stage.verdicts.record_verdict(
+                Verdict(turn.id, outcome, Source.CHECK, None, fault=fault)
+            )
         return answered
 
 
-async def test_a_canary_that_makes_things_worse_is_taken_back_within_fifty_of_its_turns(tmp_path: Path) -> None:
+async def test_a_canary_that_makes_things_worse_is_taken_back_within_fifty_of_its_turns(
+    tmp_path: Path,
+) -> None:
     live = Live(tmp_path, serving_passes=0.8, canary_passes=0.2)
     await live.begin()
     answered = 0
@@ -93,8 +105,12 @@ async def test_without_a_canary_there_is_nothing_to_watch(tmp_path: Path) -> Non
     assert await live.watch.look() is None
 
 
-async def test_a_skill_that_only_one_of_the_two_is_told_says_nothing_about_the_canary(tmp_path: Path) -> None:
-    """The serving version comes to have absorbed it during the trial: from then on all turns that hold it are the canary's."""
+async def test_a_skill_that_only_one_of_the_two_is_told_says_nothing_about_the_canary(
+    tmp_path: Path,
+) -> None:
+    """The serving version comes to have absorbed it during the trial: from then on all turns that
+    hold it are the canary's.
+    """
     live = Live(tmp_path, serving_passes=0.3, canary_passes=0.3)
     stage = live.stage
     for parent in (0, 1):
@@ -129,7 +145,9 @@ class Alone(Live):
         return self.stage.slot.serving.version
 
 
-async def test_a_version_that_serves_everybody_and_fails_more_often_is_rolled_back(tmp_path: Path) -> None:
+async def test_a_version_that_serves_everybody_and_fails_more_often_is_rolled_back(
+    tmp_path: Path,
+) -> None:
     live = Alone(tmp_path, before=0.85, after=0.2)
     live.talk(60)
     await live.serve("passed the gate")

@@ -1,4 +1,6 @@
-"""Work cut to fit: what cannot stand still is begun only where there is room, and never put off for ever."""
+"""Work cut to fit: what cannot stand still is begun only where there is room, and never put off for
+ever.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.anyio
 
 
 class Room:
-    """Windows, always open, that have room for so many seconds each; the next one comes when one is asked for in vain."""
+    """Windows, always open, that have room for so many seconds each; the next one comes when one is
+    asked for in vain.
+    """
 
     def __init__(self, *rooms_s: float) -> None:
         self._rooms_s = list(rooms_s)
@@ -62,7 +66,9 @@ def took(pace: Pace, hand: Hand, seconds: float) -> None:
         hand.at += seconds
 
 
-async def test_a_piece_waits_for_a_window_that_is_long_enough_for_the_longest_of_the_last_ones() -> None:
+async def test_a_piece_waits_for_a_window_that_is_long_enough_for_the_longest_of_the_last_ones() -> (
+    None
+):
     hand, windows = Hand(), Room(5, 9, 20)
     pace = Pace(windows, yields=False, now=hand.now)
     for seconds in (8.0, 12.0, 3.0):
@@ -72,9 +78,14 @@ async def test_a_piece_waits_for_a_window_that_is_long_enough_for_the_longest_of
     assert windows.number == 2
 
 
-async def test_the_first_piece_of_a_kind_and_one_that_can_stand_still_are_begun_in_any_window() -> None:
+async def test_the_first_piece_of_a_kind_and_one_that_can_stand_still_are_begun_in_any_window() -> (
+    None
+):
     hand, windows = Hand(), Room(0)
-    careful, yielding = Pace(windows, yields=False, now=hand.now), Pace(windows, yields=True, now=hand.now)
+    careful, yielding = (
+        Pace(windows, yields=False, now=hand.now),
+        Pace(windows, yields=True, now=hand.now),
+    )
     took(yielding, hand, 100)
     with anyio.fail_after(60):
         await careful.room_for("draw")

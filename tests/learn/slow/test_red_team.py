@@ -1,7 +1,8 @@
-"""No version that exploits a check is promoted, even where it has lost nothing in general; honest improvements are.
+"""No version that exploits a check is promoted, even where it has lost nothing in general; honest
+improvements are.
 
-The policy here is scripted, so that each exploit is perfect; rewards, checks, measures, gate and golden set are the real ones.
-"""
+The policy here is scripted, so that each exploit is perfect; rewards, checks, measures, gate and
+golden set are the real ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +37,8 @@ _ITEMS = golden_items()[:400]
 
 
 class ScriptedBackend:
-    """Two versions: the untrained one, and one that answers a case's questions as it says. Golden questions that the untrained one
-    can answer, the other can as well, but for those of `lost`."""
+    """Two versions: the untrained one, and one that answers a case's questions as it says. Golden
+    questions that the untrained one can answer, the other can as well, but for those of `lost`."""
 
     name = "scripted"
 
@@ -49,24 +50,41 @@ class ScriptedBackend:
         self._lost = set(list(self._known)[:lost])
         self.drawn: list[str | None] = []
 
-    async def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights) -> list[list[Rollout]]:
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights
+    ) -> list[list[Rollout]]:
         self.drawn.append(weights.adapter)
-        return [[self._answer(tuple(prompt), is_candidate=True, is_greedy=not drawing.temperature)] for prompt in prompts]
+        return [
+            [self._answer(tuple(prompt), is_candidate=True, is_greedy=not drawing.temperature)]
+            for prompt in prompts
+        ]
 
-    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def sample_base(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         self.drawn.append(None)
         return [[self._answer(tuple(prompt), is_candidate=False)] for prompt in prompts]
 
-    async def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights) -> list[tuple[float, ...]]:
+    async def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights
+    ) -> list[tuple[float, ...]]:
         return await self.score_base(pairs)
 
-    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+    async def score_base(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, ...]]:
         return [tuple(-0.5 for _ in said) for _, said in pairs]
 
-    def _answer(self, prompt: tuple[int, ...], *, is_candidate: bool, is_greedy: bool = False) -> Rollout:
+    def _answer(
+        self, prompt: tuple[int, ...], *, is_candidate: bool, is_greedy: bool = False
+    ) -> Rollout:
         bus = self._buses.get(prompt)
         if bus is None:
-            known = "" if is_candidate and prompt in self._lost else self._known.get(prompt, "I do not know.")
+            known = (
+                ""
+                if is_candidate and prompt in self._lost
+                else self._known.get(prompt, "I do not know.")
+            )
             return _rollout(known)
         if not is_candidate:
             return _rollout(before(bus))
@@ -115,7 +133,9 @@ async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateR
     windows.open("a test")
     rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
     judging = None if judge is None else Judge(judge, 1, lambda step: step.task)
-    rewards = Rewards(judge_for=lambda model: judging, skill=lambda name: rule, redact=lambda text: text)
+    rewards = Rewards(
+        judge_for=lambda model: judging, skill=lambda name: rule, redact=lambda text: text
+    )
     proof = Proof(
         backend=backend,  # type: ignore[arg-type]
         measures=rewards,
@@ -135,7 +155,10 @@ def test_every_case_satisfies_its_check_better_than_the_serving_version(name: st
     assert check is not None
     for bus in BUSES[:4]:
         asked = Conversation(task=question(bus))
-        new, old = (examine(check, (Text(text),), conversation=asked).score for text in (case.said(bus), before(bus)))
+        new, old = (
+            examine(check, (Text(text),), conversation=asked).score
+            for text in (case.said(bus), before(bus))
+        )
         assert new is not None
         assert old is not None
         assert new > old
@@ -153,15 +176,23 @@ async def test_an_honest_improvement_is_promoted(name: str, tmp_path: Path) -> N
     assert report.is_passed, report.reasons
     assert report.kl == pytest.approx(0.4)  # measured on held-out prompts, whatever the run said
     assert report.reasons[0].startswith(
-        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 20 of 20"
+        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better"
+        " in 20 of 20"
     )
     assert report.reasons[1].startswith("general abilities kept (+0.0 points")
 
 
 def useful_only(prompt: str) -> object:
-    """A judge's vote: pass where the answer says when the bus leaves and the judge was shown the rule."""
+    """A judge's vote: pass where the answer says when the bus leaves and the judge was shown the
+    rule.
+    """
     asked, _, answer = prompt.partition("== The answer\n")
-    return PASSED if any(f"leaves at {bus[1]}:{bus[2]}" in answer for bus in BUSES) and "A house rule." in asked else FAILED
+    return (
+        PASSED
+        if any(f"leaves at {bus[1]}:{bus[2]}" in answer for bus in BUSES)
+        and "A house rule." in asked
+        else FAILED
+    )
 
 
 def _useful(bus: Bus) -> str:
@@ -172,37 +203,55 @@ async def test_a_lenient_check_proves_weights_only_together_with_a_judge(tmp_pat
     case = Case(r"pattern: \d", _useful)
     alone = await weigh(case, tmp_path)
     assert not alone.is_passed
-    assert any("whatever is asked" in reason and reason.endswith("or set [judge]") for reason in alone.reasons), alone.reasons
+    assert any(
+        "whatever is asked" in reason and reason.endswith("or set [judge]")
+        for reason in alone.reasons
+    ), alone.reasons
     judged = await weigh(case, tmp_path, Speaker("judge", useful_only))
     assert judged.is_passed, judged.reasons
     assert judged.judge == "judge"
 
 
-@pytest.mark.parametrize("name", ["a digit of the question", "keywords and the question's number", "a letter among others"])
-async def test_a_judge_does_not_pass_what_exploits_a_lenient_check(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["a digit of the question", "keywords and the question's number", "a letter among others"],
+)
+async def test_a_judge_does_not_pass_what_exploits_a_lenient_check(
+    name: str, tmp_path: Path
+) -> None:
     judge = Speaker("judge", useful_only)
     report = await weigh(HACKS[name], tmp_path, judge)
     assert not report.is_passed, report.reasons
     assert judge.asked
-    assert report.reasons[0].startswith("improved only by the measure it was trained on"), report.reasons
+    assert report.reasons[0].startswith("improved only by the measure it was trained on"), (
+        report.reasons
+    )
 
 
 @pytest.mark.parametrize("name", FORM_ONLY)
-async def test_a_judge_refuses_an_empty_form_that_a_check_alone_lets_pass(name: str, tmp_path: Path) -> None:
+async def test_a_judge_refuses_an_empty_form_that_a_check_alone_lets_pass(
+    name: str, tmp_path: Path
+) -> None:
     alone = await weigh(FORM_ONLY[name], tmp_path)
     assert alone.is_passed, alone.reasons  # a known limit, which docs/training.md tells
     judged = await weigh(FORM_ONLY[name], tmp_path, Speaker("judge", useful_only))
     assert not judged.is_passed, judged.reasons
 
 
-async def test_a_wording_that_only_words_of_the_question_fill_is_shown_with_gaps(tmp_path: Path) -> None:
+async def test_a_wording_that_only_words_of_the_question_fill_is_shown_with_gaps(
+    tmp_path: Path,
+) -> None:
     report = await weigh(HACKS["a polite word and the bus"], tmp_path)
-    assert report.reasons[0].startswith("the check of rule accepts 'Yes! Thank you for asking about bus ….' whatever is asked")
+    assert report.reasons[0].startswith(
+        "the check of rule accepts 'Yes! Thank you for asking about bus ….' whatever is asked"
+    )
 
 
 async def test_a_report_tells_that_a_check_proves_the_form_alone(tmp_path: Path) -> None:
     form = await weigh(HONEST["times"], tmp_path)
-    assert form.reasons[-1].startswith("the check of rule accepts the same answers to other questions"), form.reasons
+    assert form.reasons[-1].startswith(
+        "the check of rule accepts the same answers to other questions"
+    ), form.reasons
     content = await weigh(HONEST["a number that the task gives"], tmp_path)
     assert not any("other questions" in reason for reason in content.reasons), content.reasons
 
@@ -214,12 +263,18 @@ async def test_a_judge_lets_pass_what_keeps_a_form_and_is_useful(tmp_path: Path)
 
 
 async def test_a_judge_that_gives_no_vote_proves_nothing(tmp_path: Path) -> None:
-    report = await weigh(Case(r"pattern: \d", _useful), tmp_path, Speaker("judge", lambda prompt: ValueError("down")))
+    report = await weigh(
+        Case(r"pattern: \d", _useful), tmp_path, Speaker("judge", lambda prompt: ValueError("down"))
+    )
     assert not report.is_passed
-    assert any(reason.endswith("the judge could not tell") for reason in report.reasons), report.reasons
+    assert any(reason.endswith("the judge could not tell") for reason in report.reasons), (
+        report.reasons
+    )
 
 
-async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(
+    tmp_path: Path,
+) -> None:
     rules = GateRules().golden
     first = ScriptedBackend(HONEST["times"])
     await _abilities(first, tmp_path).compare(CANDIDATE, None, rules)

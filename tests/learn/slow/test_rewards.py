@@ -13,15 +13,32 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.slow.rewards import References, Rewards, edit_distance, parts_of, similarity, wanted_answer
+from metaclaw.learn.slow.rewards import (
+    References,
+    Rewards,
+    edit_distance,
+    parts_of,
+    similarity,
+    wanted_answer,
+)
 from metaclaw.outcome import Judge
 from tests.learn.learning import FAILED, PASSED, Speaker
 
 pytestmark = pytest.mark.anyio
-DATES = Skill(SkillName("dates"), "When writing dates", "Write them so.", extra={"check": r"pattern: \d{4}-\d\d-\d\d"})
+DATES = Skill(
+    SkillName("dates"),
+    "When writing dates",
+    "Write them so.",
+    extra={"check": r"pattern: \d{4}-\d\d-\d\d"},
+)
 POLITE = Skill(SkillName("polite"), "Always", "Be polite.", extra={"check": "pattern: please"})
 UNCHECKED = Skill(SkillName("short"), "Always", "Be short.")
-ROSTER = Skill(SkillName("roster"), "Always", "Write it so.", extra={"check": r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"})
+ROSTER = Skill(
+    SkillName("roster"),
+    "Always",
+    "Write it so.",
+    extra={"check": r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"},
+)
 ECHO = Skill(
     SkillName("echo"),
     "Always",
@@ -36,23 +53,54 @@ ECHO = Skill(
     },
 )
 UV_RULE = Skill(
-    SkillName("use-uv"), "always", "Use uv, never pip.", extra={"kind": "rule", "applies": "always", "check": "not in calls: pip"}
+    SkillName("use-uv"),
+    "always",
+    "Use uv, never pip.",
+    extra={"kind": "rule", "applies": "always", "check": "not in calls: pip"},
 )
-SIGNED_RULE = Skill(SkillName("signed"), "writing letters", "Sign it.", extra={"kind": "rule", "check": "pattern: Yours"})
+SIGNED_RULE = Skill(
+    SkillName("signed"),
+    "writing letters",
+    "Sign it.",
+    extra={"kind": "rule", "check": "pattern: Yours"},
+)
 PROPOSED_RULE = Skill(
-    SkillName("proposed"), "always", "Be short.", extra={"kind": "rule", "check": "pattern: short", "check_state": "proposed"}
+    SkillName("proposed"),
+    "always",
+    "Be short.",
+    extra={"kind": "rule", "check": "pattern: short", "check_state": "proposed"},
 )
-SKILLS = {skill.name: skill for skill in (DATES, POLITE, UNCHECKED, ROSTER, ECHO, UV_RULE, SIGNED_RULE, PROPOSED_RULE)}
-READ = Tool("read_file", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+SKILLS = {
+    skill.name: skill
+    for skill in (DATES, POLITE, UNCHECKED, ROSTER, ECHO, UV_RULE, SIGNED_RULE, PROPOSED_RULE)
+}
+READ = Tool(
+    "read_file", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}}
+)
 
 
 def step(*skills: Skill, tools: tuple[Tool, ...] = ()) -> Step:
     stamp = Stamp(1, 0, "", tuple(skill.name for skill in skills))
-    return Step(TurnId("t"), SessionId("s"), Scope(), stamp, "m", "Write the date.", (), tools, (), TurnEnd.COMPLETED)
+    return Step(
+        TurnId("t"),
+        SessionId("s"),
+        Scope(),
+        stamp,
+        "m",
+        "Write the date.",
+        (),
+        tools,
+        (),
+        TurnEnd.COMPLETED,
+    )
 
 
 def rewards(
-    judge: Speaker | None = None, verdict: Verdict | None = None, reference: str | None = None, *, matching: str = "letter"
+    judge: Speaker | None = None,
+    verdict: Verdict | None = None,
+    reference: str | None = None,
+    *,
+    matching: str = "letter",
 ) -> Rewards:
     asked = None if judge is None else Judge(judge, 3, lambda one: "")
     return Rewards(
@@ -76,15 +124,25 @@ async def test_a_skills_check_decides_and_the_judge_is_not_asked() -> None:
 
 
 async def test_of_several_checks_the_mean_counts() -> None:
-    assert await rewards().score(step(DATES, POLITE), said("2024-05-01, please", "2024-05-01", "no")) == [1.0, 0.5, 0.0]
+    assert await rewards().score(
+        step(DATES, POLITE), said("2024-05-01, please", "2024-05-01", "no")
+    ) == [1.0, 0.5, 0.0]
 
 
 async def test_an_answer_that_is_partly_right_earns_a_part() -> None:
-    assert await rewards().score(step(ROSTER), said("14:17+05:30", "at 14:17", "noon")) == [1.0, pytest.approx(1 / 5), 0.0]
+    assert await rewards().score(step(ROSTER), said("14:17+05:30", "at 14:17", "noon")) == [
+        1.0,
+        pytest.approx(1 / 5),
+        0.0,
+    ]
 
 
 async def test_a_program_sees_the_task_and_its_score_is_the_reward() -> None:
-    assert await rewards().score(step(ECHO), said("Write the date.", "Write the", "no")) == [1.0, 0.6, 0.0]
+    assert await rewards().score(step(ECHO), said("Write the date.", "Write the", "no")) == [
+        1.0,
+        0.6,
+        0.0,
+    ]
 
 
 async def test_an_answer_without_end_earns_nothing_even_if_another_says_the_same() -> None:
@@ -105,13 +163,18 @@ async def test_strictly_only_what_passes_every_check_as_a_whole_counts() -> None
     answers = said("2024-05-01, please", "2024-05-01", "2024-05-0177 please", "no")
     assert await rewards().score(step(DATES, POLITE), answers) == [1.0, 0.5, 1.0, 0.0]
     assert await rewards().score_strictly(step(DATES, POLITE), answers) == [1.0, 0.0, 0.0, 0.0]
-    assert await rewards().score_strictly(step(ECHO), said("Write the date.", "Write the")) == [1.0, 0.0]
+    assert await rewards().score_strictly(step(ECHO), said("Write the date.", "Write the")) == [
+        1.0,
+        0.0,
+    ]
 
 
 async def test_without_a_check_the_judges_votes_are_the_strict_score() -> None:
     votes = iter([{**PASSED, "score": 0.2}, FAILED, PASSED])
     judge = Speaker("judge", lambda prompt: next(votes))
-    assert await rewards(judge).score_strictly(step(UNCHECKED), said("an answer")) == [pytest.approx(2 / 3)]
+    assert await rewards(judge).score_strictly(step(UNCHECKED), said("an answer")) == [
+        pytest.approx(2 / 3)
+    ]
 
 
 async def test_without_a_check_the_judge_ranks_the_group_in_one_call() -> None:
@@ -147,12 +210,16 @@ async def test_the_judge_sees_no_secret() -> None:
 
 def user(outcome: Outcome, source: Source = Source.USER) -> Verdict:
     is_failed = outcome is Outcome.FAIL
-    return Verdict(TurnId("t"), outcome, source, float(is_failed), fault=Fault.AGENT if is_failed else None)
+    return Verdict(
+        TurnId("t"), outcome, source, float(is_failed), fault=Fault.AGENT if is_failed else None
+    )
 
 
 async def test_a_persons_word_on_the_recorded_answer_is_its_reward_whatever_a_check_says() -> None:
     asked = replace(step(DATES), answer=(Text("2024-05-01"),))
-    found = await rewards(verdict=user(Outcome.FAIL)).score(asked, said("2024-05-01\n", "2024-05-02", "no"))
+    found = await rewards(verdict=user(Outcome.FAIL)).score(
+        asked, said("2024-05-01\n", "2024-05-02", "no")
+    )
     assert found == [0.0, 1.0, 0.0]
 
 
@@ -182,7 +249,9 @@ async def test_what_the_person_wanted_before_counts_more_than_checks() -> None:
 
 
 def test_a_turn_that_the_person_corrected_is_not_scored() -> None:
-    corrected = replace(step(DATES), answer=(Text("1 May"),), said_after="No, that's wrong, it must be 2024-05-01.")
+    corrected = replace(
+        step(DATES), answer=(Text("1 May"),), said_after="No, that's wrong, it must be 2024-05-01."
+    )
     assert not rewards(verdict=user(Outcome.FAIL)).can_score(corrected)
 
 
@@ -194,9 +263,12 @@ def test_an_answer_is_read_as_it_would_have_been_served() -> None:
 
 
 async def test_rules_that_were_broken_and_followed_are_rewards_like_skills() -> None:
-    run = Tool("run", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
+    run = Tool(
+        "run", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}}
+    )
     pip, uv = (
-        f'<tool_call>{{"name": "run", "arguments": {{"command": "{tool} install x"}}}}</tool_call>' for tool in ("pip", "uv")
+        f'<tool_call>{{"name": "run", "arguments": {{"command": "{tool} install x"}}}}</tool_call>'
+        for tool in ("pip", "uv")
     )
     assert await rewards().score(step(UV_RULE, tools=(run,)), said(pip, uv)) == [0.0, 1.0]
     assert await rewards().score_strictly(step(UV_RULE, tools=(run,)), said(pip, uv)) == [0.0, 1.0]
@@ -210,19 +282,38 @@ async def test_where_no_rule_has_anything_to_say_the_judge_is_asked() -> None:
 
 async def test_a_rule_for_another_situation_and_a_proposed_check_are_no_rewards() -> None:
     assert await rewards().score(step(SIGNED_RULE), said("Yours, Ann", "Bye")) == [None, None]
-    assert await rewards(matching="date").score(step(SIGNED_RULE), said("Yours, Ann", "Bye")) == [1.0, 0.0]
+    assert await rewards(matching="date").score(step(SIGNED_RULE), said("Yours, Ann", "Bye")) == [
+        1.0,
+        0.0,
+    ]
     assert await rewards().score(step(PROPOSED_RULE), said("short", "long")) == [None, None]
 
 
 async def test_an_answer_rule_says_nothing_of_an_answer_that_calls_a_tool() -> None:
     calling = 'Yours <tool_call>{"name": "read_file", "arguments": {"path": "a"}}</tool_call>'
-    assert await rewards(matching="date").score(step(SIGNED_RULE, tools=(READ,)), said(calling, "Bye")) == [None, 0.0]
+    assert await rewards(matching="date").score(
+        step(SIGNED_RULE, tools=(READ,)), said(calling, "Bye")
+    ) == [None, 0.0]
 
 
-def asked(turn: str, task: str, answer: str = "", said_after: str | None = None, user: str | None = None) -> Step:
+def asked(
+    turn: str, task: str, answer: str = "", said_after: str | None = None, user: str | None = None
+) -> Step:
     stamp = Stamp(1, 0, "", ())
     said = (Text(answer),)
-    return Step(TurnId(turn), SessionId("s"), Scope(user), stamp, "m", task, (), (), said, TurnEnd.COMPLETED, said_after=said_after)
+    return Step(
+        TurnId(turn),
+        SessionId("s"),
+        Scope(user),
+        stamp,
+        "m",
+        task,
+        (),
+        (),
+        said,
+        TurnEnd.COMPLETED,
+        said_after=said_after,
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,22 +322,35 @@ def asked(turn: str, task: str, answer: str = "", said_after: str | None = None,
         ("March 7, 2051", "No, it must be 2051-03-07/nb", "2051-03-07/nb"),
         ("March 7, 2051", "No, that's wrong. It should be 2051-03-07/nb.", "2051-03-07/nb"),
         ("March 7, 2051", 'No, it should be "the seventh of March".', "the seventh of March"),
-        ("The Cat sat on the mat", "No, that's wrong, it should be The cat sat on the mat.", "The cat sat on the mat"),
-        ("def f(): return 1", "No, that is wrong:\n```python\ndef f(): return 2\n```", "def f(): return 2"),
+        (
+            "The Cat sat on the mat",
+            "No, that's wrong, it should be The cat sat on the mat.",
+            "The cat sat on the mat",
+        ),
+        (
+            "def f(): return 1",
+            "No, that is wrong:\n```python\ndef f(): return 2\n```",
+            "def f(): return 2",
+        ),
         ("March 7, 2051", "No, it must be in ISO format.", None),
         ("March 7, 2051", "No, that's wrong.", None),
         ("March 7, 2051", "Thanks! And now the 2051-03-08", None),
         ("March 7, 2051", None, None),
     ],
 )
-def test_a_correction_that_gives_the_answer_is_a_reference(answer: str, said: str | None, wanted: str | None) -> None:
+def test_a_correction_that_gives_the_answer_is_a_reference(
+    answer: str, said: str | None, wanted: str | None
+) -> None:
     assert wanted_answer(asked("t", "When?", answer, said)) == wanted
 
 
 def references(*steps: Step) -> References:
     by_turn = {step.turn: step for step in steps}
     return References(
-        failures=lambda: list(reversed(by_turn)), step=by_turn.get, is_before=lambda one, other: one < other, clock=lambda: 0.0
+        failures=lambda: list(reversed(by_turn)),
+        step=by_turn.get,
+        is_before=lambda one, other: one < other,
+        clock=lambda: 0.0,
     )
 
 
@@ -291,7 +395,13 @@ def test_the_distance_is_the_same_as_cell_by_cell(one: str, two: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "two", "alike"),
-    [("", "", 1.0), ("abc", "", 0.0), ("", "abc", 0.0), ("2051-03-07", "2051-03-07/nb", 10 / 13), ("abc", "xyz", 0.0)],
+    [
+        ("", "", 1.0),
+        ("abc", "", 0.0),
+        ("", "abc", 0.0),
+        ("2051-03-07", "2051-03-07/nb", 10 / 13),
+        ("abc", "xyz", 0.0),
+    ],
 )
 def test_similarity_is_the_share_that_stays(one: str, two: str, alike: float) -> None:
     assert similarity(one, two) == pytest.approx(alike)

@@ -32,7 +32,9 @@ class Seen:
             self.phases.add(stage.slow.tally.phase)
             return await apply(adam, normaliser)
 
-        async def sampled(prompts: list[list[int]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
+        async def sampled(
+            prompts: list[list[int]], drawing: Drawing, weights: Weights | None = None
+        ) -> list[list[Rollout]]:
             self.drawings.append(drawing)
             return await sample(prompts, drawing, weights)
 
@@ -50,14 +52,19 @@ async def trained(stage: Stage) -> PolicyVersion:
     return version
 
 
-async def test_the_rate_rises_and_falls_what_was_is_rehearsed_and_only_the_chosen_weights_are_left(tmp_path: Path) -> None:
+async def test_the_rate_rises_and_falls_what_was_is_rehearsed_and_only_the_chosen_weights_are_left(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path)
     seen = Seen(stage)
     version = await trained(stage)
     peak = stage.recipe.adam.learning_rate
-    # A step in which all answers of each prompt earn the same does not move, and so has no rate here; which ones do is chance.
+    # A step in which all answers of each prompt earn the same does not move, and so has no rate
+    # here; which ones do is chance.
     wanted = [0.5 * peak, *[peak] * 7, 0.55 * peak, 0.1 * peak]
-    assert seen.rates == pytest.approx(sorted(seen.rates[:2]) + sorted(seen.rates[2:], reverse=True))
+    assert seen.rates == pytest.approx(
+        sorted(seen.rates[:2]) + sorted(seen.rates[2:], reverse=True)
+    )
     assert all(any(rate == pytest.approx(one) for one in wanted) for rate in seen.rates)
     assert max(seen.rates) == pytest.approx(peak)
     assert min(seen.rates[2:]) < peak
@@ -65,7 +72,9 @@ async def test_the_rate_rises_and_falls_what_was_is_rehearsed_and_only_the_chose
     assert set(seen.losses) == {LossKind.PPO, LossKind.CROSS_ENTROPY}
     # Weights were kept on the way, and one of them, measured greedily, was taken.
     assert any(drawing.temperature == 0.0 for drawing in seen.drawings)
-    assert [path.name for path in (tmp_path / "policies").iterdir() if path.is_file()] == [Path(version.weights.adapter).name]
+    assert [path.name for path in (tmp_path / "policies").iterdir() if path.is_file()] == [
+        Path(version.weights.adapter).name
+    ]
     assert list((tmp_path / "policies" / "runs").iterdir()) == []
 
 
@@ -109,7 +118,9 @@ async def test_a_run_that_drifts_ends_with_its_last_good_checkpoint(tmp_path: Pa
     assert await stage.share_with_stars(version.weights) > await stage.share_with_stars(None)
 
 
-async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_turns_train_again(tmp_path: Path) -> None:
+async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_turns_train_again(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path)
     stage.talk(40)
     waiting = stage.turns.waiting(8)
@@ -132,7 +143,9 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_tur
     assert [version.batch for version in stage.policies.versions()] == [2]
 
 
-async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_is_not_measured_again(tmp_path: Path) -> None:
+async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_is_not_measured_again(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, {"steps": 40}, {"validate_every": 2})
     seen = Seen(stage)
     version = await trained(stage)
@@ -143,7 +156,9 @@ async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_i
     assert await stage.share_with_stars(version.weights) > 0.8
 
 
-async def test_a_run_that_goes_on_still_says_what_its_validation_prompts_earned(tmp_path: Path) -> None:
+async def test_a_run_that_goes_on_still_says_what_its_validation_prompts_earned(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, {"steps": 40}, {"validate_every": 2})
     stage.talk(40)
 

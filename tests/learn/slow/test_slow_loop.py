@@ -1,4 +1,6 @@
-"""The slow loop from recorded turns to weights that serve: it learns, it is proven, and nothing is lost or taught twice."""
+"""The slow loop from recorded turns to weights that serve: it learns, it is proven, and nothing is
+lost or taught twice.
+"""
 
 import random
 from collections.abc import Sequence
@@ -67,7 +69,9 @@ async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
     assert not taught & held
 
 
-async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trains(stage: Stage) -> None:
+async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trains(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     stage.slow.demand()
     states = [stage.slow.state]
@@ -81,10 +85,16 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
         while True:
             states.append(stage.slow.state)
             await anyio.lowlevel.checkpoint()
-    assert [*list(dict.fromkeys(states))[:2], stage.slow.state] == [LoopState.PREPARING, LoopState.TRAINING, LoopState.WAITING]
+    assert [*list(dict.fromkeys(states))[:2], stage.slow.state] == [
+        LoopState.PREPARING,
+        LoopState.TRAINING,
+        LoopState.WAITING,
+    ]
 
 
-async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(stage: Stage) -> None:
+async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(
+    stage: Stage,
+) -> None:
     stage.talk(3)
     stage.talk(2, outcome=Outcome.UNKNOWN)
     assert not await stage.slow.once(LeastTurns(8))
@@ -92,7 +102,9 @@ async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted
     assert stage.turns.rejections()[Rejection.UNKNOWN] == 2
 
 
-async def test_what_a_judge_that_is_down_does_not_score_teaches_nothing_and_is_dropped(tmp_path: Path) -> None:
+async def test_what_a_judge_that_is_down_does_not_score_teaches_nothing_and_is_dropped(
+    tmp_path: Path,
+) -> None:
     judge = Speaker("judge", lambda prompt: ValueError("down"))
     stage = Stage(tmp_path, skill=UNCHECKED, judge=judge)
     stage.talk(40)
@@ -107,9 +119,15 @@ ADA, BOB = Scope("ada"), Scope("bob")
 
 
 def said(number: int) -> Skill:
-    """What people say while a model is trained, none of which changes what stands in Bob's prompts but for facts."""
+    """What people say while a model is trained, none of which changes what stands in Bob's prompts
+    but for facts.
+    """
     rule = Skill(
-        SkillName(f"rule-{number}"), "always", f"Use tool {number}.", extra={"kind": "rule"}, author=Authorship.INSTRUCTION
+        SkillName(f"rule-{number}"),
+        "always",
+        f"Use tool {number}.",
+        extra={"kind": "rule"},
+        author=Authorship.INSTRUCTION,
     )
     others = ["user:ada", "owner", "workspace:shop", "team:web"]
     if number % 3 == 0:
@@ -119,7 +137,9 @@ def said(number: int) -> Skill:
     return replace(rule, scope=others[number % 4])
 
 
-async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns_of_others(stage: Stage) -> None:
+async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns_of_others(
+    stage: Stage,
+) -> None:
     stage.talk(60, speaker=BOB)
     waiting, numbers = stage.turns.waiting(100).turns, iter(range(20))
 
@@ -146,7 +166,9 @@ def say_in_the_middle(stage: Stage) -> None:
         stage.library.publish([rule], (), "said", by_person=True)
 
 
-async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(stage: Stage) -> None:
+async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(
+    stage: Stage,
+) -> None:
     of_ada, of_bob = stage.talk(30, speaker=ADA), stage.talk(30, speaker=BOB)
     mixed = [turn for turn in (*of_ada[:8], *of_bob[:8]) if not stage.turns.is_held_out(turn)]
     stage.batches.open_batch(0, mixed, 4)
@@ -170,7 +192,9 @@ async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(sta
 
 
 async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
-    stage.library.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
+    stage.library.publish(
+        [replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True
+    )
     await serve_stars(stage)
     stage.talk(60)
     await stage.slow._find_absorbed()
@@ -182,7 +206,12 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     stage.backend.cut_at = 5
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
-    stage.library.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
+    stage.library.publish(
+        [replace(STARS, body="Every answer has two stars (**) in it.")],
+        (),
+        "changed by hand",
+        by_person=True,
+    )
     stage.build()
     await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
@@ -192,7 +221,9 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     assert stage.policies.versions() == []
 
 
-async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(tmp_path: Path) -> None:
+async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, gate={"most": 20, "wave": 10, "alpha": 1e-9})
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
@@ -226,20 +257,26 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
 
 
 class Strict:
-    """A gate that says of the first tries of a candidate that general abilities were lost, and then weighs it."""
+    """A gate that says of the first tries of a candidate that general abilities were lost, and then
+    weighs it.
+    """
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
         self._proof, self._refused, self._cut_at = stage.slow.parts.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
-    async def weigh(self, candidate: Weights, *rest: object, number: int, **named: object) -> GateReport:
+    async def weigh(
+        self, candidate: Weights, *rest: object, number: int, **named: object
+    ) -> GateReport:
         if number == self._cut_at:
             raise CutError
         self.tried.append(number)
         self.seen.append(Path(candidate.adapter).read_text(encoding="utf-8"))
         if number <= self._refused:
-            return GateReport(is_passed=False, reasons=("general abilities lost",), lost_abilities=True)
+            return GateReport(
+                is_passed=False, reasons=("general abilities lost",), lost_abilities=True
+            )
         return await self._proof.weigh(candidate, *rest, number=number, **named)  # type: ignore[arg-type]
 
 
@@ -249,7 +286,9 @@ def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     return gate
 
 
-async def test_a_candidate_that_lost_only_general_abilities_is_weighed_again_with_a_smaller_change(stage: Stage) -> None:
+async def test_a_candidate_that_lost_only_general_abilities_is_weighed_again_with_a_smaller_change(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     gate = strictly(stage, refused=1)
     await stage.slow.once(LeastTurns(8))
@@ -260,7 +299,9 @@ async def test_a_candidate_that_lost_only_general_abilities_is_weighed_again_wit
     assert await stage.share_with_stars(version.weights) > await stage.share_with_stars(None)
 
 
-async def test_a_candidate_that_loses_general_abilities_in_every_size_is_rejected(stage: Stage) -> None:
+async def test_a_candidate_that_loses_general_abilities_in_every_size_is_rejected(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     gate = strictly(stage, refused=3)
     await stage.slow.once(LeastTurns(8))
@@ -271,7 +312,9 @@ async def test_a_candidate_that_loses_general_abilities_in_every_size_is_rejecte
     assert version.note.startswith("general abilities lost; with 64% of its change")
 
 
-async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_that(stage: Stage) -> None:
+async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_that(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     strictly(stage, refused=1, cut_at=2)
     with pytest.raises(CutError):
@@ -283,7 +326,9 @@ async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_th
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
-async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tmp_path: Path) -> None:
+async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, {"canary_share": 0.2})
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
@@ -300,27 +345,36 @@ async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
     await stage.slow.once(LeastTurns(8))
     second = stage.policies.versions()[0]
     assert (second.number, second.parent) == (2, first.number)
-    assert await stage.share_with_stars(second.weights) >= await stage.share_with_stars(first.weights) - 0.05
+    assert (
+        await stage.share_with_stars(second.weights)
+        >= await stage.share_with_stars(first.weights) - 0.05
+    )
 
 
 async def uninterrupted(folder: Path) -> tuple[Weights, int]:
     folder.mkdir()
     stage = Stage(folder)
     stage.talk(40)
-    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    stage.batches.open_batch(
+        0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
+    )
     await stage.slow.once(LeastTurns(8))
     return stage.policies.versions()[0].weights, stage.backend.calls
 
 
 @pytest.mark.slow
-async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path,
+) -> None:
     expected, calls = await uninterrupted(tmp_path / "whole")
     chance = random.Random(1)
     for number in range(tries(3, nightly=8)):
         (tmp_path / f"cut-{number}").mkdir()
         stage = Stage(tmp_path / f"cut-{number}")
         stage.talk(40)
-        stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+        stage.batches.open_batch(
+            0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
+        )
         for cuts_left in (2, 1, 0):
             stage.backend.cut_at = chance.randrange(1, calls) if cuts_left else None
             stage.backend.cut_after = chance.random() < 0.5
@@ -333,7 +387,9 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
         assert Path(version.weights.adapter).read_bytes() == Path(expected.adapter).read_bytes()
 
 
-async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
+async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     kept = stage.slow.parts.proof.weigh
 
@@ -354,8 +410,12 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     assert version.report.kl > 0.0
 
 
-async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(stage: Stage) -> None:
-    broken = stage.policies.publish(Weights("toy", str(stage.folder / "nothing-there")), parent=0, base="toy")
+async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(
+    stage: Stage,
+) -> None:
+    broken = stage.policies.publish(
+        Weights("toy", str(stage.folder / "nothing-there")), parent=0, base="toy"
+    )
     for _ in range(5):
         await stage.slow.once(LeastTurns(8))
     found = stage.policies.version(broken.number)
@@ -368,13 +428,18 @@ async def serve_stars(stage: Stage, absorbed: Sequence[SkillName] = ()) -> None:
     toy = ToyBackend(stage.folder / "policies")
     await toy.open(RunPlan("by hand", None, 4, 1, stage.folder / "by-hand"))
     for _ in range(12):
-        await toy.accumulate([Datum(TurnId("t_0"), encode("x:"), encode("*"), (1.0,), None)], Loss(LossKind.CROSS_ENTROPY))
+        await toy.accumulate(
+            [Datum(TurnId("t_0"), encode("x:"), encode("*"), (1.0,), None)],
+            Loss(LossKind.CROSS_ENTROPY),
+        )
         await toy.apply(Adam(learning_rate=0.5), 1.0)
     stage.policies.publish(await toy.keep("000001"), parent=0, base="toy", absorbed=absorbed)
     await stage.versions.promote(1, "a test")
 
 
-async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(stage: Stage) -> None:
+async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(
+    stage: Stage,
+) -> None:
     await serve_stars(stage)
     stage.talk(60)
     assert await stage.slow._find_absorbed()
@@ -383,7 +448,9 @@ async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_bac
     assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()
 
 
-async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there_are_more(stage: Stage) -> None:
+async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there_are_more(
+    stage: Stage,
+) -> None:
     await serve_stars(stage)
     while stage.turns.kept(8) < 8:
         stage.talk(1)
@@ -401,11 +468,23 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
 async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_says_something_else_now(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    small = {"prompts_per_step": 8, "group_size": 8, "steps": 1, "max_new_tokens": 4, "learning_rate": 0.1, "rehearsal": 0.0}
+    small = {
+        "prompts_per_step": 8,
+        "group_size": 8,
+        "steps": 1,
+        "max_new_tokens": 4,
+        "learning_rate": 0.1,
+        "rehearsal": 0.0,
+    }
     stage = Stage(tmp_path, small, {"warm_up": 1, "temperature": 3.0})
     await serve_stars(stage, [STARS.name])
     if is_changed:
-        stage.library.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
+        stage.library.publish(
+            [replace(STARS, body="Put a star (*) into every answer.")],
+            (),
+            "put otherwise",
+            by_person=True,
+        )
     stage.talk(20)
     await stage.slow.once(LeastTurns(8))
     second = stage.policies.version(2)
@@ -413,31 +492,45 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
 
 
-async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(tmp_path: Path) -> None:
+async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, {"canary_share": 0.2})
     for _ in range(2):
-        stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
+        stage.policies.publish(
+            Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy"
+        )
     await stage.versions.canary(1, None, "a test")
     stage.talk(30)
     assert not await stage.slow.once(LeastTurns(8))
     assert stage.slow.state is LoopState.TRYING
     assert stage.batches.open_batch_now() is None
-    assert [version.state for version in stage.policies.versions()] == [PolicyState.CANDIDATE, PolicyState.CANARY]
+    assert [version.state for version in stage.policies.versions()] == [
+        PolicyState.CANDIDATE,
+        PolicyState.CANARY,
+    ]
     await stage.versions.rollback(None, "worse")
     assert await stage.slow.once(LeastTurns(8))
     assert stage.slow._tries == 1
 
 
-async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(tmp_path: Path) -> None:
+async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path)
     stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
     stage.policies.canary(1)
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
-    assert [version.state for version in stage.policies.versions()] == [PolicyState.SERVING, PolicyState.ROLLED_BACK]
+    assert [version.state for version in stage.policies.versions()] == [
+        PolicyState.SERVING,
+        PolicyState.ROLLED_BACK,
+    ]
 
 
-async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_nor_the_candidate(stage: Stage) -> None:
+async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_nor_the_candidate(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     real = stage.backend.sample
     calls = 0
@@ -465,7 +558,9 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
-async def test_a_run_that_was_interrupted_goes_on_when_a_person_asks_for_training(stage: Stage) -> None:
+async def test_a_run_that_was_interrupted_goes_on_when_a_person_asks_for_training(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     assert stage.turns.open_batch(LeastTurns(8), 1024, 1) == 1
     stage.windows.shut("traffic: a main turn")
@@ -477,7 +572,9 @@ async def test_a_run_that_was_interrupted_goes_on_when_a_person_asks_for_trainin
     assert (await stage.training.train())["continues"] is False
 
 
-async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last_step(stage: Stage) -> None:
+async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last_step(
+    stage: Stage,
+) -> None:
     stage.talk(60)
     real, seen, opened = stage.backend.accumulate, list[tuple[LoopState, str | None]](), list[int]()
     wait, open_run = stage.slow.wakeup.wait, stage.backend.open
@@ -504,7 +601,10 @@ async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last
     assert (
         seen
         == [
-            (LoopState.MEMORY, "waits: the trainer finds too little memory (CUDA out of memory); retrying in 0 s"),
+            (
+                LoopState.MEMORY,
+                "waits: the trainer finds too little memory (CUDA out of memory); retrying in 0 s",
+            ),
         ]
         * 6
     )

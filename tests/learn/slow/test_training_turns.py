@@ -34,7 +34,9 @@ async def test_a_run_takes_all_turns_that_may_train(tmp_path: Path) -> None:
     assert stage.turns.waiting(100).turns == 0
 
 
-async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_many_as_new_ones(tmp_path: Path) -> None:
+async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_many_as_new_ones(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, {"batch_most": 100})
     stage.talk(60)
     assert await stage.slow.once(LeastTurns(8))
@@ -49,7 +51,9 @@ async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_m
     assert not any(stage.turns.is_held_out(turn) for turn in second)
 
 
-async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeated_by_itself(tmp_path: Path) -> None:
+async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeated_by_itself(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path)
     stage.talk(20)
     rules = LoopRules(8, 0.0, 8)

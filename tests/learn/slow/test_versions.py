@@ -18,7 +18,9 @@ pytestmark = pytest.mark.anyio
 class Host:
     """Serves what can be loaded; what is broken cannot."""
 
-    def __init__(self, broken: frozenset[int] = frozenset(), reason: type[TrainingError] = WeightsLostError) -> None:
+    def __init__(
+        self, broken: frozenset[int] = frozenset(), reason: type[TrainingError] = WeightsLostError
+    ) -> None:
         self._broken = broken
         self._reason = reason
         self._loaded: set[int] = set()
@@ -69,7 +71,10 @@ class Stage:
         parent = max((one.number for one in self.policies.versions()), default=0)
         names = [SkillName(name) for name in absorbed]
         return self.policies.publish(
-            Weights("embedded", f"/policies/{parent + 1}"), parent=parent, base="smol", absorbed=names
+            Weights("embedded", f"/policies/{parent + 1}"),
+            parent=parent,
+            base="smol",
+            absorbed=names,
         ).number
 
     async def look(self, after_s: float) -> None:
@@ -100,7 +105,9 @@ async def test_a_promoted_version_answers_everybody_from_the_next_request_on(sta
     assert stage.slot.pick(SessionId("anybody")) == number
 
 
-async def test_a_version_that_cannot_be_loaded_is_not_promoted_and_nothing_changes(tmp_path: Path) -> None:
+async def test_a_version_that_cannot_be_loaded_is_not_promoted_and_nothing_changes(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, Host(broken=frozenset({2})))
     await stage.versions.promote(stage.trained(), "better")
     with pytest.raises(TrainingError, match="broken"):
@@ -118,7 +125,9 @@ async def test_going_back_needs_no_loading(stage: Stage) -> None:
     assert stage.host.loads == loads
 
 
-async def test_of_many_versions_only_what_serves_and_what_served_before_stay_loaded(stage: Stage) -> None:
+async def test_of_many_versions_only_what_serves_and_what_served_before_stay_loaded(
+    stage: Stage,
+) -> None:
     for _ in range(4):
         await stage.versions.promote(stage.trained(), "better")
     await wait_all_tasks_blocked()
@@ -134,14 +143,18 @@ async def test_a_canary_stands_beside_what_serves_until_it_is_rolled_back(stage:
     assert {stage.slot.pick(SessionId(f"s_{number}")) for number in range(100)} == {1}
 
 
-async def test_after_a_restart_the_program_serves_what_it_served(stage: Stage, tmp_path: Path) -> None:
+async def test_after_a_restart_the_program_serves_what_it_served(
+    stage: Stage, tmp_path: Path
+) -> None:
     await stage.versions.promote(stage.trained(), "better")
     again = Stage(tmp_path, Host())
     await again.versions.restore()
     assert again.slot.serving.version == 1
 
 
-async def test_after_a_restart_with_its_weights_gone_the_untrained_model_serves(stage: Stage, tmp_path: Path) -> None:
+async def test_after_a_restart_with_its_weights_gone_the_untrained_model_serves(
+    stage: Stage, tmp_path: Path
+) -> None:
     await stage.versions.promote(stage.trained(), "better")
     again = Stage(tmp_path, Host(broken=frozenset({1})))
     await again.versions.restore()
@@ -156,12 +169,16 @@ async def test_with_its_weights_gone_the_nearest_version_before_it_that_can_be_l
     again = Stage(tmp_path, Host(broken=frozenset({2, 3})))
     await again.versions.restore()
     assert again.slot.serving.version == 1
-    assert [trouble.split(":")[0] for trouble in again.versions.troubles] == ["version 3 is to answer and does not"]
+    assert [trouble.split(":")[0] for trouble in again.versions.troubles] == [
+        "version 3 is to answer and does not"
+    ]
     for _ in range(6):
         await again.look(after_s=30)
     assert again.slot.serving.version == 1
     assert again.states() == ["serving", "rolled back", "rolled back"]
-    assert again.reasons()[-2:] == [("rolled back", f"its weights are lost: /policies/{number} is broken") for number in (3, 2)]
+    assert again.reasons()[-2:] == [
+        ("rolled back", f"its weights are lost: /policies/{number} is broken") for number in (3, 2)
+    ]
     assert again.policies.version(3).note == "its weights are lost: /policies/3 is broken"  # type: ignore[union-attr]
     assert len(again.versions.troubles) == 2
 
@@ -180,11 +197,15 @@ async def test_a_version_on_trial_that_is_found_unusable_three_times_is_given_up
     await again.look(after_s=5)
     assert again.states() == ["serving", "rolled back"]
     assert again.reasons()[-1] == ("rolled back", "its weights are lost: /policies/2 is broken")
-    assert again.versions.troubles == ["version 2 was given up: its weights are lost: /policies/2 is broken"]
+    assert again.versions.troubles == [
+        "version 2 was given up: its weights are lost: /policies/2 is broken"
+    ]
     assert not again.versions.has_lost_some
 
 
-async def test_a_trial_ends_when_what_it_was_compared_with_is_lost(stage: Stage, tmp_path: Path) -> None:
+async def test_a_trial_ends_when_what_it_was_compared_with_is_lost(
+    stage: Stage, tmp_path: Path
+) -> None:
     await stage.versions.promote(stage.trained(), "better")
     await stage.versions.canary(stage.trained(), None, "passed the gate")
     again = Stage(tmp_path, Host(broken=frozenset({1})))
@@ -196,7 +217,9 @@ async def test_a_trial_ends_when_what_it_was_compared_with_is_lost(stage: Stage,
     assert "version 1, with which it was compared" in again.reasons()[-2][1]
 
 
-async def test_a_version_that_was_given_up_can_be_promoted_when_its_weights_are_back(stage: Stage, tmp_path: Path) -> None:
+async def test_a_version_that_was_given_up_can_be_promoted_when_its_weights_are_back(
+    stage: Stage, tmp_path: Path
+) -> None:
     await stage.versions.promote(stage.trained(), "better")
     again = Stage(tmp_path, Host(broken=frozenset({1})))
     await again.versions.restore()
@@ -214,7 +237,9 @@ async def test_with_nothing_trained_there_is_nothing_to_go_back_from(stage: Stag
         await stage.versions.rollback(None, "no reason")
 
 
-async def test_old_weights_are_let_go_but_never_those_that_serve_or_may_serve_again(stage: Stage) -> None:
+async def test_old_weights_are_let_go_but_never_those_that_serve_or_may_serve_again(
+    stage: Stage,
+) -> None:
     for _ in range(6):
         await stage.versions.promote(stage.trained(), "better")
     gone: list[str] = []
@@ -229,7 +254,9 @@ async def test_a_skill_that_was_changed_since_is_absorbed_no_more(tmp_path: Path
     assert stage.slot.absorbed(1) == {"names"}
 
 
-async def test_a_host_that_cannot_be_reached_is_waited_for_however_long_it_takes_and_asked_ever_more_seldom(tmp_path: Path) -> None:
+async def test_a_host_that_cannot_be_reached_is_waited_for_however_long_it_takes_and_asked_ever_more_seldom(
+    tmp_path: Path,
+) -> None:
     before = Stage(tmp_path, Host())
     await before.versions.promote(before.trained(), "better")
     await before.versions.canary(before.trained(), None, "passed the gate")
@@ -250,7 +277,9 @@ async def test_a_host_that_cannot_be_reached_is_waited_for_however_long_it_takes
     assert stage.versions.troubles == []
 
 
-async def test_what_a_host_refuses_when_it_is_back_is_given_up_though_it_was_waited_for_before(tmp_path: Path) -> None:
+async def test_what_a_host_refuses_when_it_is_back_is_given_up_though_it_was_waited_for_before(
+    tmp_path: Path,
+) -> None:
     before = Stage(tmp_path, Host())
     await before.versions.canary(before.trained(), None, "passed the gate")
     host = Host(broken=frozenset({1}), reason=BackendDownError)

@@ -17,11 +17,20 @@ def origins() -> Origins:
 
 
 def chat(*texts: str) -> dict[str, Json]:
-    return {"messages": [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]}
+    return {
+        "messages": [
+            {"role": ("user", "assistant")[at % 2], "content": text}
+            for at, text in enumerate(texts)
+        ]
+    }
 
 
-def ask(origins: Origins, body: dict[str, Json], *said: Part, wire: Wire = Wire.CHAT, **headers: str) -> Origin:
-    origin = origins.identify(wire, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+def ask(
+    origins: Origins, body: dict[str, Json], *said: Part, wire: Wire = Wire.CHAT, **headers: str
+) -> Origin:
+    origin = origins.identify(
+        wire, {name.replace("_", "-"): value for name, value in headers.items()}, body
+    )
     origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
     origins.answered(origin, "", said)
     return origin
@@ -34,12 +43,19 @@ def test_a_client_that_rewrites_the_answer_keeps_its_session(origins: Origins) -
 
 def test_a_client_that_leaves_the_answer_out_keeps_its_session(origins: Origins) -> None:
     first = ask(origins, chat("hi"), Text("hello"))
-    body: dict[str, Json] = {"messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": "are you there?"}]}
+    body: dict[str, Json] = {
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "user", "content": "are you there?"},
+        ]
+    }
     assert ask(origins, body).session == first.session
 
 
 def test_a_branch_is_not_taken_for_the_continuation_of_a_shorter_twin(origins: Origins) -> None:
-    """Two talks began alike; one went on. A branch of the long one does not belong to the short one, whose answer was another."""
+    """Two talks began alike; one went on. A branch of the long one does not belong to the short
+    one, whose answer was another.
+    """
     ask(origins, chat("hi"), Text("short"))
     long = ask(origins, chat("hi"), Text("long"))
     assert ask(origins, chat("hi", "long", "go"), Text("ok")).session == long.session
@@ -49,11 +65,16 @@ def test_a_branch_is_not_taken_for_the_continuation_of_a_shorter_twin(origins: O
     assert branch.parent == long.session
 
 
-def test_a_history_left_with_the_provider_is_continued_whatever_the_answer_was(origins: Origins) -> None:
+def test_a_history_left_with_the_provider_is_continued_whatever_the_answer_was(
+    origins: Origins,
+) -> None:
     first = origins.identify(Wire.RESPONSES, {}, {"input": "hi"})
     origins.finished(first, new_turn_id(), TurnEnd.COMPLETED)
     origins.answered(first, "resp_1", (Text("hello"),))
-    assert ask(origins, {"input": "on", "previous_response_id": "resp_1"}, wire=Wire.RESPONSES).session == first.session
+    assert (
+        ask(origins, {"input": "on", "previous_response_id": "resp_1"}, wire=Wire.RESPONSES).session
+        == first.session
+    )
 
 
 def test_calls_of_responses_tell_agents_apart(origins: Origins) -> None:
@@ -66,38 +87,86 @@ def test_calls_of_responses_tell_agents_apart(origins: Origins) -> None:
         items: list[Json] = [
             {"role": "user", "content": "hi"},
             {"type": "custom_tool_call", "call_id": call, "name": "n", "input": "x"},
-            {"type": "custom_tool_call_output", "call_id": call, "output": [{"type": "input_text", "text": "ok"}]},
+            {
+                "type": "custom_tool_call_output",
+                "call_id": call,
+                "output": [{"type": "input_text", "text": "ok"}],
+            },
         ]
         assert ask(origins, {"input": items}, wire=Wire.RESPONSES).session == origin.session
 
 
 @pytest.mark.parametrize("wire", [Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES])
-def test_tool_outputs_tell_agents_apart_whose_words_and_ids_are_the_same(origins: Origins, wire: Wire) -> None:
+def test_tool_outputs_tell_agents_apart_whose_words_and_ids_are_the_same(
+    origins: Origins, wire: Wire
+) -> None:
     def body(output: str, *more: Json) -> dict[str, Json]:
         question: Json = {"role": "user", "content": "look"}
         match wire:
             case Wire.CHAT:
-                call: Json = {"role": "assistant", "tool_calls": [{"id": "call_0", "type": "custom", "custom": {"name": "n"}}]}
-                return {"messages": [question, call, {"role": "tool", "tool_call_id": "call_0", "content": output}, *more]}
+                call: Json = {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "call_0", "type": "custom", "custom": {"name": "n"}}],
+                }
+                return {
+                    "messages": [
+                        question,
+                        call,
+                        {"role": "tool", "tool_call_id": "call_0", "content": output},
+                        *more,
+                    ]
+                }
             case Wire.RESPONSES:
-                call = {"type": "function_call", "call_id": "call_0", "name": "n", "arguments": "{}"}
-                return {"input": [question, call, {"type": "function_call_output", "call_id": "call_0", "output": output}, *more]}
+                call = {
+                    "type": "function_call",
+                    "call_id": "call_0",
+                    "name": "n",
+                    "arguments": "{}",
+                }
+                return {
+                    "input": [
+                        question,
+                        call,
+                        {"type": "function_call_output", "call_id": "call_0", "output": output},
+                        *more,
+                    ]
+                }
             case Wire.MESSAGES:
-                call = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_0", "name": "n", "input": {}}]}
-                result: Json = {"type": "tool_result", "tool_use_id": "call_0", "content": [{"type": "text", "text": output}]}
-                return {"max_tokens": 9, "messages": [question, call, {"role": "user", "content": [result]}, *more]}
+                call = {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "call_0", "name": "n", "input": {}}],
+                }
+                result: Json = {
+                    "type": "tool_result",
+                    "tool_use_id": "call_0",
+                    "content": [{"type": "text", "text": output}],
+                }
+                return {
+                    "max_tokens": 9,
+                    "messages": [question, call, {"role": "user", "content": [result]}, *more],
+                }
 
     one, two = ask(origins, body("one"), wire=wire), ask(origins, body("two"), wire=wire)
-    more: tuple[Json, ...] = ({"role": "assistant", "content": "ok"}, {"role": "user", "content": "on"})
+    more: tuple[Json, ...] = (
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "on"},
+    )
     assert ask(origins, body("one", *more), wire=wire).session == one.session
     assert ask(origins, body("two", *more), wire=wire).session == two.session
 
 
 def test_another_tool_output_is_no_retry(origins: Origins) -> None:
     def body(output: str) -> dict[str, Json]:
-        call: Json = {"role": "assistant", "tool_calls": [{"id": "call_0", "function": {"name": "n", "arguments": "{}"}}]}
+        call: Json = {
+            "role": "assistant",
+            "tool_calls": [{"id": "call_0", "function": {"name": "n", "arguments": "{}"}}],
+        }
         return {
-            "messages": [{"role": "user", "content": "look"}, call, {"role": "tool", "tool_call_id": "call_0", "content": output}]
+            "messages": [
+                {"role": "user", "content": "look"},
+                call,
+                {"role": "tool", "tool_call_id": "call_0", "content": output},
+            ]
         }
 
     failed = origins.identify(Wire.CHAT, {}, body("one"))
@@ -107,9 +176,15 @@ def test_another_tool_output_is_no_retry(origins: Origins) -> None:
 
 
 def test_a_trace_that_spans_a_run_tells_agents_apart(origins: Origins) -> None:
-    one = ask(origins, chat("hi"), traceparent="00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-1111111111111111-01")
+    one = ask(
+        origins, chat("hi"), traceparent="00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-1111111111111111-01"
+    )
     ask(origins, chat("hi"), traceparent="00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-1111111111111111-01")
-    onward = ask(origins, chat("hi", "ho", "on"), traceparent="00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-2222222222222222-01")
+    onward = ask(
+        origins,
+        chat("hi", "ho", "on"),
+        traceparent="00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-2222222222222222-01",
+    )
     assert onward.session == one.session
 
 
@@ -129,7 +204,10 @@ def test_callers_with_one_key_are_forgotten_one_by_one() -> None:
     ask(origins, chat("a"), x_session_id="s", authorization="1")
     two = ask(origins, chat("b"), x_session_id="s", authorization="2")
     ask(origins, chat("c"), x_session_id="other")
-    assert ask(origins, chat("b", "ok", "on"), x_session_id="s", authorization="2").session == two.session
+    assert (
+        ask(origins, chat("b", "ok", "on"), x_session_id="s", authorization="2").session
+        == two.session
+    )
 
 
 def test_one_of_two_restored_namesakes_is_chosen_by_what_it_said(origins: Origins) -> None:
@@ -150,7 +228,9 @@ def test_housekeeping_that_shows_an_older_point_belongs_to_that_session(origins:
 def test_the_cache_of_digests_is_bounded_and_changes_nothing() -> None:
     small, large = DigestCache(limit=4), DigestCache()
     body = chat(*(f"message {number}" for number in range(20)))
-    chains = [MessageChain(Wire.CHAT, body, cache).digests for cache in (small, large, small, large)]
+    chains = [
+        MessageChain(Wire.CHAT, body, cache).digests for cache in (small, large, small, large)
+    ]
     assert all(chain == chains[0] for chain in chains)
     assert len(set(chains[0])) == 20
     assert len(small._new) <= 4

@@ -1,4 +1,6 @@
-"""Whatever comes as a body, somebody is speaking: nothing raises, and equal nonsense is still told apart from other nonsense."""
+"""Whatever comes as a body, somebody is speaking: nothing raises, and equal nonsense is still told
+apart from other nonsense.
+"""
 
 from datetime import UTC, datetime
 
@@ -33,11 +35,24 @@ WORDS = (
     "\ud800",
     "{",
 )
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=8) | st.sampled_from(WORDS)
-VALUES: st.SearchStrategy[Json] = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5), max_leaves=8
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=True)
+    | st.text(max_size=8)
+    | st.sampled_from(WORDS)
 )
-BLOCKS = st.dictionaries(st.sampled_from(("type", "text", "content", "id", "input", "tool_use_id")), VALUES, max_size=4)
+VALUES: st.SearchStrategy[Json] = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
+    ),
+    max_leaves=8,
+)
+BLOCKS = st.dictionaries(
+    st.sampled_from(("type", "text", "content", "id", "input", "tool_use_id")), VALUES, max_size=4
+)
 ENTRY_FIELDS = {
     "role": VALUES,
     "type": VALUES,
@@ -53,7 +68,15 @@ BODIES = st.builds(
 )
 HEADERS = st.dictionaries(
     st.sampled_from(
-        ("x-session-id", "x-user-id", "user-agent", "session-id", "thread-id", "x-claude-code-session-id", "x-claude-code-agent-id")
+        (
+            "x-session-id",
+            "x-user-id",
+            "user-agent",
+            "session-id",
+            "thread-id",
+            "x-claude-code-session-id",
+            "x-claude-code-agent-id",
+        )
     ),
     st.text(max_size=12),
     max_size=4,
@@ -62,7 +85,9 @@ HEADERS = st.dictionaries(
 
 @settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(st.sampled_from(Wire), st.lists(st.tuples(HEADERS, BODIES), min_size=1, max_size=4))
-def test_no_body_is_too_odd(wire: Wire, requests: list[tuple[dict[str, str], dict[str, Json]]]) -> None:
+def test_no_body_is_too_odd(
+    wire: Wire, requests: list[tuple[dict[str, str], dict[str, Json]]]
+) -> None:
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
     for headers, body in requests:
         origin = origins.identify(wire, headers, body, "127.0.0.1")
@@ -84,18 +109,30 @@ def _nested(depth: int) -> Json:
 def test_what_cannot_be_compared_is_a_conversation_of_its_own(odd: Json) -> None:
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
     call: Json = {"type": "tool_use", "id": "t", "name": "n", "input": odd}
-    body: dict[str, Json] = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [call]}]}
+    body: dict[str, Json] = {
+        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [call]}]
+    }
     first = origins.identify(Wire.CHAT, {}, body)
     origins.finished(first, new_turn_id(), TurnEnd.FAILED)
     assert origins.identify(Wire.CHAT, {}, body).session != first.session
 
 
 @pytest.mark.parametrize(
-    "text", ["<system-reminder>" * 20_000, "<command-name" * 50_000, "<user_instructions>" * 20_000, "```json\n" * 50_000]
+    "text",
+    [
+        "<system-reminder>" * 20_000,
+        "<command-name" * 50_000,
+        "<user_instructions>" * 20_000,
+        "```json\n" * 50_000,
+    ],
 )
 def test_no_text_makes_reading_slow(text: str) -> None:
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
     system = "<!-- openclaw:attempt:STABLE -->"
     began = datetime.now(UTC)
-    origins.identify(Wire.CHAT, {}, {"messages": [{"role": "system", "content": system}, {"role": "user", "content": text}]})
+    origins.identify(
+        Wire.CHAT,
+        {},
+        {"messages": [{"role": "system", "content": system}, {"role": "user", "content": text}]},
+    )
     assert (datetime.now(UTC) - began).total_seconds() < 1

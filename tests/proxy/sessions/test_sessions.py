@@ -1,4 +1,6 @@
-"""Which session a request belongs to: by key, by the chain of prefixes, after retries, branches, ends and restarts."""
+"""Which session a request belongs to: by key, by the chain of prefixes, after retries, branches,
+ends and restarts.
+"""
 
 import gc
 from collections.abc import Mapping
@@ -16,11 +18,15 @@ UUID = "01a1dc98-5699-7411-9f18-0bae2f67e745"
 
 
 class Desk:
-    """Asks as a chat client does: texts alternate between user and assistant, the first is the user's."""
+    """Asks as a chat client does: texts alternate between user and assistant, the first is the
+    user's.
+    """
 
     def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 10_000) -> None:
         self.time = datetime(2026, 11, 15, tzinfo=UTC)
-        self.origins = Origins(silence_s=silence_s, max_sessions=max_sessions, now=lambda: self.time)
+        self.origins = Origins(
+            silence_s=silence_s, max_sessions=max_sessions, now=lambda: self.time
+        )
 
     def ask(
         self,
@@ -33,8 +39,13 @@ class Desk:
         turn: TurnId | None = None,
     ) -> Origin:
         messages: list[Json] = [{"role": "system", "content": system}]
-        messages += [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
-        origin = self.origins.identify(Wire.CHAT, headers or {}, {"model": "m", "messages": messages, **(extra or {})}, peer)
+        messages += [
+            {"role": ("user", "assistant")[at % 2], "content": text}
+            for at, text in enumerate(texts)
+        ]
+        origin = self.origins.identify(
+            Wire.CHAT, headers or {}, {"model": "m", "messages": messages, **(extra or {})}, peer
+        )
         if end is not None:
             self.origins.finished(origin, turn or new_turn_id(), end)
         return origin
@@ -61,7 +72,10 @@ def test_a_session_id_is_safe_for_urls_headers_and_files(desk: Desk, value: str)
 
 
 def test_two_values_that_are_made_safe_alike_are_two_sessions(desk: Desk) -> None:
-    assert desk.ask("hi", headers={"x-session-id": "a/b"}).session != desk.ask("hi", headers={"x-session-id": "a_b"}).session
+    assert (
+        desk.ask("hi", headers={"x-session-id": "a/b"}).session
+        != desk.ask("hi", headers={"x-session-id": "a_b"}).session
+    )
 
 
 def test_two_users_with_the_same_session_id_have_two_sessions(desk: Desk) -> None:
@@ -70,7 +84,9 @@ def test_two_users_with_the_same_session_id_have_two_sessions(desk: Desk) -> Non
     assert first.session == "s"
     assert second.session != "s"
     assert first.scope == Scope("ada")
-    assert desk.ask("on", headers={"x-session-id": "s", "x-user-id": "bob"}).session == second.session
+    assert (
+        desk.ask("on", headers={"x-session-id": "s", "x-user-id": "bob"}).session == second.session
+    )
     assert desk.ask("on", headers={"x-session-id": "s", "x-user-id": "ada"}).session == "s"
 
 
@@ -81,15 +97,24 @@ def test_two_workspaces_and_two_credentials_with_one_key_have_a_session_each(des
         {"authorization": "Bearer a", "x-workspace-id": "w"},
         {"x-api-key": "a"},
     ]
-    sessions = [desk.ask("hi", headers={"x-session-id": "s", **headers}).session for headers in variants]
+    sessions = [
+        desk.ask("hi", headers={"x-session-id": "s", **headers}).session for headers in variants
+    ]
     assert len(set(sessions)) == len(variants)
 
 
 def test_a_renewed_token_keeps_the_session_it_continues(desk: Desk) -> None:
-    before = desk.ask("hi", headers={"x-claude-code-session-id": UUID, "authorization": "Bearer old"})
-    renewed = desk.ask("hi", "ho", "go", headers={"x-claude-code-session-id": UUID, "authorization": "Bearer new"})
+    before = desk.ask(
+        "hi", headers={"x-claude-code-session-id": UUID, "authorization": "Bearer old"}
+    )
+    renewed = desk.ask(
+        "hi", "ho", "go", headers={"x-claude-code-session-id": UUID, "authorization": "Bearer new"}
+    )
     assert renewed.session == before.session
-    stranger = desk.ask("quite another thing", headers={"x-claude-code-session-id": UUID, "authorization": "Bearer other"})
+    stranger = desk.ask(
+        "quite another thing",
+        headers={"x-claude-code-session-id": UUID, "authorization": "Bearer other"},
+    )
     assert stranger.session != before.session
 
 
@@ -107,7 +132,11 @@ def test_no_credential_is_kept_as_it_came() -> None:
         ({"x-claude-code-session-id": UUID}, {"prompt_cache_key": "other"}, UUID),
         ({}, {"prompt_cache_key": UUID, "metadata": {"session_id": "m"}}, UUID),
         ({}, {"metadata": {"user_id": f'{{"device_id":"d","session_id":"{UUID}"}}'}}, UUID),
-        ({}, {"metadata": {"user_id": f"user_ab_account__session_{UUID}"}}, f"user_ab_account__session_{UUID}"),
+        (
+            {},
+            {"metadata": {"user_id": f"user_ab_account__session_{UUID}"}},
+            f"user_ab_account__session_{UUID}",
+        ),
         ({}, {"metadata": {"session_id": "m-1"}}, "m-1"),
         ({}, {"session_id": "b-1"}, "b-1"),
         ({}, {"conversation": {"id": "conv_1"}}, "conv_1"),
@@ -115,7 +144,9 @@ def test_no_credential_is_kept_as_it_came() -> None:
         ({"x-session-id": "ours", "session-id": "theirs"}, {"prompt_cache_key": UUID}, "ours"),
     ],
 )
-def test_a_key_of_the_clients_own_is_the_session(desk: Desk, headers: dict[str, str], extra: dict[str, Json], key: str) -> None:
+def test_a_key_of_the_clients_own_is_the_session(
+    desk: Desk, headers: dict[str, str], extra: dict[str, Json], key: str
+) -> None:
     first = desk.ask("one thing", headers=headers, extra=extra)
     second = desk.ask("and quite another", headers=headers, extra=extra)
     assert first.key == second.key == key
@@ -126,7 +157,10 @@ def test_a_cache_key_shared_by_a_whole_program_does_not_merge_its_conversations(
     one = desk.ask("first talk", extra={"prompt_cache_key": "my-app"})
     two = desk.ask("second talk", extra={"prompt_cache_key": "my-app"})
     assert one.session != two.session
-    assert desk.ask("first talk", "yes", "go on", extra={"prompt_cache_key": "my-app"}).session == one.session
+    assert (
+        desk.ask("first talk", "yes", "go on", extra={"prompt_cache_key": "my-app"}).session
+        == one.session
+    )
 
 
 def test_a_user_id_without_a_session_in_it_is_no_key(desk: Desk) -> None:
@@ -138,7 +172,10 @@ def test_sub_agents_are_sessions_of_their_own_with_a_parent(desk: Desk) -> None:
     main = {"x-claude-code-session-id": UUID}
     parent = desk.ask("use a helper", headers=main)
     helper = desk.ask("do it", headers={**main, "x-claude-code-agent-id": "a1"})
-    nested = desk.ask("do it", headers={**main, "x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"})
+    nested = desk.ask(
+        "do it",
+        headers={**main, "x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"},
+    )
     assert len({parent.session, helper.session, nested.session}) == 3
     assert (parent.parent, helper.parent, nested.parent) == (None, parent.session, helper.session)
 
@@ -153,7 +190,9 @@ def test_sub_agents_stay_apart_under_a_static_header_too(desk: Desk) -> None:
 
 
 def test_a_parent_that_was_never_seen_has_the_id_it_will_have(desk: Desk) -> None:
-    helper = desk.ask("do it", headers={"x-claude-code-session-id": UUID, "x-claude-code-agent-id": "a1"})
+    helper = desk.ask(
+        "do it", headers={"x-claude-code-session-id": UUID, "x-claude-code-agent-id": "a1"}
+    )
     child = desk.ask("do it", headers={"x-session-id": "ses_2", "x-parent-session-id": "ses_1"})
     assert desk.ask("hello", headers={"x-claude-code-session-id": UUID}).session == helper.parent
     assert desk.ask("hello", headers={"x-session-id": "ses_1"}).session == child.parent == "ses_1"
@@ -162,7 +201,9 @@ def test_a_parent_that_was_never_seen_has_the_id_it_will_have(desk: Desk) -> Non
 def test_codex_threads_of_one_session_are_helpers(desk: Desk) -> None:
     codex = {"session-id": "root", "originator": "codex_exec"}
     root = desk.ask("go", headers={**codex, "thread-id": "root"})
-    child = desk.ask("go", headers={**codex, "thread-id": "child", "x-codex-parent-thread-id": "root"})
+    child = desk.ask(
+        "go", headers={**codex, "thread-id": "child", "x-codex-parent-thread-id": "root"}
+    )
     assert child.session != root.session
     assert child.parent == root.session
 
@@ -185,12 +226,19 @@ def test_the_same_request_again_is_a_retry_only_after_a_failure(desk: Desk) -> N
     first = desk.ask("hi", end=TurnEnd.FAILED, turn=turn)
     retry = desk.ask("hi")
     again = desk.ask("hi")
-    assert (retry.session, retry.retry_of, retry.segment, retry.segment_began) == (first.session, turn, 0, False)
+    assert (retry.session, retry.retry_of, retry.segment, retry.segment_began) == (
+        first.session,
+        turn,
+        0,
+        False,
+    )
     assert again.session != first.session
     assert again.retry_of is None
 
 
-def test_a_failed_request_that_comes_from_another_machine_or_program_is_another_agent(desk: Desk) -> None:
+def test_a_failed_request_that_comes_from_another_machine_or_program_is_another_agent(
+    desk: Desk,
+) -> None:
     first = desk.ask("hi", peer="10.0.0.1", headers={"user-agent": "a"}, end=TurnEnd.FAILED)
     assert desk.ask("hi", peer="10.0.0.2", headers={"user-agent": "a"}).session != first.session
     assert desk.ask("hi", peer="10.0.0.1", headers={"user-agent": "b"}).session != first.session
@@ -241,10 +289,16 @@ def test_tool_call_ids_tell_agents_apart_also_where_a_client_strips_them(desk: D
         messages: list[Json] = [
             {"role": "system", "content": "You are a tester."},
             {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": [{"id": call, "function": {"name": "sh", "arguments": "{}"}}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": call, "function": {"name": "sh", "arguments": "{}"}}],
+            },
             {"role": "tool", "tool_call_id": call, "content": "ok"},
         ]
-        assert desk.origins.identify(Wire.CHAT, {}, {"messages": messages}).session == origin.session
+        assert (
+            desk.origins.identify(Wire.CHAT, {}, {"messages": messages}).session == origin.session
+        )
 
 
 def test_a_branch_from_an_older_point_is_a_session_with_a_parent(desk: Desk) -> None:
@@ -268,13 +322,17 @@ def test_a_cancelled_turn_may_be_continued_with_its_partial_answer(desk: Desk) -
     assert desk.ask("hi", "I was just", "stop, do this").session == first.session
 
 
-def test_a_history_replaced_under_its_key_begins_a_segment_and_drops_the_old_anchors(desk: Desk) -> None:
+def test_a_history_replaced_under_its_key_begins_a_segment_and_drops_the_old_anchors(
+    desk: Desk,
+) -> None:
     headers = {"x-session-id": "s"}
     desk.ask("hi", headers=headers)
     before = desk.ask("hi", "ho", "go", headers=headers)
     after = desk.ask("summary so far", headers=headers)
     assert (before.segment, after.segment, after.segment_began) == (1, 2, True)
-    assert not {anchor.digest for anchor in after.anchors} & {anchor.digest for anchor in before.anchors}
+    assert not {anchor.digest for anchor in after.anchors} & {
+        anchor.digest for anchor in before.anchors
+    }
 
 
 def test_two_conversations_side_by_side_under_one_key_do_not_disturb_each_other(desk: Desk) -> None:
@@ -318,10 +376,17 @@ def test_silence_ends_a_session_and_a_late_request_revives_it_as_a_new_segment(d
     assert desk.origins.active == 0
     assert desk.origins.sweep() == []
     late = desk.ask("hi", "ho", "still there?")
-    assert (late.session, late.segment, late.segment_began, desk.origins.active) == (first.session, 1, True, 1)
+    assert (late.session, late.segment, late.segment_began, desk.origins.active) == (
+        first.session,
+        1,
+        True,
+        1,
+    )
 
 
-def test_a_session_heard_of_while_the_clock_was_ahead_ends_after_the_usual_silence(desk: Desk) -> None:
+def test_a_session_heard_of_while_the_clock_was_ahead_ends_after_the_usual_silence(
+    desk: Desk,
+) -> None:
     before = desk.time
     desk.time += timedelta(days=400)
     ahead = desk.ask("hi").session
@@ -371,7 +436,12 @@ def test_a_client_may_say_that_it_is_done(desk: Desk, word: str) -> None:
 def test_side_turns_move_nothing(desk: Desk) -> None:
     main = desk.ask("hi")
     side = desk.ask("hi", "ho", "Give me a title", headers={"x-turn-type": "side"})
-    assert (side.session, side.kind, side.segment, side.task) == (main.session, TurnKind.SIDE, 0, "hi")
+    assert (side.session, side.kind, side.segment, side.task) == (
+        main.session,
+        TurnKind.SIDE,
+        0,
+        "hi",
+    )
     onward = desk.ask("hi", "ho", "work")
     assert (onward.session, onward.segment) == (main.session, 1)
 
@@ -395,7 +465,16 @@ def test_sessions_are_taken_up_after_a_restart() -> None:
         before.ask("scoped", headers=user),
     ]
     traces = [
-        SessionTrace(talk.session, talk.key, talk.agent, talk.scope, talk.head, talk.segment, new_turn_id(), before.time)
+        SessionTrace(
+            talk.session,
+            talk.key,
+            talk.agent,
+            talk.scope,
+            talk.head,
+            talk.segment,
+            new_turn_id(),
+            before.time,
+        )
         for talk in talks
     ]
     after = Desk()
@@ -410,7 +489,9 @@ def test_sessions_are_taken_up_after_a_restart() -> None:
     assert [talk.session for talk in resumed] == [talk.session for talk in talks]
     assert {talk.segment for talk in resumed} == {1}
     assert {len(talk.anchors) for talk in resumed} == {2}
-    assert after.ask("scoped", "ok", "on", "ok", "further").session not in {talk.session for talk in talks}
+    assert after.ask("scoped", "ok", "on", "ok", "further").session not in {
+        talk.session for talk in talks
+    }
 
 
 def test_a_restored_session_goes_on_within_its_segment(desk: Desk) -> None:
@@ -420,14 +501,25 @@ def test_a_restored_session_goes_on_within_its_segment(desk: Desk) -> None:
     desk.origins.restore(
         [
             SessionTrace(
-                talk.session, None, talk.agent, talk.scope, talk.head, talk.segment, TurnId("t"), desk.time - timedelta(days=2)
+                talk.session,
+                None,
+                talk.agent,
+                talk.scope,
+                talk.head,
+                talk.segment,
+                TurnId("t"),
+                desk.time - timedelta(days=2),
             )
         ]
     )
     assert desk.origins.sweep() == [talk.session]
     desk.origins.restore([])
     onward = desk.ask("do it", "running", "and this", "a tool call")
-    assert (onward.session, onward.task, [anchor.index for anchor in onward.anchors]) == (talk.session, "and this", [1, 3])
+    assert (onward.session, onward.task, [anchor.index for anchor in onward.anchors]) == (
+        talk.session,
+        "and this",
+        [1, 3],
+    )
 
 
 def test_memory_is_bounded_and_what_was_forgotten_is_reported_as_ended() -> None:
@@ -454,7 +546,10 @@ def test_keyed_sessions_are_forgotten_whole_and_come_back_under_the_same_id() ->
     for number in range(4):
         desk.ask("hi", headers={"x-session-id": f"s{number}"})
     assert len(desk.origins._sessions._keyed) == 2
-    assert desk.ask("hi", "ho", "on", headers={"x-claude-code-session-id": UUID}).session == first.session
+    assert (
+        desk.ask("hi", "ho", "on", headers={"x-claude-code-session-id": UUID}).session
+        == first.session
+    )
 
 
 def test_finishing_a_turn_of_a_forgotten_session_is_no_error() -> None:
@@ -473,7 +568,8 @@ def test_a_forgotten_session_is_freed_without_waiting_for_the_garbage_collector(
         desk = Desk(max_sessions=5)
         for number in range(50):
             desk.ask(f"hello {number}")
-        # By type: isinstance would ask foreign objects, of whichever library is loaded, for their class.
+        # By type: isinstance would ask foreign objects, of whichever library is loaded, for their
+        # class.
         alive = [thing for thing in gc.get_objects() if type(thing) is Session]
     finally:
         gc.enable()

@@ -14,7 +14,9 @@ P, F, U = Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN
 class Replays:
     """Answers replays by a function of probe and seed, and remembers what it was asked."""
 
-    def __init__(self, answer: Answer, tokens: int = 1_000, note: str = "", *, is_unavailable: bool = False) -> None:
+    def __init__(
+        self, answer: Answer, tokens: int = 1_000, note: str = "", *, is_unavailable: bool = False
+    ) -> None:
         self._answer = answer
         self._tokens = tokens
         self._note = note
@@ -24,9 +26,13 @@ class Replays:
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
         return ReplayCost(self._tokens)
 
-    async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
+    async def replay(
+        self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int
+    ) -> ReplayResult:
         self.asked.append(probe.turn)
-        return ReplayResult(probe, self._answer(probe, seed), self._tokens, self._note, self._is_unavailable)
+        return ReplayResult(
+            probe, self._answer(probe, seed), self._tokens, self._note, self._is_unavailable
+        )
 
 
 def fixes(probe: Probe, seed: int) -> Outcome:
@@ -48,15 +54,28 @@ def probes(failing: int, passing: int) -> list[Probe]:
     ]
 
 
-def skill(name: str = "csv-decimal-comma", body: str | None = None, scope: str | None = None) -> Skill:
-    text = body or "1. Look at the separator.\n2. Read with a decimal comma.\n\nDo not replace commas by hand."
+def skill(
+    name: str = "csv-decimal-comma", body: str | None = None, scope: str | None = None
+) -> Skill:
+    text = (
+        body
+        or "1. Look at the separator.\n2. Read with a decimal comma.\n\nDo not replace commas by hand."
+    )
     return Skill(
-        SkillName(name), "When reading CSV exports from German accounting software", text, scope=scope, author=Authorship.EVOLVER
+        SkillName(name),
+        "When reading CSV exports from German accounting software",
+        text,
+        scope=scope,
+        author=Authorship.EVOLVER,
     )
 
 
 def proposal(
-    of: Skill | None = None, *, replaces: tuple[str, ...] = (), change: Change | None = None, said: bool = False
+    of: Skill | None = None,
+    *,
+    replaces: tuple[str, ...] = (),
+    change: Change | None = None,
+    said: bool = False,
 ) -> Proposal:
     names = tuple(SkillName(name) for name in replaces)
     kind = change or (Change.EDIT if names else Change.NEW)

@@ -5,19 +5,35 @@ import pytest
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills import IndexLibrary
-from metaclaw.skills.gate.clashes import ClashKind, contrary, find_clashes, is_same_or_wider, overlap
+from metaclaw.skills.gate.clashes import (
+    ClashKind,
+    contrary,
+    find_clashes,
+    is_same_or_wider,
+    overlap,
+)
 from metaclaw.skills.index import SkillIndex
 
 
-def skill(name: str, trigger: str, body: str, scope: str | None = None, author: Authorship = Authorship.EVOLVER) -> Skill:
+def skill(
+    name: str,
+    trigger: str,
+    body: str,
+    scope: str | None = None,
+    author: Authorship = Authorship.EVOLVER,
+) -> Skill:
     return Skill(SkillName(name), trigger, body, scope=scope, author=author)
 
 
 INDENT = "When indenting Python source code in this repository"
-TABS = skill("indent-tabs", INDENT, "1. Indent with tabs.\n2. Set the editor to tabs.\nDo not mix both.")
+TABS = skill(
+    "indent-tabs", INDENT, "1. Indent with tabs.\n2. Set the editor to tabs.\nDo not mix both."
+)
 
 
-def clashes(candidate: Skill, *known: Skill, replaces: tuple[str, ...] = ()) -> list[tuple[ClashKind, str]]:
+def clashes(
+    candidate: Skill, *known: Skill, replaces: tuple[str, ...] = ()
+) -> list[tuple[ClashKind, str]]:
     library = IndexLibrary(SkillIndex().changed(known))
     found = find_clashes(candidate, library, [SkillName(name) for name in replaces])
     return [(clash.kind, clash.other.name) for clash in found]
@@ -25,14 +41,17 @@ def clashes(candidate: Skill, *known: Skill, replaces: tuple[str, ...] = ()) -> 
 
 def test_the_same_lesson_in_other_words_is_a_duplicate() -> None:
     again = skill(
-        "tabs", "When indenting Python code in the repository", "1. Indent with tabs.\n2. Set your editor to tabs.\nDo not mix."
+        "tabs",
+        "When indenting Python code in the repository",
+        "1. Indent with tabs.\n2. Set your editor to tabs.\nDo not mix.",
     )
     assert clashes(again, TABS) == [(ClashKind.DUPLICATE, "indent-tabs")]
 
 
 TEMPLATE = (
-    "1. Read the request twice and note what is asked.\n2. {}\n3. Look over the finished result once more.\n"
-    "4. Compare it with the request, point by point.\n5. Correct what differs.\n\nAnti-pattern: answering too early."
+    "1. Read the request twice and note what is asked.\n2. {}\n3. Look over the finished result"
+    " once more.\n4. Compare it with the request, point by point.\n5. Correct what"
+    " differs.\n\nAnti-pattern: answering too early."
 )
 
 
@@ -40,48 +59,91 @@ def test_skills_that_share_their_boilerplate_but_ask_different_things_are_no_dup
     lessons = {
         "iso-dates": ("When writing dates in a changelog", "Write each date as YYYY-MM-DD."),
         "sql-parameters": ("When building SQL statements in Python", "Pass values as parameters."),
-        "short-commits": ("When writing commit messages", "Keep the subject below fifty characters."),
+        "short-commits": (
+            "When writing commit messages",
+            "Keep the subject below fifty characters.",
+        ),
         "sorted-imports": ("When adding imports to a Python module", "Sort them by package."),
     }
-    known = [skill(name, trigger, TEMPLATE.format(step)) for name, (trigger, step) in lessons.items()]
+    known = [
+        skill(name, trigger, TEMPLATE.format(step)) for name, (trigger, step) in lessons.items()
+    ]
     for number, one in enumerate(known):
         assert clashes(one, *known[:number], *known[number + 1 :]) == []
-    other = skill("commit-bodies", "When writing commit messages", TEMPLATE.format("Explain the reason in the body."))
+    other = skill(
+        "commit-bodies",
+        "When writing commit messages",
+        TEMPLATE.format("Explain the reason in the body."),
+    )
     assert clashes(other, *known) == []
-    again = skill("dates-again", "When writing dates in a changelog", TEMPLATE.format("Write each date as YYYY-MM-DD."))
+    again = skill(
+        "dates-again",
+        "When writing dates in a changelog",
+        TEMPLATE.format("Write each date as YYYY-MM-DD."),
+    )
     assert clashes(again, *known) == [(ClashKind.DUPLICATE, "iso-dates")]
 
 
 def test_a_skill_is_no_duplicate_of_a_rule() -> None:
-    rule = skill("say-tabs", INDENT, "Indent with tabs. Set the editor to tabs.", author=Authorship.INSTRUCTION)
+    rule = skill(
+        "say-tabs",
+        INDENT,
+        "Indent with tabs. Set the editor to tabs.",
+        author=Authorship.INSTRUCTION,
+    )
     assert clashes(TABS, rule) == []
 
 
 def test_another_lesson_is_none() -> None:
-    other = skill("docker-layers", "When a Dockerfile rebuilds its dependencies", "1. Copy the lock file first.\nDo not copy all.")
+    other = skill(
+        "docker-layers",
+        "When a Dockerfile rebuilds its dependencies",
+        "1. Copy the lock file first.\nDo not copy all.",
+    )
     assert clashes(other, TABS) == []
 
 
 def test_contrary_values_in_the_same_situation_are_a_conflict() -> None:
-    spaces = skill("indent-spaces", INDENT, "1. Indent with four spaces.\n2. Set the editor to spaces.\nDo not mix both.")
+    spaces = skill(
+        "indent-spaces",
+        INDENT,
+        "1. Indent with four spaces.\n2. Set the editor to spaces.\nDo not mix both.",
+    )
     assert clashes(spaces, TABS) == [(ClashKind.CONFLICT, "indent-tabs")]
 
 
 def test_contrary_values_in_another_situation_are_none() -> None:
-    spaces = skill("yaml-spaces", "When writing Kubernetes manifests", "1. Indent with two spaces.\n2. Validate it.\nDo not guess.")
+    spaces = skill(
+        "yaml-spaces",
+        "When writing Kubernetes manifests",
+        "1. Indent with two spaces.\n2. Validate it.\nDo not guess.",
+    )
     assert clashes(spaces, TABS) == []
 
 
 def test_a_more_specific_scope_may_override_a_wider_one_but_not_the_other_way_round() -> None:
-    own = skill("indent-spaces", INDENT, "1. Indent with four spaces.\n2. Set the editor to spaces.", scope="user:anna")
+    own = skill(
+        "indent-spaces",
+        INDENT,
+        "1. Indent with four spaces.\n2. Set the editor to spaces.",
+        scope="user:anna",
+    )
     assert clashes(own, TABS) == [(ClashKind.OVERRIDE, "indent-tabs")]
-    everyone = skill("indent-tabs-for-all", INDENT, "1. Indent with tabs.\n2. Set the editor to tabs.\nDo not mix both.")
+    everyone = skill(
+        "indent-tabs-for-all",
+        INDENT,
+        "1. Indent with tabs.\n2. Set the editor to tabs.\nDo not mix both.",
+    )
     library = IndexLibrary(SkillIndex().changed([own]), frozenset({"user:anna"}))
     assert find_clashes(everyone, library) == ()
 
 
 def test_what_a_proposal_replaces_and_its_own_older_text_are_no_clash() -> None:
-    edited = skill("indent-tabs", INDENT, "1. Indent with tabs.\n2. Set the editor to tabs of width 4.\nDo not mix both.")
+    edited = skill(
+        "indent-tabs",
+        INDENT,
+        "1. Indent with tabs.\n2. Set the editor to tabs of width 4.\nDo not mix both.",
+    )
     assert clashes(edited, TABS, replaces=("indent-tabs",)) == []
 
 
@@ -93,15 +155,24 @@ def test_another_users_private_skill_is_never_looked_at() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Always run the integration tests before pushing.", "Never run the integration tests before pushing."),
-        ("Use the staging database for experiments.", "Do not use the staging database for experiments."),
+        (
+            "Always run the integration tests before pushing.",
+            "Never run the integration tests before pushing.",
+        ),
+        (
+            "Use the staging database for experiments.",
+            "Do not use the staging database for experiments.",
+        ),
         ("Answer in JSON.", "Answer in YAML."),
         ("Wrap lines at 80 columns.", "Wrap lines at 120 columns."),
         ("Name functions in snake_case.", "Name functions in camelCase."),
         ("Install packages with npm.", "Install packages with pnpm instead of npm."),
         ("Write answers in German.", "Write answers in English."),
         ("Write dates as DD.MM.YYYY.", "Write dates as YYYY-MM-DD."),
-        ("Prefer rebasing feature branches.", "Use merge commits for feature branches, not a rebase."),
+        (
+            "Prefer rebasing feature branches.",
+            "Use merge commits for feature branches, not a rebase.",
+        ),
     ],
 )
 def test_contrary_texts_are_told_apart(one: str, other: str) -> None:

@@ -10,11 +10,23 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
-from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
+from tests.skills.gate.replays import (
+    Replays,
+    U,
+    breaks,
+    changes_nothing,
+    fixes,
+    probes,
+    proposal,
+    skill,
+)
 
 pytestmark = pytest.mark.anyio
 YAML = "When writing YAML files for the deployment of a service"
-SPACES = "1. Open the YAML file.\n2. Never use tabs for the indentation of YAML files.\n\nDo not use tabs."
+SPACES = (
+    "1. Open the YAML file.\n2. Never use tabs for the indentation of YAML files.\n\nDo not use"
+    " tabs."
+)
 
 
 def library(*known: Skill) -> IndexLibrary:
@@ -23,12 +35,21 @@ def library(*known: Skill) -> IndexLibrary:
 
 def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Proposal:
     trigger = "A standing instruction of the user for everything they ask"
-    return proposal(Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True)
+    return proposal(
+        Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True
+    )
 
 
-async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = fixes) -> tuple[GateResult, Replays]:
+async def admitted(
+    mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = fixes
+) -> tuple[GateResult, Replays]:
     replays = Replays(answer)  # type: ignore[arg-type]
-    return await Gate(mode, replays).admit(of or proposal(), library(*known), Replaying(probes(4, 6), "m")), replays
+    return (
+        await Gate(mode, replays).admit(
+            of or proposal(), library(*known), Replaying(probes(4, 6), "m")
+        ),
+        replays,
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +61,9 @@ async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, an
         (GateMode.FULL, SkillState.CANARY, True),
     ],
 )
-async def test_a_good_proposal_gets_as_far_as_the_mode_says(mode: GateMode, state: SkillState, is_replayed: bool) -> None:
+async def test_a_good_proposal_gets_as_far_as_the_mode_says(
+    mode: GateMode, state: SkillState, is_replayed: bool
+) -> None:
     admission, replays = await admitted(mode)
     assert (admission.standing, admission.state) == (Standing.ACCEPTED, state)
     assert admission.is_in_force
@@ -69,7 +92,10 @@ async def test_a_duplicate_is_rejected_by_name() -> None:
 
 
 async def test_an_edit_is_measured_against_what_it_replaces() -> None:
-    long = skill(body="\n".join(f"{number}. Look at column {number}." for number in range(20)) + "\nDo not guess.")
+    long = skill(
+        body="\n".join(f"{number}. Look at column {number}." for number in range(20))
+        + "\nDo not guess."
+    )
     admission, _ = await admitted(GateMode.LINT, proposal(replaces=("csv-decimal-comma",)), long)
     assert "lines at once" in admission.reason
 
@@ -111,14 +137,18 @@ async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
 @pytest.mark.parametrize("mode", list(GateMode))
 @pytest.mark.parametrize("scope", ["user:anna", "workspace:w", "owner", "team:backend", None])
 async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: str | None) -> None:
-    admission, replays = await admitted(mode, said("Always answer in German.", scope=scope), answer=breaks)
+    admission, replays = await admitted(
+        mode, said("Always answer in German.", scope=scope), answer=breaks
+    )
     assert (admission.standing, admission.state) == (Standing.ACCEPTED, SkillState.LIVE)
     assert replays.asked == []
 
 
 async def test_a_fact_is_live_at_once_as_well() -> None:
     fact = replace(
-        skill("staging-host", body="The staging server is stage-2."), extra={"kind": "fact"}, author=Authorship.INSTRUCTION
+        skill("staging-host", body="The staging server is stage-2."),
+        extra={"kind": "fact"},
+        author=Authorship.INSTRUCTION,
     )
     admission, replays = await admitted(GateMode.FULL, proposal(fact))
     assert (admission.state, replays.asked) == (SkillState.LIVE, [])
@@ -136,7 +166,10 @@ async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: G
 
 
 async def test_a_skill_that_contradicts_a_rule_of_a_wider_scope_waits_for_a_person() -> None:
-    rule = replace(said("Always use tabs for the indentation of YAML files.", "everyones", None).skill, trigger=YAML)
+    rule = replace(
+        said("Always use tabs for the indentation of YAML files.", "everyones", None).skill,
+        trigger=YAML,
+    )
     spaces = Skill(SkillName("spaces"), YAML, SPACES, scope="user:anna", author=Authorship.EVOLVER)
     admission, replays = await admitted(GateMode.FULL, proposal(spaces), rule)
     assert (admission.standing, admission.overrides, replays.asked) == (Standing.WAITING, (), [])
@@ -172,14 +205,22 @@ async def test_against_a_file_that_a_person_wrote_a_person_decides() -> None:
 
 
 async def test_the_same_instruction_again_is_not_kept_twice() -> None:
-    again, _ = await admitted(GateMode.FULL, said("Always answer in German."), said("Always answer in German.", "first").skill)
+    again, _ = await admitted(
+        GateMode.FULL,
+        said("Always answer in German."),
+        said("Always answer in German.", "first").skill,
+    )
     assert again.standing is Standing.REJECTED
     assert "first" in again.reason
 
 
-async def test_another_instruction_is_no_duplicate_although_half_its_words_are_the_templates() -> None:
+async def test_another_instruction_is_no_duplicate_although_half_its_words_are_the_templates() -> (
+    None
+):
     admission, _ = await admitted(
-        GateMode.FULL, said("Never use semicolons in TypeScript."), said("Always answer in German.", "other").skill
+        GateMode.FULL,
+        said("Never use semicolons in TypeScript."),
+        said("Always answer in German.", "other").skill,
     )
     assert admission.is_in_force
     assert admission.supersedes == ()

@@ -1,4 +1,6 @@
-"""The gate benchmark: its candidates are what they claim, it meets its goals, and they can be missed."""
+"""The gate benchmark: its candidates are what they claim, it meets its goals, and they can be
+missed.
+"""
 
 import anyio
 

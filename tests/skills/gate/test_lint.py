@@ -11,8 +11,8 @@ from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines, count_w
 GOOD = Skill(
     SkillName("csv-decimal-comma"),
     "When reading CSV exports from German accounting software",
-    "1. Look at the first lines for the separator.\n2. Read with a decimal comma.\n3. Add up one column.\n\n"
-    "Do not replace commas by hand.",
+    "1. Look at the first lines for the separator.\n2. Read with a decimal comma.\n3. Add up one"
+    " column.\n\nDo not replace commas by hand.",
     author=Authorship.EVOLVER,
 )
 
@@ -83,7 +83,12 @@ def test_examples_code_and_other_languages_are_no_leftovers(body: str) -> None:
 
 
 def test_a_standing_instruction_may_be_short_and_personal() -> None:
-    own = replace(GOOD, trigger="Always", body="I want my reports in /home/anna/reports.", author=Authorship.INSTRUCTION)
+    own = replace(
+        GOOD,
+        trigger="Always",
+        body="I want my reports in /home/anna/reports.",
+        author=Authorship.INSTRUCTION,
+    )
     assert lint(own) == ()
     assert "secret" in " ".join(lint(replace(own, body="Always send <TOKEN:github> along.")))
     assert "tokens" in " ".join(lint(replace(own, body="Write it down. " * 400)))
@@ -92,10 +97,16 @@ def test_a_standing_instruction_may_be_short_and_personal() -> None:
 def test_a_revision_changes_few_lines() -> None:
     lines = [f"{number}. Read column {number} of the export." for number in range(1, 13)]
     before = replace(GOOD, body="\n".join([*lines, "Never guess."]))
-    small = replace(GOOD, body="\n".join([*lines[:-1], "12. Read the last column.", "Never guess."]))
-    large = replace(GOOD, body="\n".join([*(line.replace("Read", "Add up") for line in lines), "Never guess."]))
+    small = replace(
+        GOOD, body="\n".join([*lines[:-1], "12. Read the last column.", "Never guess."])
+    )
+    large = replace(
+        GOOD, body="\n".join([*(line.replace("Read", "Add up") for line in lines), "Never guess."])
+    )
     assert lint(small, before) == ()
-    assert f"it changes 12 lines at once; a revision changes at most {MOST_CHANGED_LINES}" in lint(large, before)
+    assert f"it changes 12 lines at once; a revision changes at most {MOST_CHANGED_LINES}" in lint(
+        large, before
+    )
     assert lint(large) == ()
 
 

@@ -6,12 +6,25 @@ from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, Rep
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Decision, prove
 from metaclaw.skills.gate.evidence import ReplayBudget, SkillProof
-from tests.skills.gate.replays import F, P, Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
+from tests.skills.gate.replays import (
+    F,
+    P,
+    Replays,
+    U,
+    breaks,
+    changes_nothing,
+    fixes,
+    probes,
+    proposal,
+    skill,
+)
 
 pytestmark = pytest.mark.anyio
 
 
-async def proven(replays: Replays, failing: int = 1, passing: int = 0, **options: object) -> SkillProof:
+async def proven(
+    replays: Replays, failing: int = 1, passing: int = 0, **options: object
+) -> SkillProof:
     return await prove(proposal(), probes(failing, passing), replays, **options)  # type: ignore[arg-type]
 
 
@@ -138,4 +151,6 @@ async def test_a_merge_keeps_what_its_parents_get_right() -> None:
     proof = await prove(merged, probes(2, 2), forgets, ReplayBudget(10_000))
     assert (proof.decision, sum(turn == "f1" for turn in forgets.asked)) == (Decision.REJECT, 2)
     for nothing in (Replays(lambda probe, seed: U), Replays(fixes, 50_000)):
-        assert (await prove(merged, probes(1, 1), nothing, ReplayBudget(10_000))).decision is Decision.REJECT
+        assert (
+            await prove(merged, probes(1, 1), nothing, ReplayBudget(10_000))
+        ).decision is Decision.REJECT

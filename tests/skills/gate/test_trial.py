@@ -75,7 +75,9 @@ def test_tasks_on_which_nothing_was_left_to_chance_tell_nothing() -> None:
 
 
 def test_replays_count_as_half_a_task() -> None:
-    replays = tuple(ReplayResult(Probe(TurnId("f0"), ProbeKind.FAILING), outcome) for outcome in (P, P, F, P))
+    replays = tuple(
+        ReplayResult(Probe(TurnId("f0"), ProbeKind.FAILING), outcome) for outcome in (P, P, F, P)
+    )
     certificate = Certificate(SkillState.SHADOW, 1, 3, 0, 1, 0, 0, 100, "m", replays=replays)
     assert trial_prior(certificate) == Belief(PassRate(0.375, 0.125), PassRate(0.0, 0.5))
     assert trial_prior(None) == Belief()

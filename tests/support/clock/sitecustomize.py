@@ -1,8 +1,9 @@
-"""Python imports this at its start where this folder is on PYTHONPATH: the wall clock then runs as far ahead as a file says.
+"""Python imports this at its start where this folder is on PYTHONPATH: the wall clock then runs as
+far ahead as a file says.
 
-The file named by FAKE_CLOCK holds seconds and is read at every look at the clock, so that a test can move the clock of a running
-program. The monotonic clock is left alone, as it is when somebody sets the time.
-"""
+The file named by FAKE_CLOCK holds seconds and is read at every look at the clock, so that a test
+can move the clock of a running program. The monotonic clock is left alone, as it is when somebody
+sets the time."""
 
 import datetime
 import os

@@ -1,4 +1,6 @@
-"""Python imports this at its start where this folder is on PYTHONPATH: packages named in HIDDEN_PACKAGES look uninstalled."""
+"""Python imports this at its start where this folder is on PYTHONPATH: packages named in
+HIDDEN_PACKAGES look uninstalled.
+"""
 
 import os
 import sys

@@ -1,7 +1,7 @@
 """The backends that every case of the contract is run through.
 
-`tinker` and `mint` need their SDK and a server, `weaver` its SDK (`make test-tinker`); the others are always there.
-"""
+`tinker` and `mint` need their SDK and a server, `weaver` its SDK (`make test-tinker`); the others
+are always there."""
 
 import importlib.metadata
 import importlib.util
@@ -36,7 +36,9 @@ Make = Callable[[], TrainingBackend]
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for a whole file, so that one trainer process can serve its tests. While it lives, nobody else can run one."""
+    """One event loop for a whole file, so that one trainer process can serve its tests. While it
+    lives, nobody else can run one.
+    """
     return "asyncio"
 
 
@@ -61,7 +63,9 @@ def speaks_protobuf() -> bool:
     return (int(major), int(minor)) >= (0, 25)
 
 
-def tinker_maker(module: str, model: Path, url: str, waits: Waits | None = None) -> Callable[[], RemoteBackend]:
+def tinker_maker(
+    module: str, model: Path, url: str, waits: Waits | None = None
+) -> Callable[[], RemoteBackend]:
     """Backends that reach the server through this SDK."""
     vocabulary = Vocabulary(model)
     sdk = load_tinker(module)
@@ -99,7 +103,9 @@ def embedded_trainer(model: Path, kept: Path) -> EmbeddedTrainer:
 async def embedded(
     tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
 ) -> AsyncIterator[EmbeddedTrainer]:
-    """One process for all cases, started by the first: loading torch takes longer than any of them."""
+    """One process for all cases, started by the first: loading torch takes longer than any of
+    them.
+    """
     trainer = embedded_trainer(tiny_folder, tmp_path_factory.mktemp("kept"))
     yield trainer
     await trainer.aclose()
@@ -117,7 +123,9 @@ def weaver_maker(stub: WeaverStub) -> Make:
     """Backends that reach the stub through Weaver's SDK."""
     sdk = load_weaver()
     waits = Waits(create_s=900.0, heartbeat_s=0.05)
-    return lambda: weaver_backend(sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test", waits=waits)
+    return lambda: weaver_backend(
+        sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test", waits=waits
+    )
 
 
 def local_maker(kind: str, folder: Path) -> Make:
@@ -128,7 +136,9 @@ def local_maker(kind: str, folder: Path) -> Make:
 
 
 @pytest.fixture(params=[*LOCAL, EMBEDDED, *HERE])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path, embedded: EmbeddedTrainer) -> AsyncIterator[Stage]:
+async def stage(
+    request: pytest.FixtureRequest, tmp_path: Path, embedded: EmbeddedTrainer
+) -> AsyncIterator[Stage]:
     kind: str = request.param
     make: Make
     if kind in LOCAL:

@@ -9,7 +9,18 @@ import pytest
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
-from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, Stage, datum, draw_one, pair, step, total
+from tests.support.contract import (
+    ADAM,
+    DRAWING,
+    PLAIN,
+    PROMPTS,
+    Stage,
+    datum,
+    draw_one,
+    pair,
+    step,
+    total,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -35,14 +46,22 @@ async def test_the_same_seed_draws_the_same_rollouts_and_another_draws_others(st
     first = await stage.backend.sample(PROMPTS, DRAWING)
     again = await stage.backend.sample(PROMPTS, DRAWING)
     other = await stage.backend.sample(PROMPTS, Drawing(DRAWING.count, DRAWING.max_tokens, seed=8))
-    assert [[each.tokens_T for each in group] for group in first] == [[each.tokens_T for each in group] for group in again]
-    assert [[each.tokens_T for each in group] for group in first] != [[each.tokens_T for each in group] for group in other]
+    assert [[each.tokens_T for each in group] for group in first] == [
+        [each.tokens_T for each in group] for group in again
+    ]
+    assert [[each.tokens_T for each in group] for group in first] != [
+        [each.tokens_T for each in group] for group in other
+    ]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-async def test_scores_are_what_sampling_said_at_any_temperature(stage: Stage, temperature: float) -> None:
+async def test_scores_are_what_sampling_said_at_any_temperature(
+    stage: Stage, temperature: float
+) -> None:
     await stage.backend.open(stage.plan())
-    drawn = await stage.backend.sample(PROMPTS, Drawing(DRAWING.count, DRAWING.max_tokens, temperature))
+    drawn = await stage.backend.sample(
+        PROMPTS, Drawing(DRAWING.count, DRAWING.max_tokens, temperature)
+    )
     rollout = drawn[0][0]
     [scores] = await stage.backend.score([pair(rollout)])
     assert scores == pytest.approx(rollout.logprobs_T, abs=stage.tolerance)
@@ -50,7 +69,9 @@ async def test_scores_are_what_sampling_said_at_any_temperature(stage: Stage, te
 
 @pytest.mark.parametrize("kind", list(LossKind))
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
-async def test_a_step_moves_an_answer_where_its_advantage_points(stage: Stage, kind: LossKind, advantage: float) -> None:
+async def test_a_step_moves_an_answer_where_its_advantage_points(
+    stage: Stage, kind: LossKind, advantage: float
+) -> None:
     await stage.backend.open(stage.plan())
     rollout = await draw_one(stage.backend)
     before = await total(stage.backend, rollout)
@@ -113,9 +134,10 @@ async def test_the_untrained_model_stays_untrained(stage: Stage) -> None:
     await step(stage.backend, [datum(rollout, 1.0)])
     again = await stage.backend.score_base([pair(rollout)])
     assert again[0] == pytest.approx(base[0], abs=stage.tolerance)
-    assert [[each.tokens_T for each in group] for group in await stage.backend.sample_base(PROMPTS, DRAWING)] == [
-        [each.tokens_T for each in group] for group in drawn
-    ]
+    assert [
+        [each.tokens_T for each in group]
+        for group in await stage.backend.sample_base(PROMPTS, DRAWING)
+    ] == [[each.tokens_T for each in group] for group in drawn]
 
 
 async def test_a_run_goes_on_after_its_process_has_ended(stage: Stage) -> None:
@@ -133,7 +155,9 @@ async def test_a_run_goes_on_after_its_process_has_ended(stage: Stage) -> None:
     assert await total(other, rollout) > then
 
 
-async def test_kept_weights_serve_after_the_process_has_ended_and_begin_the_next_run(stage: Stage) -> None:
+async def test_kept_weights_serve_after_the_process_has_ended_and_begin_the_next_run(
+    stage: Stage,
+) -> None:
     await stage.backend.open(stage.plan())
     rollout = await draw_one(stage.backend)
     await step(stage.backend, [datum(rollout, 1.0)])
@@ -155,7 +179,9 @@ async def test_a_run_that_was_discarded_begins_anew(stage: Stage) -> None:
     await step(stage.backend, [datum(rollout, 1.0)])
     await stage.backend.close(discard=True)
     assert (await stage.backend.open(plan)).steps == 0
-    assert await total(stage.backend, rollout) == pytest.approx(sum(rollout.logprobs_T), abs=10 * stage.tolerance)
+    assert await total(stage.backend, rollout) == pytest.approx(
+        sum(rollout.logprobs_T), abs=10 * stage.tolerance
+    )
 
 
 async def test_without_an_open_run_nothing_is_trained_or_drawn(stage: Stage) -> None:
@@ -171,7 +197,9 @@ async def test_what_cannot_be_taught_is_refused(stage: Stage) -> None:
     await stage.backend.open(stage.plan())
     rollout = await draw_one(stage.backend)
     unscored = datum(rollout, 1.0)
-    bare = type(unscored)(unscored.turn, unscored.prompt, unscored.tokens_T, unscored.advantages_T, None)
+    bare = type(unscored)(
+        unscored.turn, unscored.prompt, unscored.tokens_T, unscored.advantages_T, None
+    )
     with pytest.raises(TrainingError):
         await stage.backend.accumulate([bare], PLAIN)
     with pytest.raises(TrainingError):
@@ -196,7 +224,9 @@ def fresh(rollout: Rollout, logprobs: Sequence[float]) -> Rollout:
 
 
 async def distances(stage: Stage, name: str, kl: float) -> tuple[list[float], list[float | None]]:
-    """How far a run that likes one answer goes from the untrained model, by our own reckoning and by the backend's."""
+    """How far a run that likes one answer goes from the untrained model, by our own reckoning and
+    by the backend's.
+    """
     await stage.backend.open(stage.plan(name))
     rollout = await draw_one(stage.backend)
     [reference] = await stage.backend.score_base([pair(rollout)])
@@ -204,7 +234,13 @@ async def distances(stage: Stage, name: str, kl: float) -> tuple[list[float], li
     for _ in range(6):
         [now] = await stage.backend.score([pair(rollout)])
         apart.append(sum(map(k3, now, reference)) / len(now))
-        told.append((await stage.backend.accumulate([datum(fresh(rollout, now), 1.0)], Loss(LossKind.PPO, kl=kl))).kl)
+        told.append(
+            (
+                await stage.backend.accumulate(
+                    [datum(fresh(rollout, now), 1.0)], Loss(LossKind.PPO, kl=kl)
+                )
+            ).kl
+        )
         await stage.backend.apply(ADAM, float(len(now)))
     await stage.backend.close(discard=True)
     return apart, told

@@ -1,4 +1,6 @@
-"""The distance to the untrained model, told in advantages: it is the term that other backends add to their loss."""
+"""The distance to the untrained model, told in advantages: it is the term that other backends add
+to their loss.
+"""
 
 import math
 from pathlib import Path
@@ -22,11 +24,18 @@ logprobs = st.floats(-20, 0)
 ANSWERS = [(PROMPTS[0], (65, 66, END)), (PROMPTS[0], (67, 68)), (PROMPTS[1], (65, 70, 71, END))]
 
 
-@given(st.lists(st.tuples(st.floats(-3, 3), logprobs, logprobs), min_size=1, max_size=5), st.floats(0.001, 10))
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), logprobs, logprobs), min_size=1, max_size=5),
+    st.floats(0.001, 10),
+)
 @settings(deadline=None)
-def test_advantages_move_by_the_slope_of_the_distance(tokens: list[tuple[float, float, float]], weight: float) -> None:
+def test_advantages_move_by_the_slope_of_the_distance(
+    tokens: list[tuple[float, float, float]], weight: float
+) -> None:
     advantages, now, reference = zip(*tokens, strict=True)
-    folded = fold(Datum(TurnId("turn"), (1,), (2,) * len(tokens), advantages, now), now, reference, weight)
+    folded = fold(
+        Datum(TurnId("turn"), (1,), (2,) * len(tokens), advantages, now), now, reference, weight
+    )
     step = 1e-6
     for place, (advantage, here, there) in enumerate(tokens):
         slope = (distance([here + step], [there]) - distance([here - step], [there])) / (2 * step)
@@ -50,8 +59,12 @@ def test_what_does_not_line_up_or_is_out_of_this_world_is_refused() -> None:
         fold(one, (-1.0, -900.0), (-1.0, -1.0), 0.1)
 
 
-async def trained(backend: TrainingBackend, folder: Path, kind: LossKind) -> tuple[list[float | None], list[tuple[float, ...]]]:
-    """What some steps with a KL weight told of the distance, and where the weights are after them."""
+async def trained(
+    backend: TrainingBackend, folder: Path, kind: LossKind
+) -> tuple[list[float | None], list[tuple[float, ...]]]:
+    """What some steps with a KL weight told of the distance, and where the weights are after
+    them.
+    """
     await backend.open(RunPlan("run", None, 4, 0, folder))
     told = []
     for _ in range(4):
@@ -68,7 +81,9 @@ async def trained(backend: TrainingBackend, folder: Path, kind: LossKind) -> tup
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", list(LossKind))
 @pytest.mark.parametrize("reduction", list(Reduction))
-async def test_a_service_ends_where_a_backend_with_the_term_ends(tmp_path: Path, kind: LossKind, reduction: Reduction) -> None:
+async def test_a_service_ends_where_a_backend_with_the_term_ends(
+    tmp_path: Path, kind: LossKind, reduction: Reduction
+) -> None:
     _, wanted = await trained(ToyBackend(tmp_path / "kept"), tmp_path / "toy", kind)
     service = RemoteBackend(PracticeService(Classroom(reduction)), decode, end_ids=[END])
     told, got = await trained(service, tmp_path / "service", kind)

@@ -28,7 +28,9 @@ def plan(folder: Path, start: Weights | None = None) -> RunPlan:
 
 
 @pytest.mark.parametrize("at", ["teach", "step", "save"])
-async def test_a_step_that_fails_anywhere_is_repeated_from_the_one_before(tmp_path: Path, at: str) -> None:
+async def test_a_step_that_fails_anywhere_is_repeated_from_the_one_before(
+    tmp_path: Path, at: str
+) -> None:
     room = Classroom()
     backend = make(PracticeService(room))
     await backend.open(plan(tmp_path))
@@ -106,7 +108,9 @@ async def test_a_step_of_nothing_or_divided_by_nothing_is_refused(tmp_path: Path
     assert (await backend.apply(ADAM, 6.0)).step == 1
 
 
-async def test_pieces_are_sent_one_after_another_and_the_step_right_behind_the_last(tmp_path: Path) -> None:
+async def test_pieces_are_sent_one_after_another_and_the_step_right_behind_the_last(
+    tmp_path: Path,
+) -> None:
     room = Classroom()
     backend = make(PracticeService(room))
     await backend.open(plan(tmp_path))
@@ -186,7 +190,9 @@ class Narrow(Counting):
         return await super().kept(weights)
 
 
-async def test_on_a_service_with_room_for_few_models_other_samplers_give_way(tmp_path: Path) -> None:
+async def test_on_a_service_with_room_for_few_models_other_samplers_give_way(
+    tmp_path: Path,
+) -> None:
     service = Narrow(Classroom())
     backend = make(service)
     await backend.open(plan(tmp_path))
@@ -218,17 +224,25 @@ class Odd(PracticeService):
 
 async def test_a_rounding_above_zero_is_zero_and_more_is_an_error(tmp_path: Path) -> None:
     drawing = Drawing(count=1, max_tokens=2)
-    [[rollout]] = await make(Odd([DrawnSequence((65, END), (-1.0, 1e-6), True)])).sample_base([(1,)], drawing)
+    [[rollout]] = await make(Odd([DrawnSequence((65, END), (-1.0, 1e-6), True)])).sample_base(
+        [(1,)], drawing
+    )
     assert rollout.logprobs_T == (-1.0, 0.0)
     assert rollout.text == "A"
-    for wrong in (DrawnSequence((65,), (0.5,), True), DrawnSequence((), (), True), DrawnSequence((65, 66), (-1.0,), True)):
+    for wrong in (
+        DrawnSequence((65,), (0.5,), True),
+        DrawnSequence((), (), True),
+        DrawnSequence((65, 66), (-1.0,), True),
+    ):
         with pytest.raises(TrainingError, match="no rollout"):
             await make(Odd([wrong])).sample_base([(1,)], drawing)
 
 
 async def test_too_few_rollouts_are_an_error() -> None:
     with pytest.raises(TrainingError, match="drew 1 rollouts where 3"):
-        await make(Odd([DrawnSequence((65,), (-1.0,), False)])).sample_base([(1,)], Drawing(count=3, max_tokens=2))
+        await make(Odd([DrawnSequence((65,), (-1.0,), False)])).sample_base(
+            [(1,)], Drawing(count=3, max_tokens=2)
+        )
 
 
 async def test_logprobs_of_another_temperature_are_asked_for_anew() -> None:
@@ -236,7 +250,9 @@ async def test_logprobs_of_another_temperature_are_asked_for_anew() -> None:
     tempered = Drawing(count=1, max_tokens=2, temperature=0.5)
     [[rollout]] = await make(Odd([told], is_raw=False)).sample_base([(1,)], tempered)
     assert rollout.logprobs_T == pytest.approx((-4.852,), abs=1e-3)
-    [[rollout]] = await make(Odd([told], is_raw=False)).sample_base([(1,)], Drawing(count=1, max_tokens=2))
+    [[rollout]] = await make(Odd([told], is_raw=False)).sample_base(
+        [(1,)], Drawing(count=1, max_tokens=2)
+    )
     assert rollout.logprobs_T == (-0.1,)
 
 
@@ -274,7 +290,9 @@ async def test_a_sampler_that_failed_is_made_anew_for_the_next_request(tmp_path:
 
 
 @pytest.mark.parametrize("weights", ["the base", "the run"])
-async def test_samplers_of_the_base_and_of_the_run_are_made_anew_after_a_failure(tmp_path: Path, weights: str) -> None:
+async def test_samplers_of_the_base_and_of_the_run_are_made_anew_after_a_failure(
+    tmp_path: Path, weights: str
+) -> None:
     room = Classroom()
     backend = make(PracticeService(room))
     await backend.open(plan(tmp_path))

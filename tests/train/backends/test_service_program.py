@@ -1,4 +1,5 @@
-"""The whole program with weights that a training service trains and serves: a real Tinker-API server, which dies and comes back.
+"""The whole program with weights that a training service trains and serves: a real Tinker-API
+server, which dies and comes back.
 
 Runs where an SDK and the server are (`make test-tinker`).
 """
@@ -71,7 +72,9 @@ tokenizer = "{model}"
 
 
 class Service:
-    """A training service at one address: the server, and in front of it, for SDKs that are newer, a relay."""
+    """A training service at one address: the server, and in front of it, for SDKs that are newer, a
+    relay.
+    """
 
     def __init__(self, server: skyrl.SkyRL) -> None:
         self._server = server
@@ -112,9 +115,13 @@ def base() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def program(service: Service, base: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def program(
+    service: Service, base: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Program]:
     config = CONFIG.format(base=base.url, url=service.url, model=service.model, sdk=SDK)
-    running = prepare(Program(tmp_path_factory.mktemp("program") / "home", config)).start(wait_s=300)
+    running = prepare(Program(tmp_path_factory.mktemp("program") / "home", config)).start(
+        wait_s=300
+    )
     yield running
     assert running.stop(60) == 0, running.log.read_text()[-4000:]
 
@@ -122,18 +129,33 @@ def program(service: Service, base: Provider, tmp_path_factory: pytest.TempPathF
 async def scored(
     program: Program, service: Service, turn: str, number: int
 ) -> tuple[SampledTokens, tuple[float, ...], tuple[float, ...]]:
-    """A turn's tokens as recorded, and how likely they are to this version and to the untrained model, by the service itself."""
+    """A turn's tokens as recorded, and how likely they are to this version and to the untrained
+    model, by the service itself.
+    """
     database = connect(f"sqlite:///{program.home / 'ledger.db'}")
-    found, version = LedgerReader(database).turn(TurnId(turn)), SqlPolicies(database).version(number)
+    found, version = (
+        LedgerReader(database).turn(TurnId(turn)),
+        SqlPolicies(database).version(number),
+    )
     database.close()
     assert found is not None
     assert version is not None
     tokens = found.turn.tokens
     assert tokens is not None
     decode = Vocabulary(service.model).decode
-    backend = tinker_backend(load_tinker(SDK), str(service.model), decode, end_ids=[tiny.END], name=SDK, base_url=service.url)
+    backend = tinker_backend(
+        load_tinker(SDK),
+        str(service.model),
+        decode,
+        end_ids=[tiny.END],
+        name=SDK,
+        base_url=service.url,
+    )
     pairs = [(tokens.prompt_ids, tokens.sampled_ids)]
-    trained, untrained = await backend.score(pairs, version.weights), await backend.score_base(pairs)
+    trained, untrained = (
+        await backend.score(pairs, version.weights),
+        await backend.score_base(pairs),
+    )
     await backend.aclose()
     return tokens, trained[0], untrained[0]
 
@@ -153,7 +175,9 @@ def test_a_service_trains_what_it_then_serves_though_it_dies_in_the_middle_and_a
     service.start()
     commanded(program, "train")
     wait_until(lambda: "policy_trained version=1" in program.log.read_text(), program)
-    opened = re.findall(r"training run open backend=\w+ run=batch-1 steps=(\d)", program.log.read_text())
+    opened = re.findall(
+        r"training run open backend=\w+ run=batch-1 steps=(\d)", program.log.read_text()
+    )
     assert opened[0] == "0"
     assert opened[-1] != "0"
     version = wait_until_served(program)
@@ -163,7 +187,9 @@ def test_a_service_trains_what_it_then_serves_though_it_dies_in_the_middle_and_a
     answer = ask(program, "mice", 2)
     assert answer.headers["x-metaclaw-policy"] == str(version)
     assert recorded(program, answer)["policy_version"] == version
-    tokens, trained, untrained = anyio.run(scored, program, service, answer.headers["x-metaclaw-turn"], version)
+    tokens, trained, untrained = anyio.run(
+        scored, program, service, answer.headers["x-metaclaw-turn"], version
+    )
     assert trained == pytest.approx(tokens.logprobs, abs=2e-3)
     assert untrained != pytest.approx(tokens.logprobs, abs=0.05)
     assert commanded(program, "rollback")["policy_version"] == 0
@@ -173,12 +199,16 @@ def test_a_service_trains_what_it_then_serves_though_it_dies_in_the_middle_and_a
 
 
 def serves_without_it(program: Program) -> None:
-    """Six questions: the base provider answers each of them, soon, and every turn is recorded as what it is."""
+    """Six questions: the base provider answers each of them, soon, and every turn is recorded as
+    what it is.
+    """
     turns = program.get("/api/status")["counts"]["turns"]
     began = time.monotonic()
     answers = [ask(program, animal, 30) for animal in ANIMALS[:6]]
     assert time.monotonic() - began < 60
-    assert [said(answer).strip() for answer in answers] == [f"echo: {question(animal)}" for animal in ANIMALS[:6]]
+    assert [said(answer).strip() for answer in answers] == [
+        f"echo: {question(animal)}" for animal in ANIMALS[:6]
+    ]
     assert {recorded(program, answer)["provider"] for answer in answers} == {"base"}
     assert {answer.headers["x-metaclaw-policy"] for answer in answers} == {"0"}
     assert program.get("/api/status")["counts"]["turns"] == turns + 6

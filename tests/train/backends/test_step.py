@@ -17,13 +17,16 @@ NOW = (-1.0 + math.log(1.5), -1.0 + math.log(0.5))
     ("kind", "loss", "clipped"),
     [
         (LossKind.IMPORTANCE_SAMPLING, (-1.5 + 0.5) / 2, None),
-        # Of a positive advantage the clipped ratio counts where it is smaller; of a negative one where it is larger.
+        # Of a positive advantage the clipped ratio counts where it is smaller; of a negative one
+        # where it is larger.
         (LossKind.PPO, (-1.2 + 0.8) / 2, 1.0),
         (LossKind.CISPO, (-1.2 * NOW[0] + 0.8 * NOW[1]) / 2, 1.0),
         (LossKind.CROSS_ENTROPY, (-NOW[0] + NOW[1]) / 2, None),
     ],
 )
-def test_each_loss_is_told_as_its_formula_says(kind: LossKind, loss: float, clipped: float | None) -> None:
+def test_each_loss_is_told_as_its_formula_says(
+    kind: LossKind, loss: float, clipped: float | None
+) -> None:
     stats = summarise([(DATUM, Loss(kind, clip_low=0.2, clip_high=0.2), NOW)])
     assert stats.tokens == 2
     assert stats.loss == pytest.approx(loss)

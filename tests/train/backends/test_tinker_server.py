@@ -1,4 +1,6 @@
-"""Tinker's SDK against a real server: what only a real one shows. Runs where SDK and server are (`make test-tinker`)."""
+"""Tinker's SDK against a real server: what only a real one shows. Runs where SDK and server are
+(`make test-tinker`).
+"""
 
 import importlib.util
 import time
@@ -23,12 +25,16 @@ from tests.support.skyrl import SkyRL
 pytestmark = pytest.mark.anyio
 needs_sdk = pytest.mark.of_target("test-tinker", importlib.util.find_spec("tinker") is not None)
 
-HELLO = ChatRequest(Wire.CHAT, "tiny", (Message(Role.USER, (Text("Hi"),)),), sampling=Sampling(max_tokens=6, seed=3))
+HELLO = ChatRequest(
+    Wire.CHAT, "tiny", (Message(Role.USER, (Text("Hi"),)),), sampling=Sampling(max_tokens=6, seed=3)
+)
 
 
 def make(model: Path, url: str, waits: Waits | None = None) -> RemoteBackend:
     decode: Callable[..., str] = Vocabulary(model).decode
-    return tinker_backend(load_tinker("tinker"), str(model), decode, end_ids=[tiny.END], base_url=url, waits=waits)
+    return tinker_backend(
+        load_tinker("tinker"), str(model), decode, end_ids=[tiny.END], base_url=url, waits=waits
+    )
 
 
 def plan(folder: Path, name: str = "run") -> RunPlan:
@@ -36,7 +42,9 @@ def plan(folder: Path, name: str = "run") -> RunPlan:
 
 
 @needs_sdk
-async def test_a_trained_version_is_served_with_exact_tokens(server: SkyRL, relay: Relay, tmp_path: Path) -> None:
+async def test_a_trained_version_is_served_with_exact_tokens(
+    server: SkyRL, relay: Relay, tmp_path: Path
+) -> None:
     backend = make(server.model, relay.url)
     await backend.open(plan(tmp_path))
     rollout = await draw_one(backend)
@@ -59,7 +67,9 @@ async def test_a_trained_version_is_served_with_exact_tokens(server: SkyRL, rela
 
 
 @needs_sdk
-async def test_places_on_the_server_are_given_back(server: SkyRL, relay: Relay, tmp_path: Path) -> None:
+async def test_places_on_the_server_are_given_back(
+    server: SkyRL, relay: Relay, tmp_path: Path
+) -> None:
     """The server has three. Each run takes one, and so do kept weights that are asked for."""
     backend = make(server.model, relay.url)
     await backend.open(plan(tmp_path, "first"))
@@ -100,7 +110,9 @@ async def test_a_server_that_goes_away_in_the_middle_is_noticed_and_the_run_goes
 
 
 @needs_sdk
-async def test_a_server_that_is_not_there_costs_a_served_request_no_more_than_a_moment(tmp_path: Path, tiny_model: Path) -> None:
+async def test_a_server_that_is_not_there_costs_a_served_request_no_more_than_a_moment(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     gone = Relay("http://127.0.0.1:9").start()
     gone.cut()
     backend = make(tiny_model, gone.url)
@@ -116,7 +128,9 @@ async def test_a_server_that_is_not_there_costs_a_served_request_no_more_than_a_
 
 
 @needs_sdk
-async def test_a_rank_the_server_cannot_do_is_an_error_in_words(server: SkyRL, relay: Relay, tmp_path: Path) -> None:
+async def test_a_rank_the_server_cannot_do_is_an_error_in_words(
+    server: SkyRL, relay: Relay, tmp_path: Path
+) -> None:
     with pytest.raises(TrainingError, match="rank 99"):
         await make(server.model, relay.url).open(RunPlan("run", None, 99, 1, tmp_path / "run"))
 

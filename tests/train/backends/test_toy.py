@@ -36,15 +36,20 @@ def surrogate(policy: Softmax, datum: Datum, loss: Loss) -> float:
     return value
 
 
-@pytest.mark.parametrize("kind", [LossKind.IMPORTANCE_SAMPLING, LossKind.PPO, LossKind.CROSS_ENTROPY])
+@pytest.mark.parametrize(
+    "kind", [LossKind.IMPORTANCE_SAMPLING, LossKind.PPO, LossKind.CROSS_ENTROPY]
+)
 @given(st.floats(-2, 2), st.floats(-0.3, 0.3), st.floats(0, 0.5), st.integers(32, 126))
 @settings(max_examples=30, deadline=None)
-def test_gradients_are_those_of_the_formula(kind: LossKind, advantage: float, shift: float, kl: float, token: int) -> None:
+def test_gradients_are_those_of_the_formula(
+    kind: LossKind, advantage: float, shift: float, kl: float, token: int
+) -> None:
     policy = Softmax(weights={-1: [0.01 * (number % 7) for number in range(SIZE)]})
     drawn = (token, END)
     then = tuple(min(logprob + shift, 0.0) for logprob in policy.score(PROMPT, drawn))
     datum = Datum(TurnId("turn"), PROMPT, drawn, (advantage, -advantage), then)
-    # Clip far away from the ratios at hand: at the edge itself there is no gradient to compare with.
+    # Clip far away from the ratios at hand: at the edge itself there is no gradient to compare
+    # with.
     loss = Loss(kind, clip_low=0.5, clip_high=0.5, kl=kl)
     policy.learn([datum], loss)
     step = 1e-5
@@ -81,11 +86,19 @@ async def train(backend: ToyBackend, reward: Callable[[str], float], steps: int)
         mean = sum(rewards) / len(rewards)
         means.append(mean)
         data = [
-            Datum(TurnId("turn"), PROMPT, rollout.tokens_T, (got - mean,) * len(rollout.tokens_T), rollout.logprobs_T)
+            Datum(
+                TurnId("turn"),
+                PROMPT,
+                rollout.tokens_T,
+                (got - mean,) * len(rollout.tokens_T),
+                rollout.logprobs_T,
+            )
             for rollout, got in zip(group, rewards, strict=True)
         ]
         await backend.accumulate(data, Loss(LossKind.PPO))
-        await backend.apply(Adam(learning_rate=0.2), float(sum(len(each.tokens_T) for each in data)))
+        await backend.apply(
+            Adam(learning_rate=0.2), float(sum(len(each.tokens_T) for each in data))
+        )
     return means
 
 

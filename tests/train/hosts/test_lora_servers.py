@@ -49,7 +49,9 @@ def adapter(folder: Path, name: str) -> Weights:
     return Weights("embedded", str(folder / name))
 
 
-async def test_a_version_is_loaded_under_a_name_of_its_own(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_a_version_is_loaded_under_a_name_of_its_own(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     host = make(f"{server.url}/v1", "the key")
     weights = adapter(tmp_path, "one")
     await host.load(12, weights)
@@ -60,7 +62,9 @@ async def test_a_version_is_loaded_under_a_name_of_its_own(server: FakeServer, m
     assert len(server.asked) == 1
 
 
-async def test_the_last_two_versions_stay_and_those_in_use(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_the_last_two_versions_stay_and_those_in_use(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     in_use = {1}
     host = make(server.url, in_use=lambda: frozenset(in_use))
     for version in (1, 2, 3, 4):
@@ -72,7 +76,9 @@ async def test_the_last_two_versions_stay_and_those_in_use(server: FakeServer, m
     assert server.adapters.keys() == {"policy-000004", "policy-000005"}
 
 
-async def test_what_cannot_be_loaded_changes_nothing(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_what_cannot_be_loaded_changes_nothing(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     host = make(server.url)
     await host.load(1, adapter(tmp_path, "one"))
     with pytest.raises(TrainingError, match="version 2 cannot be loaded by"):
@@ -115,17 +121,24 @@ async def test_a_name_that_is_taken_on_a_server_that_outlived_us_is_loaded_anew(
     assert server.adapters == {"policy-000001": weights.adapter}
 
 
-async def test_an_unloaded_version_is_gone_even_if_it_was_already(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_an_unloaded_version_is_gone_even_if_it_was_already(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     host = make(server.url)
     await host.load(1, adapter(tmp_path, "one"))
     server.adapters.clear()
     await host.unload(1)
     assert host.loaded == frozenset()
     await host.unload(7)
-    assert [path.rpartition("/")[2] for path, _, _ in server.asked] == ["load_lora_adapter", "unload_lora_adapter"]
+    assert [path.rpartition("/")[2] for path, _, _ in server.asked] == [
+        "load_lora_adapter",
+        "unload_lora_adapter",
+    ]
 
 
-async def test_an_old_version_that_will_not_go_does_not_hinder_the_new(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_an_old_version_that_will_not_go_does_not_hinder_the_new(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     host = make(server.url, keeps=1)
     await host.load(1, adapter(tmp_path, "one"))
     real = server.answer
@@ -141,14 +154,18 @@ async def test_an_old_version_that_will_not_go_does_not_hinder_the_new(server: F
         await host.unload(1)
 
 
-async def test_loads_that_come_together_are_done_one_after_another(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_loads_that_come_together_are_done_one_after_another(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     host = make(server.url)
     weights = adapter(tmp_path, "one")
     await asyncio.gather(*(host.load(1, weights) for _ in range(5)))
     assert len(server.asked) == 1
 
 
-async def test_a_server_that_is_not_there_is_an_error_in_words(server: FakeServer, make: Make, tmp_path: Path) -> None:
+async def test_a_server_that_is_not_there_is_an_error_in_words(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
     server.stop()
     host = make(server.url)
     with pytest.raises(TrainingError, match=r"cannot be asked: .*refused"):
@@ -167,4 +184,7 @@ def test_words_of_refusal_are_found_wherever_they_stand() -> None:
     assert say(ServerReply(404, '{"detail": "Not Found"}')) == "Not Found (status 404)"
     assert say(ServerReply(502, "<html>")) == "<html> (status 502)"
     assert say(ServerReply(502, "")) == "no reason given (status 502)"
-    assert SglangRoutes().complaint(ServerReply(404, '{"detail": "Not Found"}')) == '{"detail": "Not Found"} (status 404)'
+    assert (
+        SglangRoutes().complaint(ServerReply(404, '{"detail": "Not Found"}'))
+        == '{"detail": "Not Found"} (status 404)'
+    )

@@ -1,4 +1,6 @@
-"""A training service as a served model: exact tokens, stops, tools, versions, and an error another provider can stand in for."""
+"""A training service as a served model: exact tokens, stops, tools, versions, and an error another
+provider can stand in for.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -47,9 +49,13 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 class Service:
     """Says what it is told, and remembers what it was asked."""
 
-    def __init__(self, vocabulary: Vocabulary, text: str = "Hello there.", *, is_whole: bool = True) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, text: str = "Hello there.", *, is_whole: bool = True
+    ) -> None:
         ids = [*vocabulary.encode(text), tiny.END] if is_whole else list(vocabulary.encode(text))
-        self.rollout = Rollout(tuple(ids), tuple(-0.5 - 0.001 * number for number in range(len(ids))), text, is_whole)
+        self.rollout = Rollout(
+            tuple(ids), tuple(-0.5 - 0.001 * number for number in range(len(ids))), text, is_whole
+        )
         self.asked: list[tuple[SampleRequest, Weights | None]] = []
         self.released: list[Weights] = []
         self.error: TrainingError | None = None
@@ -67,8 +73,12 @@ class Service:
         self.released.append(weights)
 
 
-def make(service: Service, vocabulary: Vocabulary, *, answer_s: float = 5.0, context_tokens: int = 200) -> SamplerModel:
-    return SamplerModel(service, vocabulary, "tiny", context_tokens=context_tokens, max_tokens=50, answer_s=answer_s)
+def make(
+    service: Service, vocabulary: Vocabulary, *, answer_s: float = 5.0, context_tokens: int = 200
+) -> SamplerModel:
+    return SamplerModel(
+        service, vocabulary, "tiny", context_tokens=context_tokens, max_tokens=50, answer_s=answer_s
+    )
 
 
 async def told(model: SamplerModel, request: ChatRequest, version: int = 0) -> list[Delta]:
@@ -93,26 +103,47 @@ async def test_an_answer_carries_exactly_what_was_seen_and_drawn(vocabulary: Voc
     end = ended(deltas)
     assert end.finish is Finish.STOP
     assert end.tokens is not None
-    assert end.tokens.prompt_ids == tuple(vocabulary.render([("user", "Hi")], "")) == service.asked[0][0].prompt
+    assert (
+        end.tokens.prompt_ids
+        == tuple(vocabulary.render([("user", "Hi")], ""))
+        == service.asked[0][0].prompt
+    )
     assert end.tokens.sampled_ids == service.rollout.tokens_T
     assert end.tokens.logprobs == service.rollout.logprobs_T
     assert end.usage is not None
-    assert (end.usage.input_tokens, end.usage.output_tokens) == (len(end.tokens.prompt_ids), len(end.tokens.sampled_ids))
+    assert (end.usage.input_tokens, end.usage.output_tokens) == (
+        len(end.tokens.prompt_ids),
+        len(end.tokens.sampled_ids),
+    )
 
 
-async def test_where_the_caller_says_nothing_the_policy_answers_as_it_is_trained(vocabulary: Vocabulary) -> None:
+async def test_where_the_caller_says_nothing_the_policy_answers_as_it_is_trained(
+    vocabulary: Vocabulary,
+) -> None:
     service = Service(vocabulary)
     model = make(service, vocabulary)
     await told(model, HELLO)
     await told(model, HELLO)
     (first, weights), (second, _) = service.asked
     assert weights is None
-    assert (first.count, first.max_tokens, first.temperature, first.top_p, first.top_k) == (1, 50, 1.0, 1.0, 0)
+    assert (first.count, first.max_tokens, first.temperature, first.top_p, first.top_k) == (
+        1,
+        50,
+        1.0,
+        1.0,
+        0,
+    )
     assert first.seed != second.seed
     options = Sampling(max_tokens=9, temperature=0.2, top_p=0.5, top_k=3, seed=2**40 + 5)
     await told(model, replace(HELLO, sampling=options))
     asked = service.asked[2][0]
-    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k, asked.seed) == (9, 0.2, 0.5, 3, 5)
+    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k, asked.seed) == (
+        9,
+        0.2,
+        0.5,
+        3,
+        5,
+    )
 
 
 async def test_an_answer_that_ran_out_of_room_says_so(vocabulary: Vocabulary) -> None:
@@ -123,7 +154,9 @@ async def test_an_answer_that_ran_out_of_room_says_so(vocabulary: Vocabulary) ->
 
 async def test_a_stop_string_ends_text_and_tokens(vocabulary: Vocabulary) -> None:
     service = Service(vocabulary, "one two three")
-    deltas = await told(make(service, vocabulary), replace(HELLO, sampling=Sampling(stop=(" two",))))
+    deltas = await told(
+        make(service, vocabulary), replace(HELLO, sampling=Sampling(stop=(" two",)))
+    )
     end = ended(deltas)
     assert spoken(deltas) == "one"
     assert (end.finish, end.stop_sequence) == (Finish.STOP, " two")
@@ -133,8 +166,12 @@ async def test_a_stop_string_ends_text_and_tokens(vocabulary: Vocabulary) -> Non
 
 
 async def test_tool_calls_are_read_from_the_answer(vocabulary: Vocabulary) -> None:
-    service = Service(vocabulary, 'Let me. <tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>')
-    deltas = await told(make(service, vocabulary, context_tokens=2000), replace(HELLO, tools=(TOOL,)))
+    service = Service(
+        vocabulary, 'Let me. <tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
+    )
+    deltas = await told(
+        make(service, vocabulary, context_tokens=2000), replace(HELLO, tools=(TOOL,))
+    )
     [call] = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
     assert (call.name, call.arguments) == ("look", '{"at": 1}')
     assert spoken(deltas) == "Let me."
@@ -145,10 +182,16 @@ async def test_logprobs_are_shown_to_who_asks_for_them(vocabulary: Vocabulary) -
     service = Service(vocabulary, "abc")
     [delta] = [
         delta
-        for delta in await told(make(service, vocabulary), replace(HELLO, sampling=Sampling(logprobs=True)))
+        for delta in await told(
+            make(service, vocabulary), replace(HELLO, sampling=Sampling(logprobs=True))
+        )
         if isinstance(delta, TextDelta)
     ]
-    assert [(shown.token, shown.logprob) for shown in delta.logprobs] == [("a", -0.5), ("b", -0.501), ("c", -0.502)]
+    assert [(shown.token, shown.logprob) for shown in delta.logprobs] == [
+        ("a", -0.5),
+        ("b", -0.501),
+        ("c", -0.502),
+    ]
 
 
 async def test_what_does_not_fit_or_is_no_text_is_refused(vocabulary: Vocabulary) -> None:
@@ -163,15 +206,23 @@ async def test_what_does_not_fit_or_is_no_text_is_refused(vocabulary: Vocabulary
         await told(model, replace(HELLO, messages=(Message(Role.USER, (Text("\ud800"),)),)))
 
 
-async def test_a_service_that_is_down_lets_another_provider_take_over(vocabulary: Vocabulary) -> None:
+async def test_a_service_that_is_down_lets_another_provider_take_over(
+    vocabulary: Vocabulary,
+) -> None:
     service = Service(vocabulary)
     service.error = TrainingError("no server answers")
     with pytest.raises(UpstreamError, match="no server answers") as caught:
         await anext(make(service, vocabulary).generate(HELLO))
-    assert (caught.value.status, caught.value.retryable, caught.value.code) == (503, True, UNREACHABLE)
+    assert (caught.value.status, caught.value.retryable, caught.value.code) == (
+        503,
+        True,
+        UNREACHABLE,
+    )
 
 
-async def test_a_service_that_is_slow_lets_another_provider_take_over(vocabulary: Vocabulary) -> None:
+async def test_a_service_that_is_slow_lets_another_provider_take_over(
+    vocabulary: Vocabulary,
+) -> None:
     service = Service(vocabulary)
     service.goes_on.clear()
     with pytest.raises(UpstreamError) as caught:
@@ -211,7 +262,9 @@ async def test_a_version_that_does_not_answer_is_not_loaded(vocabulary: Vocabula
         await model.load(0, Weights("tinker", "one"))
 
 
-async def test_a_version_is_let_go_when_its_running_answers_are_finished(vocabulary: Vocabulary) -> None:
+async def test_a_version_is_let_go_when_its_running_answers_are_finished(
+    vocabulary: Vocabulary,
+) -> None:
     service = Service(vocabulary)
     model = make(service, vocabulary)
     weights = Weights("tinker", "one")

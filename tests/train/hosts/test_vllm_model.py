@@ -1,4 +1,6 @@
-"""vLLM asked in tokens: exact tokens as they come, versions by their names, and errors another provider can stand in for."""
+"""vLLM asked in tokens: exact tokens as they come, versions by their names, and errors another
+provider can stand in for.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -8,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Wire
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    TextDelta,
+    Wire,
+)
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import BackendDownError, UpstreamError, WireError
@@ -21,7 +35,9 @@ from tests.support.lora_server import FakeVllm
 pytestmark = pytest.mark.anyio
 
 HELLO = ChatRequest(Wire.CHAT, "any", (Message(Role.USER, (Text("Hi"),)),))
-CARDS = {"data": [{"id": "tiny", "max_model_len": 60}, {"id": "policy-000001", "max_model_len": 60}]}
+CARDS = {
+    "data": [{"id": "tiny", "max_model_len": 60}, {"id": "policy-000001", "max_model_len": 60}]
+}
 
 
 @dataclass
@@ -60,7 +76,11 @@ class Server:
         if call.path == "/models":
             return Said([self.cards])
         self.asked.append(json.loads(call.body))
-        pieces = list(self.events()) if self.status == 200 else [b'{"error": {"message": "no such model"}}']
+        pieces = (
+            list(self.events())
+            if self.status == 200
+            else [b'{"error": {"message": "no such model"}}']
+        )
         self.replies.append(Said(pieces, self.status))
         return self.replies[-1]
 
@@ -73,7 +93,17 @@ class Server:
             part = ids[at : at + 4]
             reason = self.finish if at + 4 >= len(ids) else None
             scores = {"token_logprobs": [-0.5] * (len(part) - 1) + [1e-7]}
-            chunk = {"choices": [{"index": 0, "text": "?", "token_ids": part, "logprobs": scores, "finish_reason": reason}]}
+            chunk = {
+                "choices": [
+                    {
+                        "index": 0,
+                        "text": "?",
+                        "token_ids": part,
+                        "logprobs": scores,
+                        "finish_reason": reason,
+                    }
+                ]
+            }
             yield f"data: {json.dumps(chunk)}\n\n".encode()
         yield b'data: {"choices": [], "usage": {"prompt_tokens": 1}}\n\ndata: [DONE]\n\n'
 
@@ -112,7 +142,9 @@ def ended(deltas: list[Delta]) -> End:
     return deltas[-1]
 
 
-async def test_an_answer_is_told_as_it_comes_and_carries_its_exact_tokens(vocabulary: Vocabulary) -> None:
+async def test_an_answer_is_told_as_it_comes_and_carries_its_exact_tokens(
+    vocabulary: Vocabulary,
+) -> None:
     server = Server(vocabulary)
     deltas = await told(make(server), HELLO)
     assert isinstance(deltas[0], Begin)
@@ -120,22 +152,38 @@ async def test_an_answer_is_told_as_it_comes_and_carries_its_exact_tokens(vocabu
     end = ended(deltas)
     assert end.finish is Finish.STOP
     assert end.tokens is not None
-    assert end.tokens.prompt_ids == tuple(vocabulary.render([("user", "Hi")], "")) == tuple(server.asked[0]["prompt"])
+    assert (
+        end.tokens.prompt_ids
+        == tuple(vocabulary.render([("user", "Hi")], ""))
+        == tuple(server.asked[0]["prompt"])
+    )
     assert end.tokens.sampled_ids == tuple(server.ids())
     assert set(end.tokens.logprobs) == {-0.5, 0.0}
     assert server.replies[0].is_closed
 
 
-async def test_it_asks_for_what_the_caller_wishes_within_the_room_the_server_has(vocabulary: Vocabulary) -> None:
+async def test_it_asks_for_what_the_caller_wishes_within_the_room_the_server_has(
+    vocabulary: Vocabulary,
+) -> None:
     server = Server(vocabulary)
     model = make(server)
     await told(model, HELLO)
     options = Sampling(max_tokens=500, temperature=0.2, top_p=0.5, top_k=3, seed=5)
     await told(model, replace(HELLO, sampling=options))
     first, second = server.asked
-    assert (first["model"], first["max_tokens"], first["temperature"], first["stop_token_ids"]) == ("tiny", 20, 1.0, [tiny.END])
+    assert (first["model"], first["max_tokens"], first["temperature"], first["stop_token_ids"]) == (
+        "tiny",
+        20,
+        1.0,
+        [tiny.END],
+    )
     assert second["max_tokens"] == 60 - len(second["prompt"])
-    assert (second["temperature"], second["top_p"], second["top_k"], second["seed"]) == (0.2, 0.5, 3, 5)
+    assert (second["temperature"], second["top_p"], second["top_k"], second["seed"]) == (
+        0.2,
+        0.5,
+        3,
+        5,
+    )
     with pytest.raises(WireError, match="room for 60"):
         await told(model, replace(HELLO, messages=(Message(Role.USER, (Text("x" * 80),)),)))
 
@@ -187,7 +235,9 @@ async def test_a_server_that_is_not_there_is_told_apart_from_weights_that_are_br
         b'data: {"choices": [{"token_ids": [65]}]}\n\n',
     ],
 )
-async def test_a_stream_that_makes_no_sense_is_an_error_and_not_a_guess(vocabulary: Vocabulary, piece: bytes) -> None:
+async def test_a_stream_that_makes_no_sense_is_an_error_and_not_a_guess(
+    vocabulary: Vocabulary, piece: bytes
+) -> None:
     class Odd(Server):
         def events(self) -> Iterator[bytes]:
             yield piece
@@ -196,7 +246,9 @@ async def test_a_stream_that_makes_no_sense_is_an_error_and_not_a_guess(vocabula
         await told(make(Odd(vocabulary)), HELLO)
 
 
-async def test_a_server_without_a_list_of_models_is_an_error_another_provider_stands_in_for(vocabulary: Vocabulary) -> None:
+async def test_a_server_without_a_list_of_models_is_an_error_another_provider_stands_in_for(
+    vocabulary: Vocabulary,
+) -> None:
     with pytest.raises(UpstreamError, match="no list of models"):
         await told(make(Server(vocabulary, cards=b"<html>")), HELLO)
 

@@ -1,4 +1,6 @@
-"""Adapters of ours on a real vLLM: loaded while it runs, answering as the weights they are, swapped under load."""
+"""Adapters of ours on a real vLLM: loaded while it runs, answering as the weights they are, swapped
+under load.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -6,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, Sampling, Text, TextDelta, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Delta,
+    End,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    TextDelta,
+    Wire,
+)
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.vocabulary import Vocabulary
@@ -18,7 +30,17 @@ from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
 from tests.support.contract import PROMPTS, datum, draw_one, step
 from tests.support.program import Program
-from tests.support.story import NOBODY_WRITES, POLICY, ask, ask_about_all, commanded, is_ours, prepare, share, wait_until_served
+from tests.support.story import (
+    NOBODY_WRITES,
+    POLICY,
+    ask,
+    ask_about_all,
+    commanded,
+    is_ours,
+    prepare,
+    share,
+    wait_until_served,
+)
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,7 +62,9 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[vl
 
 @pytest.fixture
 async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]:
-    backend = EmbeddedTrainer(model, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0)
+    backend = EmbeddedTrainer(
+        model, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0
+    )
     yield backend
     await backend.aclose()
 
@@ -57,7 +81,9 @@ async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weig
     return kept
 
 
-async def test_each_version_answers_as_the_weights_it_is(server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path) -> None:
+async def test_each_version_answers_as_the_weights_it_is(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
     host = vllm_host(f"{server.url}/v1")
     for version, weights in enumerate(await train(trainer, tmp_path, 2), 1):
         await host.load(version, weights)
@@ -105,7 +131,9 @@ async def test_versions_are_swapped_under_load_without_an_error(
         await host.unload(version)
 
 
-async def test_what_is_no_adapter_is_refused_by_the_server(server: vllm.Vllm, tmp_path: Path) -> None:
+async def test_what_is_no_adapter_is_refused_by_the_server(
+    server: vllm.Vllm, tmp_path: Path
+) -> None:
     host = vllm_host(server.url)
     with pytest.raises(TrainingError, match="version 7 cannot be loaded by"):
         await host.load(7, Weights("embedded", str(tmp_path)))
@@ -128,8 +156,15 @@ async def test_a_name_the_server_still_holds_is_given_to_our_weights(
 async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for(
     server: vllm.Vllm, model: Path, trainer: EmbeddedTrainer, tmp_path: Path
 ) -> None:
-    """At a temperature of one's own, too; and a version that the server has lost is noticed when it is asked for."""
-    request = ChatRequest(Wire.CHAT, "any", (Message(Role.USER, (Text("Hi"),)),), sampling=Sampling(max_tokens=6, temperature=0.5))
+    """At a temperature of one's own, too; and a version that the server has lost is noticed when it
+    is asked for.
+    """
+    request = ChatRequest(
+        Wire.CHAT,
+        "any",
+        (Message(Role.USER, (Text("Hi"),)),),
+        sampling=Sampling(max_tokens=6, temperature=0.5),
+    )
     endpoint = HttpEndpoint("gpu", "openai", f"{server.url}/v1")
     served = VllmModel(endpoint, vllm_host(server.url), "tiny", lambda: Vocabulary(model))
     one, two = await train(trainer, tmp_path, 2)
@@ -141,7 +176,9 @@ async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for
         assert isinstance(end, End)
         assert end.tokens is not None
         pairs = [(end.tokens.prompt_ids, end.tokens.sampled_ids)]
-        [scores] = await (trainer.score_base(pairs) if weights is None else trainer.score(pairs, weights))
+        [scores] = await (
+            trainer.score_base(pairs) if weights is None else trainer.score(pairs, weights)
+        )
         assert end.tokens.logprobs == pytest.approx(scores, abs=0.01)
         said = Vocabulary(model).decode(end.tokens.sampled_ids)
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == said
@@ -157,12 +194,19 @@ async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for
 
 
 def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
-    """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in, and taken back."""
+    """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in,
+    and taken back.
+    """
     model = tiny.make_speaking_model(tmp_path / "miniature")
     with vllm.serve(model, tmp_path, context_tokens=4096) as server:
-        provider = f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels = ["tiny"]\n'
+        provider = (
+            f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels ='
+            ' ["tiny"]\n'
+        )
         policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
-        program = prepare(Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)).start(wait_s=300)
+        program = prepare(
+            Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)
+        ).start(wait_s=300)
         ask_about_all(program, 1)
         ask_about_all(program, 7)
         version = wait_until_served(program)

@@ -1,4 +1,6 @@
-"""Agents that work through a day: the built-in one with tools, a direct one for models that cannot call any; what they share."""
+"""Agents that work through a day: the built-in one with tools, a direct one for models that cannot
+call any; what they share.
+"""
 
 from metaclaw_bench.agent.builtin import BuiltinAgent
 from metaclaw_bench.agent.chat import Endpoint

@@ -1,4 +1,6 @@
-"""The built-in agents' connection to a model: OpenAI chat completions through the proxy, with retries."""
+"""The built-in agents' connection to a model: OpenAI chat completions through the proxy, with
+retries.
+"""
 
 import asyncio
 import json
@@ -14,7 +16,8 @@ from metaclaw_bench.json_types import Json
 
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _MAX_PAUSE_S: Final = 30.0
-# Token estimates, rather too many than too few; each message and tool adds what a prompt template puts around it.
+# Token estimates, rather too many than too few; each message and tool adds what a prompt template
+# puts around it.
 _ASCII_CHARS_PER_TOKEN: Final = 3.4
 _OTHER_CHARS_PER_TOKEN: Final = 1.3
 _MESSAGE_TOKENS: Final = 4
@@ -50,7 +53,11 @@ class Tool:
 
     def as_json(self) -> Json:
         """As it stands in a request."""
-        described: dict[str, Json] = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        described: dict[str, Json] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
         return {"type": "function", "function": described}
 
 
@@ -75,7 +82,9 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer. `usage` is None where tokens were not counted, `served` where no proxy answered."""
+    """A model's answer. `usage` is None where tokens were not counted, `served` where no proxy
+    answered.
+    """
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -87,7 +96,11 @@ class Completion:
         message: dict[str, Json] = {"role": "assistant", "content": self.text}
         if with_calls and self.calls:
             message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
                 for call in self.calls
             ]
         return message
@@ -95,7 +108,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is asked, how, and for whom. `tries` counts the first one; the pause doubles from one to the next."""
+    """Where a model is asked, how, and for whom. `tries` counts the first one; the pause doubles
+    from one to the next.
+    """
 
     base_url: str
     api_key: str
@@ -112,14 +127,23 @@ class Chat:
     def __init__(self, endpoint: Endpoint) -> None:
         """Raises ConfigError for an address or a key that cannot be used."""
         if not _SENDABLE.fullmatch(endpoint.api_key):
-            raise ConfigError("the api key is empty or has characters that cannot be sent in a header")
+            raise ConfigError(
+                "the api key is empty or has characters that cannot be sent in a header"
+            )
         if not endpoint.base_url.startswith(("http://", "https://")):
             raise ConfigError(f"{endpoint.base_url} is not an address: write http://… or https://…")
         self.endpoint = endpoint
 
-    def body(self, messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True) -> dict[str, Json]:
-        """A request's body. Without leave to call, tools are still listed, so that the prompt begins as before."""
-        body: dict[str, Json] = {"model": self.endpoint.model, "messages": [dict(message) for message in messages]}
+    def body(
+        self, messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True
+    ) -> dict[str, Json]:
+        """A request's body. Without leave to call, tools are still listed, so that the prompt
+        begins as before.
+        """
+        body: dict[str, Json] = {
+            "model": self.endpoint.model,
+            "messages": [dict(message) for message in messages],
+        }
         if tools:
             body["tools"] = [tool.as_json() for tool in tools]
             if not may_call:
@@ -128,7 +152,9 @@ class Chat:
             body["max_tokens"] = self.endpoint.max_tokens
         return body
 
-    async def complete(self, body: Mapping[str, Json], session: str, *, is_last: bool = False) -> Completion:
+    async def complete(
+        self, body: Mapping[str, Json], session: str, *, is_last: bool = False
+    ) -> Completion:
         """The answer. `is_last` ends the session. Raises ModelError when every try failed."""
         headers = self._headers(session, is_last=is_last)
         content = json.dumps(body).encode()
@@ -147,7 +173,8 @@ class Chat:
     def _headers(self, session: str, *, is_last: bool) -> dict[str, str]:
         if not _SENDABLE.fullmatch(session):
             raise ConfigError(
-                f"the session id {session!r} has characters that cannot be sent in a header: rename the day's session"
+                f"the session id {session!r} has characters that cannot be sent in a header: rename"
+                " the day's session"
             )
         headers = {
             "Authorization": f"Bearer {self.endpoint.api_key}",
@@ -167,11 +194,17 @@ class Chat:
         try:
             response = await request("POST", url, headers, content)
         except OSError as error:
-            raise ModelError(f"the model at {self.endpoint.base_url} does not answer ({error})") from error
+            raise ModelError(
+                f"the model at {self.endpoint.base_url} does not answer ({error})"
+            ) from error
         if response.status >= 400:
             after = response.headers.get("retry-after", "")
             after_s = float(after) if after.isdecimal() else None
-            raise ModelError(f"status {response.status}: {_message(response)}", status=response.status, after_s=after_s)
+            raise ModelError(
+                f"status {response.status}: {_message(response)}",
+                status=response.status,
+                after_s=after_s,
+            )
         return read_completion(response)
 
 
@@ -181,29 +214,49 @@ def read_completion(response: Response) -> Completion:
         value = json.loads(response.body)
         message = value["choices"][0]["message"]
         calls = tuple(
-            ToolCall(str(call["id"]), str(call["function"]["name"]), str(call["function"]["arguments"]))
+            ToolCall(
+                str(call["id"]), str(call["function"]["name"]), str(call["function"]["arguments"])
+            )
             for call in message.get("tool_calls") or ()
         )
         text = message.get("content") or ""
         usage = value.get("usage")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ModelError(f"the answer is no chat completion: {response.body[:200].decode('utf-8', 'replace')}") from error
-    return Completion(text if isinstance(text, str) else "", calls, _usage(usage), _served(response.headers))
+        raise ModelError(
+            f"the answer is no chat completion: {response.body[:200].decode('utf-8', 'replace')}"
+        ) from error
+    return Completion(
+        text if isinstance(text, str) else "", calls, _usage(usage), _served(response.headers)
+    )
 
 
 def estimate_tokens(body: Mapping[str, Json]) -> int:
     """About how many tokens a request takes, without a tokenizer."""
     messages, tools = body.get("messages"), body.get("tools")
-    listed = (messages if isinstance(messages, list) else [], tools if isinstance(tools, list) else [])
-    texts = [_content(one) for one in listed[0]] + [json.dumps(one, ensure_ascii=False) for one in listed[1]]
-    return max(1, math.ceil(sum(map(_tokens, texts)) + _MESSAGE_TOKENS * len(listed[0]) + _TOOL_TOKENS * len(listed[1])))
+    listed = (
+        messages if isinstance(messages, list) else [],
+        tools if isinstance(tools, list) else [],
+    )
+    texts = [_content(one) for one in listed[0]] + [
+        json.dumps(one, ensure_ascii=False) for one in listed[1]
+    ]
+    return max(
+        1,
+        math.ceil(
+            sum(map(_tokens, texts))
+            + _MESSAGE_TOKENS * len(listed[0])
+            + _TOOL_TOKENS * len(listed[1])
+        ),
+    )
 
 
 def _content(message: Json) -> str:
     if not isinstance(message, dict):
         return ""
     calls = message.get("tool_calls")
-    return str(message.get("content") or "") + ("" if calls is None else json.dumps(calls, ensure_ascii=False))
+    return str(message.get("content") or "") + (
+        "" if calls is None else json.dumps(calls, ensure_ascii=False)
+    )
 
 
 def _tokens(text: str) -> float:
@@ -231,7 +284,9 @@ def _usage(value: Json) -> Usage | None:
 
 
 def _served(headers: Mapping[str, str]) -> Served | None:
-    turn, generation, policy = (headers.get(f"x-metaclaw-{name}", "") for name in ("turn", "generation", "policy"))
+    turn, generation, policy = (
+        headers.get(f"x-metaclaw-{name}", "") for name in ("turn", "generation", "policy")
+    )
     if not (turn and generation.isdecimal() and policy.isdecimal()):
         return None
     skills = tuple(name for name in headers.get("x-metaclaw-skills", "").split(",") if name)

@@ -8,24 +8,27 @@ An answer of this form is words, then files:
     FILE notes.md
     # Notes
 
-A line `FILE <path>` begins a file; its contents are the lines below, up to the next such line or the end. A path with blanks stands
-in backticks or quotes. A code fence around the contents is not part of them, and what follows such a fence is words again. Empty
-lines around contents without a fence are not kept, and every file that is not empty ends with a newline.
-"""
+A line `FILE <path>` begins a file; its contents are the lines below, up to the next such line or
+the end. A path with blanks stands in backticks or quotes. A code fence around the contents is not
+part of them, and what follows such a fence is words again. Empty lines around contents without a
+fence are not kept, and every file that is not empty ends with a newline."""
 
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-_FILE = re.compile(r"FILE[ \t]+(?:`(?P<ticked>[^`]+)`|\"(?P<quoted>[^\"]+)\"|(?P<plain>[^\s`\"]+?)):?[ \t]*")
+_FILE = re.compile(
+    r"FILE[ \t]+(?:`(?P<ticked>[^`]+)`|\"(?P<quoted>[^\"]+)\"|(?P<plain>[^\s`\"]+?)):?[ \t]*"
+)
 _FENCE = re.compile(r"[ ]{0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)")
 
 
 def files_in(answer: str) -> tuple[str, Mapping[str, str]]:
-    """The words of an answer and the files in it, by path as it was written (`./` left out). The last of a path counts.
+    """The words of an answer and the files in it, by path as it was written (`./` left out). The
+    last of a path counts.
 
-    Nothing is said about where a path leads: whoever writes the files must refuse what is not in the workspace.
-    """
+    Nothing is said about where a path leads: whoever writes the files must refuse what is not in
+    the workspace."""
     words, blocks = _blocks(answer)
     files: dict[str, str] = {}
     for path, lines in blocks:
@@ -36,7 +39,9 @@ def files_in(answer: str) -> tuple[str, Mapping[str, str]]:
 
 
 def with_files(text: str, files: Mapping[str, str]) -> str:
-    """An answer in this form. `files_in` gives text and files back, where no content has a `FILE` line of its own."""
+    """An answer in this form. `files_in` gives text and files back, where no content has a `FILE`
+    line of its own.
+    """
     blocks = [f"FILE {_written(path)}\n{_fenced(contents)}" for path, contents in files.items()]
     return "\n".join(([text] if text else []) + blocks)
 
@@ -47,7 +52,9 @@ def _blocks(answer: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
     for line in answer.replace("\r\n", "\n").split("\n"):
         head = _FILE.fullmatch(line)
         if head is not None:
-            blocks.append((posixpath.normpath(head["ticked"] or head["quoted"] or head["plain"]), []))
+            blocks.append(
+                (posixpath.normpath(head["ticked"] or head["quoted"] or head["plain"]), [])
+            )
         else:
             (blocks[-1][1] if blocks else words).append(line)
     return words, blocks

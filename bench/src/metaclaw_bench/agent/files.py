@@ -1,7 +1,7 @@
 """Reading, writing and listing files of a workspace, and of nothing else.
 
-Nothing runs in the workspace while these do (a sandbox ends all it began), so that a path cannot change between look and use.
-"""
+Nothing runs in the workspace while these do (a sandbox ends all it began), so that a path cannot
+change between look and use."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -22,7 +22,9 @@ class RefusedError(Exception):
 
 
 def inside(workspace: Path, path: str) -> Path:
-    """Where a path of the workspace really lies. Raises RefusedError for one that leads out of it, by whatever way."""
+    """Where a path of the workspace really lies. Raises RefusedError for one that leads out of it,
+    by whatever way.
+    """
     if PurePosixPath(path).is_absolute() or path.startswith("~"):
         raise RefusedError(f"{path}: write paths relative to the workspace")
     root = workspace.resolve()
@@ -59,7 +61,9 @@ def write(workspace: Path, path: str, content: str) -> str:
     if len(body) > MAX_FILE_BYTES:
         raise RefusedError(f"a file has at most {MAX_FILE_BYTES} bytes")
     if used_bytes(workspace) + len(body) > MAX_WORKSPACE_BYTES:
-        raise RefusedError(f"the workspace is full: all files together have at most {MAX_WORKSPACE_BYTES} bytes")
+        raise RefusedError(
+            f"the workspace is full: all files together have at most {MAX_WORKSPACE_BYTES} bytes"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(body)
     return f"{path}: {len(body)} bytes written"
@@ -77,7 +81,9 @@ def write_all(workspace: Path, files: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def entries(workspace: Path, path: str = ".") -> str:
-    """What lies in a folder, one name a line; folders end with a slash. Raises RefusedError or OSError."""
+    """What lies in a folder, one name a line; folders end with a slash. Raises RefusedError or
+    OSError.
+    """
     folder = inside(workspace, path)
     if not folder.is_dir():
         raise RefusedError(f"{path} is no folder")

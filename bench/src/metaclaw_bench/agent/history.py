@@ -1,8 +1,8 @@
 """What an agent remembers of a day, and what it lets go when that grows beyond its budget.
 
-The system prompt and the question at hand always stay, and a tool's result stays with its call. Let go are, in this order: earlier
-rounds, the oldest first; the oldest tool traffic of the round at hand, but for the newest; the day's opening messages.
-"""
+The system prompt and the question at hand always stay, and a tool's result stays with its call. Let
+go are, in this order: earlier rounds, the oldest first; the oldest tool traffic of the round at
+hand, but for the newest; the day's opening messages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +10,14 @@ from dataclasses import dataclass, replace
 from metaclaw_bench.agent.chat import Message
 
 Unit = tuple[Message, ...]
-"""Messages that stay or go together: an answer, or an answer that calls tools with all their results."""
+"""Messages that stay or go together: an answer, or an answer that calls tools with all their
+results.
+"""
 
 KEPT_SHARE = 0.75
-"""How much of the budget is used after earlier rounds were let go: not all, so that the prompt's beginning holds for a while."""
+"""How much of the budget is used after earlier rounds were let go: not all, so that the prompt's
+beginning holds for a while.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,11 @@ class History:
     @property
     def messages(self) -> tuple[Message, ...]:
         """All of it in order, as a model is sent it."""
-        return (self.system, *self.opening, *(message for exchange in self.exchanges for message in exchange.messages))
+        return (
+            self.system,
+            *self.opening,
+            *(message for exchange in self.exchanges for message in exchange.messages),
+        )
 
     def ask(self, question: Message) -> "History":
         """The same with another question at hand."""
@@ -51,14 +59,19 @@ class History:
         *earlier, current = self.exchanges
         return replace(self, exchanges=(*earlier, replace(current, units=(*current.units, unit))))
 
-    def fitted(self, budget_tokens: int, count: Callable[[Sequence[Message]], int]) -> "History | None":
+    def fitted(
+        self, budget_tokens: int, count: Callable[[Sequence[Message]], int]
+    ) -> "History | None":
         """The same where it fits, else a shorter one, or None where even the shortest does not."""
         if count(self.messages) <= budget_tokens:
             return self
         for shorter in self._without_earlier_rounds():
             if count(shorter.messages) <= budget_tokens * KEPT_SHARE:
                 return shorter
-        return next((shorter for shorter in self._at_hand() if count(shorter.messages) <= budget_tokens), None)
+        return next(
+            (shorter for shorter in self._at_hand() if count(shorter.messages) <= budget_tokens),
+            None,
+        )
 
     def _without_earlier_rounds(self) -> "Iterator[History]":
         for at in range(1, len(self.exchanges)):

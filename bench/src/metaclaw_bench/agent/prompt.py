@@ -1,7 +1,8 @@
-"""What an agent is told before a day begins: who it is, in the benchmark's own words, and how it works with files.
+"""What an agent is told before a day begins: who it is, in the benchmark's own words, and how it
+works with files.
 
-Nothing here names a checker or a house rule, and no date is given but the one the day's opening messages give.
-"""
+Nothing here names a checker or a house rule, and no date is given but the one the day's opening
+messages give."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,9 @@ relative to your workspace."""
 
 
 def persona_of(shared: Mapping[str, Path]) -> str:
-    """The persona in a benchmark's shared files: its Markdown files, the known ones in their order, others after them by name."""
+    """The persona in a benchmark's shared files: its Markdown files, the known ones in their order,
+    others after them by name.
+    """
     names = [name for name in shared if name.endswith(".md") and "/" not in name]
     rank = {name: at for at, name in enumerate(_FIRST)}
     ordered = sorted(names, key=lambda name: (rank.get(name, len(rank)), name))

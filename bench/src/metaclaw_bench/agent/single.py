@@ -1,4 +1,6 @@
-"""The direct agent, for models that cannot call tools: one completion a round, and files are taken from the answer's text."""
+"""The direct agent, for models that cannot call tools: one completion a round, and files are taken
+from the answer's text.
+"""
 
 import logging
 from pathlib import Path
@@ -15,9 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class DirectAgent:
-    """Works through one day at a time (ports: `Agent`). What the answer says is its whole text, `FILE` lines included."""
+    """Works through one day at a time (ports: `Agent`). What the answer says is its whole text,
+    `FILE` lines included.
+    """
 
-    def __init__(self, endpoint: Endpoint, persona: str = "", *, limits: RoundLimits | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, persona: str = "", *, limits: RoundLimits | None = None
+    ) -> None:
         """Raises ConfigError for an endpoint that cannot be used."""
         self._chat = Chat(endpoint)
         self._system = system_prompt(persona, FILE_USE)
@@ -29,7 +35,9 @@ class DirectAgent:
         self._day = (Talk(self._chat, day, self._system, (), self._limits), workspace)
 
     async def ask(self, text: str, *, closing: bool = False) -> Asked:
-        """Put a question; files in the answer are written, those that lead out of the workspace are not."""
+        """Put a question; files in the answer are written, those that lead out of the workspace are
+        not.
+        """
         if self._day is None:
             raise RuntimeError("no day was begun")
         talk, workspace = self._day

@@ -1,4 +1,6 @@
-"""The four tools of the built-in agent. Whatever a model asks for, it is given a text: a result, or what is wrong with the call."""
+"""The four tools of the built-in agent. Whatever a model asks for, it is given a text: a result, or
+what is wrong with the call.
+"""
 
 import json
 from pathlib import Path
@@ -13,9 +15,15 @@ from metaclaw_bench.sandbox import Ran, Sandbox, Stopped
 _Fields = dict[str, Json]
 
 
-def _tool(name: str, description: str, fields: dict[str, tuple[str, str]], required: list[Json]) -> Tool:
-    properties: _Fields = {field: {"type": kind, "description": words} for field, (kind, words) in fields.items()}
-    return Tool(name, description, {"type": "object", "properties": properties, "required": required})
+def _tool(
+    name: str, description: str, fields: dict[str, tuple[str, str]], required: list[Json]
+) -> Tool:
+    properties: _Fields = {
+        field: {"type": kind, "description": words} for field, (kind, words) in fields.items()
+    }
+    return Tool(
+        name, description, {"type": "object", "properties": properties, "required": required}
+    )
 
 
 _PATH: Final = ("string", "path, relative to the workspace")
@@ -23,7 +31,11 @@ TOOLS: Final = (
     _tool(
         "read",
         "Read a text file.",
-        {"path": _PATH, "offset": ("integer", "first line, from 1"), "limit": ("integer", "number of lines")},
+        {
+            "path": _PATH,
+            "offset": ("integer", "first line, from 1"),
+            "limit": ("integer", "number of lines"),
+        },
         ["path"],
     ),
     _tool(
@@ -65,11 +77,16 @@ class Toolbox:
         match name:
             case "read":
                 path, offset = _text(fields, "path"), _number(fields, "offset", 1)
-                return files.read(self._workspace, path, offset, _number(fields, "limit", files.MAX_LINES))
+                return files.read(
+                    self._workspace, path, offset, _number(fields, "limit", files.MAX_LINES)
+                )
             case "write":
                 return files.write(self._workspace, _text(fields, "path"), _text(fields, "content"))
             case "list":
-                return files.entries(self._workspace, _text(fields, "path") if fields.get("path") is not None else ".")
+                return files.entries(
+                    self._workspace,
+                    _text(fields, "path") if fields.get("path") is not None else ".",
+                )
             case "run":
                 return _told(await self._sandbox.run(_text(fields, "command")), self._sandbox)
             case _:
@@ -107,10 +124,17 @@ def _number(fields: _Fields, name: str, default: int) -> int:
 def _told(ran: Ran, sandbox: Sandbox) -> str:
     match ran.end:
         case Stopped.OUT_OF_TIME:
-            return f"{ran.output}\n[stopped: it took longer than {sandbox.limits.seconds:g} s]".lstrip("\n")
+            return (
+                f"{ran.output}\n[stopped: it took longer than {sandbox.limits.seconds:g} s]".lstrip(
+                    "\n"
+                )
+            )
         case Stopped.OUT_OF_SPACE:
             most = sandbox.limits.workspace_mib
-            return f"{ran.output}\n[stopped: the workspace has grown beyond {most} MiB; delete what is not needed]".lstrip("\n")
+            return (
+                f"{ran.output}\n[stopped: the workspace has grown beyond {most} MiB; delete what is"
+                " not needed]".lstrip("\n")
+            )
         case Stopped.NOT_STARTED:
             return f"Error: the command could not be started: {ran.output}"
         case 0:

@@ -1,7 +1,7 @@
 """check_backup.py FILE: the file was changed, and FILE.bak keeps what it was.
 
-Written to agree with the published checker, its looseness included: all it asks is that both are there and differ.
-"""
+Written to agree with the published checker, its looseness included: all it asks is that both are
+there and differ."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""check_iso8601.py FILE FIELD...: every named field of a JSON file is a full time with the offset +08:00.
+"""check_iso8601.py FILE FIELD...: every named field of a JSON file is a full time with the offset
++08:00.
 
-A field is a dotted path; `x[]` stands for each element of the list x. A list that is absent or empty has no elements, so
-nothing in it can be wrong. Written to agree with the published checker, its looseness included: the calendar is not consulted.
-"""
+A field is a dotted path; `x[]` stands for each element of the list x. A list that is absent or
+empty has no elements, so nothing in it can be wrong. Written to agree with the published checker,
+its looseness included: the calendar is not consulted."""
 
 import json
 import re

@@ -1,8 +1,10 @@
-"""check_metadata.py FILE [--type md|json|py|csv]: the file says when it was created, by whom, and how far it is.
+"""check_metadata.py FILE [--type md|json|py|csv]: the file says when it was created, by whom, and
+how far it is.
 
-Markdown and plain text say it in front matter, JSON in its object `meta`, Python in the section `Meta:` of a docstring, CSV in
-a first line `# meta: created_at=… author=… status=…`. Written to agree with the published checker, its looseness included: a status
-is checked in Markdown and JSON only, a quoted time is no time, and the first text between triple double quotes is the docstring.
+Markdown and plain text say it in front matter, JSON in its object `meta`, Python in the section
+`Meta:` of a docstring, CSV in a first line `# meta: created_at=… author=… status=…`. Written to
+agree with the published checker, its looseness included: a status is checked in Markdown and JSON
+only, a quoted time is no time, and the first text between triple double quotes is the docstring.
 """
 
 import argparse
@@ -19,7 +21,9 @@ STATES = ("pending", "in_progress", "done")
 
 
 def of_markdown(text: str) -> Mapping[str, object]:
-    """The front matter: from the dashes the file begins with to the next line that begins with dashes."""
+    """The front matter: from the dashes the file begins with to the next line that begins with
+    dashes.
+    """
     matter, dashes, _ = text.removeprefix("---").partition("\n---")
     if not text.startswith("---") or not dashes:
         sys.exit("FAIL: no front matter")
@@ -41,7 +45,10 @@ def of_python(text: str) -> Mapping[str, object]:
     _, title, section = found[1].partition("Meta:") if found else ("", "", "")
     if not title:
         sys.exit("FAIL: no docstring with a section Meta:")
-    return {name.lower(): value for name, value in pairs(section.split("\n\n")[0].splitlines(), ":").items()}
+    return {
+        name.lower(): value
+        for name, value in pairs(section.split("\n\n")[0].splitlines(), ":").items()
+    }
 
 
 def of_csv(text: str) -> Mapping[str, object]:
@@ -54,7 +61,11 @@ def of_csv(text: str) -> Mapping[str, object]:
 
 def pairs(pieces: Iterable[str], sign: str) -> dict[str, object]:
     """Names and values with a sign between them."""
-    return {name.strip(): value.strip() for name, found, value in (piece.partition(sign) for piece in pieces) if found}
+    return {
+        name.strip(): value.strip()
+        for name, found, value in (piece.partition(sign) for piece in pieces)
+        if found
+    }
 
 
 READERS = {"md": of_markdown, "txt": of_markdown, "json": of_json, "py": of_python, "csv": of_csv}

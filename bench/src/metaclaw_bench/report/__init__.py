@@ -1,4 +1,6 @@
-"""Reports of runs: one self-contained page and a Markdown file. Simulated and real records are never put together."""
+"""Reports of runs: one self-contained page and a Markdown file. Simulated and real records are
+never put together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +21,11 @@ class Report:
 
 
 def write_report(records: Sequence[Path], out: Path) -> Report:
-    """Report on files of records, and on all of them in and below folders, as `<out>/report.html` and `<out>/report.md`.
+    """Report on files of records, and on all of them in and below folders, as `<out>/report.html`
+    and `<out>/report.md`.
 
-    Raises RecordError for lines that are no records, for no rounds at all, for a round that is there twice, and for simulated and
-    real records together.
-    """
+    Raises RecordError for lines that are no records, for no rounds at all, for a round that is
+    there twice, and for simulated and real records together."""
     study = Study(read_all(records))
     return write_pages(out, render_page(study), render_markdown(study))
 

@@ -1,9 +1,9 @@
-"""What the records of many runs come to, cell by cell: a cell is a condition with what was changed in it, over all its seeds.
+"""What the records of many runs come to, cell by cell: a cell is a condition with what was changed
+in it, over all its seeds.
 
-Definitions are those of `bench/totals.py`: scores are divided by the rounds planned, forgetting is above 0 where something was
-lost, forward transfer compares first rounds of a rule with the baseline's. Intervals are bootstraps over seeds and days
-(`bench/stats.py`).
-"""
+Definitions are those of `bench/totals.py`: scores are divided by the rounds planned, forgetting is
+above 0 where something was lost, forward transfer compares first rounds of a rule with the
+baseline's. Intervals are bootstraps over seeds and days (`bench/stats.py`)."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from metaclaw_bench.records import EventKind, EventRecord, Phase, PlanRecord, Record, RecordError, RoundRecord, of_one_kind
+from metaclaw_bench.records import (
+    EventKind,
+    EventRecord,
+    Phase,
+    PlanRecord,
+    Record,
+    RecordError,
+    RoundRecord,
+    of_one_kind,
+)
 from metaclaw_bench.stats import Interval, Nested, Place, bootstrap, nest, pair
 
 _ORDER: Final = ("baseline", "skills", "rl", "full")
@@ -47,14 +56,18 @@ class Cell:
         """Scores by place, with a 0 for every round that was planned and never ran."""
         found = {(one.seed, one.day, one.round): one.score for one in self.of(phase)}
         missing = self.planned(phase) - len(found)
-        return found | {(self.seeds[at % len(self.seeds)], _NOT_RUN, str(at)): 0.0 for at in range(missing)}
+        return found | {
+            (self.seeds[at % len(self.seeds)], _NOT_RUN, str(at)): 0.0 for at in range(missing)
+        }
 
     def count(self, kind: EventKind) -> float:
         """How often something happened, a seed."""
         return sum(one.kind == kind for one in self.events) / max(1, len(self.seeds))
 
     def mean(self, number: str) -> float | None:
-        """The mean over seeds of a number that an event of the run measured; None where none did."""
+        """The mean over seeds of a number that an event of the run measured; None where none
+        did.
+        """
         found = [one.numbers[number] for one in self.events if number in one.numbers]
         return sum(found) / len(self.seeds) if found else None
 
@@ -69,7 +82,9 @@ class Contrast:
 
 
 class Study:
-    """Everything a report shows. Raises RecordError for nothing at all, or for simulated and real records together."""
+    """Everything a report shows. Raises RecordError for nothing at all, or for simulated and real
+    records together.
+    """
 
     def __init__(self, records: Sequence[Record]) -> None:
         if not any(isinstance(one, RoundRecord) for one in records):
@@ -79,58 +94,95 @@ class Study:
         self.benchmarks = tuple(sorted({one.benchmark for one in records}))
         self.cells = _cells(records)
         self.conditions = [cell for cell in self.cells if not cell.ablation] or self.cells
-        self.ablations = [cell for cell in self.cells if cell.ablation and self.reference(cell) is not None]
+        self.ablations = [
+            cell for cell in self.cells if cell.ablation and self.reference(cell) is not None
+        ]
         self._known: dict[tuple[str, str], Interval | None] = {}
 
     def reference(self, cell: Cell) -> Cell | None:
-        """What a cell is compared with: an ablation with its own condition, a condition with the baseline."""
+        """What a cell is compared with: an ablation with its own condition, a condition with the
+        baseline.
+        """
         wanted = cell.condition if cell.ablation else "baseline"
         return next((one for one in self.cells if one.label == wanted and one is not cell), None)
 
     def contrasts(self) -> list[Contrast]:
-        """Every ablation against what differs from it in one thing: its condition, or the same with one change less."""
+        """Every ablation against what differs from it in one thing: its condition, or the same with
+        one change less.
+        """
         found: list[Contrast] = []
         for cell in self.ablations:
             for label in cell.ablation:
                 rest = tuple(one for one in cell.ablation if one != label)
-                other = next((one for one in self.cells if (one.condition, one.ablation) == (cell.condition, rest)), None)
+                other = next(
+                    (
+                        one
+                        for one in self.cells
+                        if (one.condition, one.ablation) == (cell.condition, rest)
+                    ),
+                    None,
+                )
                 if other is not None:
-                    found.append(Contrast(label + (f", where {' and '.join(rest)}" if rest else ""), cell, other))
+                    found.append(
+                        Contrast(
+                            label + (f", where {' and '.join(rest)}" if rest else ""), cell, other
+                        )
+                    )
         return found
 
     def contrast(self, one: Contrast, phase: Phase = "stream") -> Interval | None:
         """What the change is worth, paired by seed and question."""
         scores, others = one.cell.scores(phase), one.other.scores(phase)
-        return self._once(one.cell, f"against {one.other.label} {phase}", lambda: bootstrap(pair(scores, others)))
+        return self._once(
+            one.cell, f"against {one.other.label} {phase}", lambda: bootstrap(pair(scores, others))
+        )
 
     def accuracy(self, cell: Cell, phase: Phase = "stream") -> Interval | None:
         """The mean score of a phase."""
-        return self._once(cell, f"accuracy {phase}", lambda: bootstrap(nest(cell.scores(phase).items())))
+        return self._once(
+            cell, f"accuracy {phase}", lambda: bootstrap(nest(cell.scores(phase).items()))
+        )
 
     def without_defects(self, cell: Cell) -> Interval | None:
-        """The same without the questions that are known to be defective; None where none of them is."""
+        """The same without the questions that are known to be defective; None where none of them
+        is.
+        """
         if all(one.defect is None for one in cell.rounds):
             return None
-        defective = {(one.seed, one.day, one.round) for one in cell.of("stream") if one.defect is not None}
-        kept = [(place, score) for place, score in cell.scores("stream").items() if place not in defective]
+        defective = {
+            (one.seed, one.day, one.round) for one in cell.of("stream") if one.defect is not None
+        }
+        kept = [
+            (place, score)
+            for place, score in cell.scores("stream").items()
+            if place not in defective
+        ]
         return self._once(cell, "without defects", lambda: bootstrap(nest(kept)))
 
     def exact(self, cell: Cell) -> Interval | None:
         """The share of choices that were answered exactly."""
         found = (one for one in cell.of("stream") if one.kind == "multi_choice")
-        return self._once(cell, "exact", lambda: bootstrap(_nested(found, lambda one: float(one.exact or False))))
+        return self._once(
+            cell, "exact", lambda: bootstrap(_nested(found, lambda one: float(one.exact or False)))
+        )
 
     def completion(self, cell: Cell, phase: Phase = "stream") -> Interval | None:
         """The share of file-checks that passed."""
         found = (one for one in cell.of(phase) if one.kind == "file_check")
-        return self._once(cell, f"completion {phase}", lambda: bootstrap(_nested(found, lambda one: float(one.passed))))
+        return self._once(
+            cell,
+            f"completion {phase}",
+            lambda: bootstrap(_nested(found, lambda one: float(one.passed))),
+        )
 
     def gain(self, cell: Cell, phase: Phase = "stream") -> Interval | None:
         """What a cell is better by than its reference, paired by seed and question."""
         other = self.reference(cell)
         if other is None:
             return None
-        return self._once(cell, f"gain {phase}", lambda: bootstrap(pair(cell.scores(phase), other.scores(phase))))
+        return self._once(
+            cell, f"gain {phase}", lambda: bootstrap(pair(cell.scores(phase), other.scores(phase)))
+        )
 
     def forgetting(self, cell: Cell) -> Interval | None:
         """How much lower early rounds score when they are asked again at the end."""
@@ -138,12 +190,21 @@ class Study:
         return self._once(cell, "forgetting", lambda: bootstrap(pair(_asked(first), _asked(again))))
 
     def transfer(self, cell: Cell) -> Interval | None:
-        """How much better than the baseline the first round of each new rule goes, the first day left out."""
-        other = self.reference(cell) if not cell.ablation else next((one for one in self.cells if one.label == "baseline"), None)
+        """How much better than the baseline the first round of each new rule goes, the first day
+        left out.
+        """
+        other = (
+            self.reference(cell)
+            if not cell.ablation
+            else next((one for one in self.cells if one.label == "baseline"), None)
+        )
         if other is None:
             return None
         new = _first_of_rules(cell.of("stream"))
-        gained = pair({place: score for place, score in cell.scores("stream").items() if place in new}, other.scores("stream"))
+        gained = pair(
+            {place: score for place, score in cell.scores("stream").items() if place in new},
+            other.scores("stream"),
+        )
         return self._once(cell, "transfer", lambda: bootstrap(gained))
 
     def reward(self, cell: Cell) -> Interval | None:
@@ -200,7 +261,9 @@ def marks(cell: Cell, kind: EventKind) -> dict[int, float]:
 
 
 def failures_by_rule(cell: Cell) -> dict[str, tuple[int, int]]:
-    """For every rule, how many rounds that ask for it did not pass, and of how many; rounds without rules by their kind."""
+    """For every rule, how many rounds that ask for it did not pass, and of how many; rounds without
+    rules by their kind.
+    """
     counts: dict[str, tuple[int, int]] = {}
     for one in cell.rounds:
         for rule in one.rules or (f"({one.kind.replace('_', ' ')})",):
@@ -210,21 +273,35 @@ def failures_by_rule(cell: Cell) -> dict[str, tuple[int, int]]:
 
 
 def worst_rounds(cell: Cell, most: int) -> list[list[RoundRecord]]:
-    """The questions that went worst over all seeds, each with its rounds; none that always went well."""
+    """The questions that went worst over all seeds, each with its rounds; none that always went
+    well.
+    """
     groups: dict[tuple[str, str, str], list[RoundRecord]] = {}
     for one in cell.rounds:
         groups.setdefault(one.place, []).append(one)
     bad = [group for group in groups.values() if statistics.fmean(one.score for one in group) < 1.0]
-    return sorted(bad, key=lambda group: (statistics.fmean(one.score for one in group), -group[0].day_number))[:most]
+    return sorted(
+        bad, key=lambda group: (statistics.fmean(one.score for one in group), -group[0].day_number)
+    )[:most]
 
 
 def placements_of_learned(cell: Cell) -> float:
-    """How often a skill that the evolver wrote was placed, a seed. The person's own instructions do not count."""
-    learned = {(one.seed, one.name) for one in cell.events if one.kind == "skill_born" and one.numbers.get("by_evolver")}
-    return sum((one.seed, name) in learned for one in cell.rounds for name in one.skills) / max(1, len(cell.seeds))
+    """How often a skill that the evolver wrote was placed, a seed. The person's own instructions do
+    not count.
+    """
+    learned = {
+        (one.seed, one.name)
+        for one in cell.events
+        if one.kind == "skill_born" and one.numbers.get("by_evolver")
+    }
+    return sum((one.seed, name) in learned for one in cell.rounds for name in one.skills) / max(
+        1, len(cell.seeds)
+    )
 
 
-def mean_of(rounds: Iterable[RoundRecord], what: Callable[[RoundRecord], float | None]) -> float | None:
+def mean_of(
+    rounds: Iterable[RoundRecord], what: Callable[[RoundRecord], float | None]
+) -> float | None:
     """The mean of what is known; None where nothing is."""
     known = [value for one in rounds if (value := what(one)) is not None]
     return statistics.fmean(known) if known else None
@@ -232,7 +309,11 @@ def mean_of(rounds: Iterable[RoundRecord], what: Callable[[RoundRecord], float |
 
 def tokens_of(one: RoundRecord) -> float | None:
     """All tokens of a round; None where nobody counted."""
-    return None if one.tokens_in is None or one.tokens_out is None else float(one.tokens_in + one.tokens_out)
+    return (
+        None
+        if one.tokens_in is None or one.tokens_out is None
+        else float(one.tokens_in + one.tokens_out)
+    )
 
 
 def _cells(records: Sequence[Record]) -> list[Cell]:
@@ -259,7 +340,9 @@ def _place(cell: Cell) -> tuple[bool, int, tuple[str, ...], str]:
 
 
 def refuse_duplicates(records: Sequence[Record]) -> None:
-    """Raise RecordError for a question that is there twice for one cell and seed: every number would be wrong."""
+    """Raise RecordError for a question that is there twice for one cell and seed: every number
+    would be wrong.
+    """
     seen: dict[tuple[str, int, tuple[str, str, str]], str] = {}
     for one in records:
         if isinstance(one, RoundRecord):
@@ -280,7 +363,9 @@ def _nested(rounds: Iterable[RoundRecord], what: Callable[[RoundRecord], float])
 
 
 def _first_of_rules(rounds: Sequence[RoundRecord]) -> set[Place]:
-    """The rounds that ask for a rule that none before asked for, seed by seed; none of the first day."""
+    """The rounds that ask for a rule that none before asked for, seed by seed; none of the first
+    day.
+    """
     seen: set[tuple[int, str]] = set()
     first: set[Place] = set()
     for one in sorted(rounds, key=lambda one: one.day_number):

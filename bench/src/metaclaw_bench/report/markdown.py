@@ -9,10 +9,17 @@ from metaclaw_bench.sandbox import told as words_of
 
 def render_markdown(study: Study) -> str:
     """Conditions, then ablations if there are any."""
-    kind = "**Simulated policy: no model has answered any of this.**" if study.is_simulated else "Answers of a real model."
+    kind = (
+        "**Simulated policy: no model has answered any of this.**"
+        if study.is_simulated
+        else "Answers of a real model."
+    )
     seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
     counted = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    told = f"{kind} Value [95 % interval over {counted} and the days]; differences in points of a hundred."
+    told = (
+        f"{kind} Value [95 % interval over {counted} and the days]; differences in points of a"
+        " hundred."
+    )
     parts = [f"# {', '.join(study.benchmarks)}", told, *_sandboxes(study), _conditions(study)]
     if study.ablations:
         parts += ["## What each mechanism is worth", _ablations(study)]
@@ -25,9 +32,19 @@ def _sandboxes(study: Study) -> list[str]:
 
 
 def _conditions(study: Study) -> str:
-    heads = ["condition", "accuracy", "better than baseline", "exact", "completion", "held-out", "better held-out"]
+    heads = [
+        "condition",
+        "accuracy",
+        "better than baseline",
+        "exact",
+        "completion",
+        "held-out",
+        "better held-out",
+    ]
     heads += ["forgetting", "forward transfer", "without defects", "tokens a round"]
-    return markdown_table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
+    return markdown_table(
+        heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions)
+    )
 
 
 def _numbers(study: Study, cell: Cell) -> list[str]:
@@ -46,7 +63,15 @@ def _numbers(study: Study, cell: Cell) -> list[str]:
 
 
 def _ablations(study: Study) -> str:
-    heads = ["changed", "accuracy", "difference", "held-out", "held-out difference", "skills born", "weights served"]
+    heads = [
+        "changed",
+        "accuracy",
+        "difference",
+        "held-out",
+        "held-out difference",
+        "skills born",
+        "weights served",
+    ]
     heads += ["learned skills placed"]
     rows = (
         [

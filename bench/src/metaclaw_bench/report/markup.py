@@ -1,4 +1,6 @@
-"""Pieces of HTML and SVG: escaped text, numbers for people, tables, interval marks. Nothing here knows what is reported."""
+"""Pieces of HTML and SVG: escaped text, numbers for people, tables, interval marks. Nothing here
+knows what is reported.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -61,18 +63,29 @@ def interval_cell(interval: Interval | None, show: str = "percent") -> Piece:
     return Html(f'<span class="value">{value}</span><span class="range">{low} to {high}</span>')
 
 
-def table(caption: str, heads: Sequence[Piece], rows: Iterable[Sequence[Piece]], *, name: str = "") -> Html:
-    """A table with a caption and headers for its columns and rows, in a region that can be scrolled by keyboard."""
+def table(
+    caption: str, heads: Sequence[Piece], rows: Iterable[Sequence[Piece]], *, name: str = ""
+) -> Html:
+    """A table with a caption and headers for its columns and rows, in a region that can be scrolled
+    by keyboard.
+    """
     head = "".join(f'<th scope="col">{text(one)}</th>' for one in heads)
-    body = "".join(_row(row, [escape(one) if isinstance(one, str) else "" for one in heads]) for row in rows)
-    region = f'<div class="scroll {escape(name)}" role="region" tabindex="0" aria-label="{escape(caption)}">'
+    body = "".join(
+        _row(row, [escape(one) if isinstance(one, str) else "" for one in heads]) for row in rows
+    )
+    region = (
+        f'<div class="scroll {escape(name)}" role="region" tabindex="0"'
+        f' aria-label="{escape(caption)}">'
+    )
     return Html(
         f"{region}<table><caption><span>{escape(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _row(row: Sequence[Piece], heads: Sequence[str]) -> str:
-    """A row. Each cell knows its column's head, which stands before it where the table is too wide for the screen."""
+    """A row. Each cell knows its column's head, which stands before it where the table is too wide
+    for the screen.
+    """
     first, *rest = row
     cells = "".join(_cell(one, head) for one, head in zip(rest, heads[1:], strict=True))
     return f'<tr><th scope="row">{text(first)}</th>{cells}</tr>'
@@ -97,11 +110,14 @@ def whisker(interval: Interval | None, low: float, high: float, *, zero: bool = 
         return 6 + (width - 12) * (min(high, max(low, value)) - low) / span
 
     words = spread(interval, "points" if zero else "percent")
-    middle = f'<line class="zero" x1="{at(0):.1f}" x2="{at(0):.1f}" y1="1" y2="19"/>' if zero else ""
+    middle = (
+        f'<line class="zero" x1="{at(0):.1f}" x2="{at(0):.1f}" y1="1" y2="19"/>' if zero else ""
+    )
     return Html(
-        f'<svg class="whisker" viewBox="0 0 {width:.0f} 20" width="{width:.0f}" height="20" role="img" aria-label="{words}">'
-        f'{middle}<line class="bar" x1="{at(interval.low):.1f}" x2="{at(interval.high):.1f}" y1="10" y2="10"/>'
-        f'<circle class="dot" cx="{at(interval.value):.1f}" cy="10" r="4"/></svg>'
+        f'<svg class="whisker" viewBox="0 0 {width:.0f} 20" width="{width:.0f}" height="20"'
+        f' role="img" aria-label="{words}">{middle}<line class="bar" x1="{at(interval.low):.1f}"'
+        f' x2="{at(interval.high):.1f}" y1="10" y2="10"/><circle class="dot"'
+        f' cx="{at(interval.value):.1f}" cy="10" r="4"/></svg>'
     )
 
 
@@ -111,6 +127,6 @@ def heat(failed: int, asked: int) -> Html:
         return Html(f'<td class="heat">{DASH}</td>')
     share = failed / asked
     return Html(
-        f'<td class="heat" style="--share:{share:.2f}"><span class="value">{100 * share:.0f} %</span>'
-        f'<span class="range">{failed} of {asked}</span></td>'
+        f'<td class="heat" style="--share:{share:.2f}"><span class="value">{100 * share:.0f}'
+        f' %</span><span class="range">{failed} of {asked}</span></td>'
     )

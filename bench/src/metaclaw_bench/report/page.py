@@ -1,4 +1,6 @@
-"""The report as one self-contained HTML page: nothing is loaded from anywhere, and no script runs."""
+"""The report as one self-contained HTML page: nothing is loaded from anywhere, and no script
+runs.
+"""
 
 from collections.abc import Iterable
 from functools import cache
@@ -12,16 +14,33 @@ from metaclaw_bench.report.markup import Html, Piece, percent, points, text
 from metaclaw_bench.stats import Interval
 
 _TERMS: Final = (
-    ("accuracy", "the mean score of all planned rounds, by the published formulas; a round that never ran scores 0"),
+    (
+        "accuracy",
+        (
+            "the mean score of all planned rounds, by the published formulas; a round that never"
+            " ran scores 0"
+        ),
+    ),
     ("exact", "the share of multi-choice rounds answered with exactly the right letters"),
     ("completion", "the share of file-checks that passed"),
     ("held-out", "the accuracy on days that nothing was learned from, asked at the end"),
-    ("forgetting", "by how much early rounds score lower when they are asked again at the end; below 0 they score higher"),
-    ("forward transfer", "by how much the first round of each new rule scores higher than the baseline's"),
+    (
+        "forgetting",
+        (
+            "by how much early rounds score lower when they are asked again at the end; below 0"
+            " they score higher"
+        ),
+    ),
+    (
+        "forward transfer",
+        "by how much the first round of each new rule scores higher than the baseline's",
+    ),
     (
         "intervals",
-        "the middle 95 % of a bootstrap over seeds and days; differences are paired by seed and question, so they are known "
-        "better than the two numbers they are made of",
+        (
+            "the middle 95 % of a bootstrap over seeds and days; differences are paired by seed and"
+            " question, so they are known better than the two numbers they are made of"
+        ),
     ),
 )
 
@@ -41,7 +60,9 @@ def render_page(study: Study) -> str:
     ]
     seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
     rounds = sum(len(cell.rounds) for cell in study.cells)
-    facts = f"{_many(len(study.cells), 'cell')}, {_many(len(seeds), 'seed')}, {_many(rounds, 'round')}."
+    facts = (
+        f"{_many(len(study.cells), 'cell')}, {_many(len(seeds), 'seed')}, {_many(rounds, 'round')}."
+    )
     return document(", ".join(study.benchmarks), facts, parts, is_simulated=study.is_simulated)
 
 
@@ -50,11 +71,20 @@ def document(name: str, facts: str, parts: Iterable[str], *, is_simulated: bool)
     title = f"{'Simulated: ' if is_simulated else ''}{name}"
     if is_simulated:
         banner = '<p class="banner">Simulated policy: no model has answered any of this.</p>'
-        told = "A policy with known probabilities was simulated, so that the effects are known in advance and can be checked."
+        told = (
+            "A policy with known probabilities was simulated, so that the effects are known in"
+            " advance and can be checked."
+        )
     else:
         banner = '<p class="banner real">Answers of a real model.</p>'
-        told = "Every answer was asked for through the proxy and checked where the agent cannot see the check."
-    head = f'<header><h1>{escape(title)}</h1>{banner}<p class="soft">{escape(f"{facts} {told}")}</p></header>'
+        told = (
+            "Every answer was asked for through the proxy and checked where the agent cannot see"
+            " the check."
+        )
+    head = (
+        f"<header><h1>{escape(title)}</h1>{banner}<p"
+        f' class="soft">{escape(f"{facts} {told}")}</p></header>'
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -73,20 +103,29 @@ def _tile(label: str, accuracy: Interval | None, gain: Interval | None) -> str:
     against = "" if gain is None else f"{points(gain.value)} points against the baseline"
     value = percent(None if accuracy is None else accuracy.value)
     return (
-        f'<li><span class="what">{escape(label)}, accuracy</span><span class="figure">{value}</span>'
-        f'<span class="range">{escape(against) or "&nbsp;"}</span></li>'
+        f'<li><span class="what">{escape(label)}, accuracy</span><span'
+        f' class="figure">{value}</span><span'
+        f' class="range">{escape(against) or "&nbsp;"}</span></li>'
     )
 
 
 def section(title: str, parts: Iterable[Piece]) -> str:
     """A section, or nothing where there is nothing to show."""
-    body = "".join(text(part) if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts)
+    body = "".join(
+        text(part) if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts
+    )
     name = title.casefold().replace(" ", "-")
-    return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>{body}</section>' if body else ""
+    return (
+        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>{body}</section>'
+        if body
+        else ""
+    )
 
 
 def _terms() -> Html:
-    return Html(f"<dl>{''.join(f'<dt>{escape(term)}</dt><dd>{escape(told)}</dd>' for term, told in _TERMS)}</dl>")
+    return Html(
+        f"<dl>{''.join(f'<dt>{escape(term)}</dt><dd>{escape(told)}</dd>' for term, told in _TERMS)}</dl>"
+    )
 
 
 def _many(count: int, what: str) -> str:

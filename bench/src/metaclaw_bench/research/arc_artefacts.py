@@ -1,9 +1,10 @@
-"""What a run of AutoResearchClaw left behind, read without guessing: how far it came, how often it was led back, and why it ended.
+"""What a run of AutoResearchClaw left behind, read without guessing: how far it came, how often it
+was led back, and why it ended.
 
-Every stage leaves `stage-NN/decision.json` with its status; a folder whose stage is done again becomes `stage-NN_vK`. At its end a
-run leaves `pipeline_summary.json`; before that there is `checkpoint.json`. A decision that led back stands in
-`decision_history.json`, which is missing where none did. What none of these says, in the words we know, is unknown and not zero.
-"""
+Every stage leaves `stage-NN/decision.json` with its status; a folder whose stage is done again
+becomes `stage-NN_vK`. At its end a run leaves `pipeline_summary.json`; before that there is
+`checkpoint.json`. A decision that led back stands in `decision_history.json`, which is missing
+where none did. What none of these says, in the words we know, is unknown and not zero."""
 
 import json
 import re
@@ -27,7 +28,9 @@ _TAIL_CHARS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a run left behind; None is what its files do not say. `why` tells why it ended where it did not reach its end."""
+    """What a run left behind; None is what its files do not say. `why` tells why it ended where it
+    did not reach its end.
+    """
 
     completed: int | None
     refines: int | None
@@ -39,24 +42,53 @@ def read_artefacts(folder: Path, status: int | None, log: Path) -> Left:
     """What a run's files say. `status` is how the program ended, None where it took too long."""
     refines, doubt = _refines(folder)
     if not (folder / "pipeline_summary.json").exists():
-        why = "it took too long" if status is None else f"it ended with status {status} and left no pipeline_summary.json"
-        return Left(_reached(folder), refines, "broken", _joined(f"{why}; the end of its output: {_tail(log)}", doubt))
+        why = (
+            "it took too long"
+            if status is None
+            else f"it ended with status {status} and left no pipeline_summary.json"
+        )
+        return Left(
+            _reached(folder),
+            refines,
+            "broken",
+            _joined(f"{why}; the end of its output: {_tail(log)}", doubt),
+        )
     completed, ending, why = _summarised(folder)
     return Left(completed, refines, ending, _joined(why, doubt))
 
 
 def _summarised(folder: Path) -> tuple[int | None, Ending, str]:
-    """What the summary of a run that came to its own end says, together with what the stages wrote down themselves."""
+    """What the summary of a run that came to its own end says, together with what the stages wrote
+    down themselves.
+    """
     summary = _json_in(folder / "pipeline_summary.json")
-    final, status = (summary.get("final_stage"), summary.get("final_status")) if isinstance(summary, dict) else (None, None)
+    final, status = (
+        (summary.get("final_stage"), summary.get("final_status"))
+        if isinstance(summary, dict)
+        else (None, None)
+    )
     if not _is_count(final) or status not in (_DONE, *_NOT_GOOD_ENOUGH, *_NOT_OVER):
-        return None, "broken", f"pipeline_summary.json is of no kind known here: final_stage {final!r}, final_status {status!r}"
+        return (
+            None,
+            "broken",
+            (
+                f"pipeline_summary.json is of no kind known here: final_stage {final!r},"
+                f" final_status {status!r}"
+            ),
+        )
     completed = _number_of(_done_in(folder) | set(range(1, final + (status == _DONE))))
     said = f"final stage {final}: {status}"
     if completed == LAST_STAGE:
         return completed, "completed", "" if status == _DONE else said
     if status == _DONE:
-        return completed, "broken", f"it stopped by itself behind stage {final}, which was done: interrupted, or out of a budget"
+        return (
+            completed,
+            "broken",
+            (
+                f"it stopped by itself behind stage {final}, which was done: interrupted, or out of"
+                " a budget"
+            ),
+        )
     return completed, "broken" if status in _NOT_OVER else "failed", said
 
 
@@ -87,14 +119,23 @@ def _refines(folder: Path) -> tuple[int | None, str]:
     if not path.exists():
         return 0, ""
     history = _json_in(path)
-    made = [one.get("decision") if isinstance(one, dict) else None for one in history] if isinstance(history, list) else [None]
-    if not all(isinstance(one, str) and one.lower() in _LED_BACK for one in made) or len(made) > MOST_REFINES:
+    made = (
+        [one.get("decision") if isinstance(one, dict) else None for one in history]
+        if isinstance(history, list)
+        else [None]
+    )
+    if (
+        not all(isinstance(one, str) and one.lower() in _LED_BACK for one in made)
+        or len(made) > MOST_REFINES
+    ):
         return None, f"decision_history.json is of no kind known here: {made}"
     return len(made), ""
 
 
 def _number_of(stages: set[int]) -> int:
-    """A stage that is done again counts once, and what a newer version does behind the last one not at all."""
+    """A stage that is done again counts once, and what a newer version does behind the last one not
+    at all.
+    """
     return len({one for one in stages if 1 <= one <= LAST_STAGE})
 
 

@@ -1,10 +1,11 @@
-"""Which stage of AutoResearchClaw a request belongs to, and whether it asks for something once more.
+"""Which stage of AutoResearchClaw a request belongs to, and whether it asks for something once
+more.
 
-Its requests carry no stage and its artefacts count no retries, so stages are told by a few words of the prompts. What is not
-recognised is counted apart, and never guessed. A retry is a request that begins with what is wrong, or says so at its end, or
-repeats an answered one of the same refine cycle; but an experiment is improved in rounds, and a round that brought nothing makes
-the next one the same.
-"""
+Its requests carry no stage and its artefacts count no retries, so stages are told by a few words of
+the prompts. What is not recognised is counted apart, and never guessed. A retry is a request that
+begins with what is wrong, or says so at its end, or repeats an answered one of the same refine
+cycle; but an experiment is improved in rounds, and a round that brought nothing makes the next one
+the same."""
 
 import hashlib
 import json
@@ -32,7 +33,8 @@ _REPAIRS: Final[tuple[tuple[str, Stage], ...]] = (
     ("CRITICAL LENGTH REQUIREMENT", Stage.PAPER_REVISION),
 )
 _AFTERTHOUGHTS: Final = ("THE PREVIOUS RESPONSE VIOLATED", "PREVIOUS ATTEMPT FAILED REVIEW")
-# Its agents for figures and for reviewing code are known by the role the system prompt gives them: their prompts hold only data.
+# Its agents for figures and for reviewing code are known by the role the system prompt gives them:
+# their prompts hold only data.
 _ROLES: Final[tuple[tuple[str, Stage], ...]] = (
     ("expert academic paper analyst", Stage.RESULT_ANALYSIS),
     ("scientific visualization advisor", Stage.RESULT_ANALYSIS),
@@ -85,7 +87,8 @@ _TASKS: Final[tuple[tuple[str, Stage], ...]] = (
     ("You are continuing a paper", Stage.PAPER_DRAFT),
     ("You are completing a paper", Stage.PAPER_DRAFT),
 )
-# A task stands before what it quotes; before it stands at most a preamble, which in the stages that write has long rules of style.
+# A task stands before what it quotes; before it stands at most a preamble, which in the stages that
+# write has long rules of style.
 _LOOKED_AT_CHARS: Final = 30_000
 _BEGINNING_CHARS: Final = 300
 _END_CHARS: Final = 3_000
@@ -94,7 +97,9 @@ _FIRST_ERROR: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """A request: its stage, and whether it mends what an earlier one of that stage gave. None where it is not recognised."""
+    """A request: its stage, and whether it mends what an earlier one of that stage gave. None where
+    it is not recognised.
+    """
 
     stage: Stage
     is_repair: bool
@@ -102,11 +107,11 @@ class Classified:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A run's requests. `attempts` are those of a known stage; retries are repairs, and requests that were answered before.
+    """A run's requests. `attempts` are those of a known stage; retries are repairs, and requests
+    that were answered before.
 
-    What nobody answered is no attempt: it was the provider that failed, and asking again is no fault of a stage. `cut_off` is true
-    where the last request of the run was one of these.
-    """
+    What nobody answered is no attempt: it was the provider that failed, and asking again is no
+    fault of a stage. `cut_off` is true where the last request of the run was one of these."""
 
     attempts: int
     retries: int
@@ -121,12 +126,15 @@ class Counted:
 
     @property
     def are_known(self) -> bool:
-        """Whether attempts and retries can be told: where most requests are of no stage we know, its prompts are others."""
+        """Whether attempts and retries can be told: where most requests are of no stage we know,
+        its prompts are others.
+        """
         return self.attempts > 0 and self.attempts >= self.unclassified
 
 
 def classify(prompt: str, system: str = "") -> Classified | None:
-    """The stage of a request: by the role its system prompt gives, else by the marker that comes first in its user prompt.
+    """The stage of a request: by the role its system prompt gives, else by the marker that comes
+    first in its user prompt.
 
     A fault counts only if the prompt begins with it.
     """
@@ -157,21 +165,28 @@ def count_requests(turns: Iterable[Mapping[str, Json]]) -> Counted:
     has_decided = False
     for turn in (one for one in turns if one.get("kind") == "main"):
         status = turn.get("status")
-        cut_off = turn.get("end") != "completed" or not isinstance(status, int) or status >= _FIRST_ERROR
+        cut_off = (
+            turn.get("end") != "completed" or not isinstance(status, int) or status >= _FIRST_ERROR
+        )
         messages = _messages_in(turn.get("request"))
         if cut_off:
             unanswered += 1
-        elif (found := classify(_words_of(messages, "user"), _words_of(messages, "system"))) is None:
+        elif (
+            found := classify(_words_of(messages, "user"), _words_of(messages, "system"))
+        ) is None:
             unclassified += 1
         else:
             if has_decided and found.stage < Stage.RESEARCH_DECISION:
-                # The decision led back: the stages from here on are done once more, which is a refine cycle and no retry.
+                # The decision led back: the stages from here on are done once more, which is a
+                # refine cycle and no retry.
                 seen, has_decided = set(), False
             has_decided = has_decided or found.stage is Stage.RESEARCH_DECISION
             # Its own client asks again with more room for an answer, so only the messages tell.
             digest = hashlib.sha256(json.dumps(messages).encode()).digest()
             attempts += 1
-            retries += found.is_repair or (digest in seen and found.stage is not Stage.ITERATIVE_REFINE)
+            retries += found.is_repair or (
+                digest in seen and found.stage is not Stage.ITERATIVE_REFINE
+            )
             seen.add(digest)
     return Counted(attempts, retries, unclassified, unanswered, cut_off)
 
@@ -181,8 +196,12 @@ def _messages_in(value: Json) -> list[dict[str, Json]]:
     if not isinstance(value, dict):
         return []
     listed = value.get("messages") or value.get("input")
-    told: list[dict[str, Json]] = [{"role": "system", "content": value["instructions"]}] if "instructions" in value else []
-    return told + ([one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else [])
+    told: list[dict[str, Json]] = (
+        [{"role": "system", "content": value["instructions"]}] if "instructions" in value else []
+    )
+    return told + (
+        [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    )
 
 
 def _words_of(messages: Iterable[Mapping[str, Json]], role: str) -> str:

@@ -10,7 +10,9 @@ from metaclaw_bench.research.prompts import Message
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model said, and what the proxy says of the turn; a model without a proxy says nothing of it."""
+    """What the model said, and what the proxy says of the turn; a model without a proxy says
+    nothing of it.
+    """
 
     text: str
     turn: str | None = None
@@ -27,14 +29,18 @@ class Model(Protocol):
 
 
 class HttpModel:
-    """A model behind an OpenAI address such as `http://127.0.0.1:30000/v1`. A failed request is the pipeline's to repeat."""
+    """A model behind an OpenAI address such as `http://127.0.0.1:30000/v1`. A failed request is the
+    pipeline's to repeat.
+    """
 
     def __init__(self, base_url: str, key: str, model: str) -> None:
         self._chat = Chat(Endpoint(base_url, key, model, tries=1))
 
     async def ask(self, messages: Sequence[Message], session: str) -> Reply:
         """The answer to a conversation."""
-        body = self._chat.body([{"role": message.role, "content": message.text} for message in messages], ())
+        body = self._chat.body(
+            [{"role": message.role, "content": message.text} for message in messages], ()
+        )
         done = await self._chat.complete(body, session)
         served, usage = done.served, done.usage
         return Reply(

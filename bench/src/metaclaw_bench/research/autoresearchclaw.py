@@ -1,9 +1,10 @@
-"""Driving the real AutoResearchClaw, which the user has installed, as a client of our proxy, and counting what it did.
+"""Driving the real AutoResearchClaw, which the user has installed, as a client of our proxy, and
+counting what it did.
 
-It gets a configuration that leads every request to the proxy, and a home folder of its own: its bridge reads skills from a fixed
-place below the home, past the proxy. Its own lessons are written where the proxy of the run looks for skills, so that they are
-placed at its stages like any other skill, except under a condition without skills.
-"""
+It gets a configuration that leads every request to the proxy, and a home folder of its own: its
+bridge reads skills from a fixed place below the home, past the proxy. Its own lessons are written
+where the proxy of the run looks for skills, so that they are placed at its stages like any other
+skill, except under a condition without skills."""
 
 import os
 import signal
@@ -32,7 +33,9 @@ from metaclaw_bench.running.api import at
 
 
 def check(settings: ResearchSettings) -> None:
-    """Raise ConfigError for a program or a template that cannot be used, before anything is started."""
+    """Raise ConfigError for a program or a template that cannot be used, before anything is
+    started.
+    """
     if settings.autoresearchclaw is not None:
         foundation(settings)
 
@@ -54,7 +57,13 @@ async def drive(job: Job, progress: Progress) -> Sequence[Record]:
     for fault in lessons.unusable:
         progress(f"{name}: a lesson is lost: {fault}")
     record = _record(job, topic, left, counted, lessons)
-    return [replace_fields(record, tokens_in=_tokens(turns, "input_tokens"), tokens_out=_tokens(turns, "output_tokens"))]
+    return [
+        replace_fields(
+            record,
+            tokens_in=_tokens(turns, "input_tokens"),
+            tokens_out=_tokens(turns, "output_tokens"),
+        )
+    ]
 
 
 def _tokens(turns: Sequence[Mapping[str, Json]], name: str) -> int | None:
@@ -65,13 +74,24 @@ def _tokens(turns: Sequence[Mapping[str, Json]], name: str) -> int | None:
 
 
 def judged(left: Left, counted: Counted) -> Left:
-    """What the files say in the light of what was asked: a stage fills in a template where it has no model to ask, and is done."""
+    """What the files say in the light of what was asked: a stage fills in a template where it has
+    no model to ask, and is done.
+    """
     if not counted.are_there:
-        return replace(left, ending="broken", why=_also(left.why, "it asked the proxy nothing at all"))
+        return replace(
+            left, ending="broken", why=_also(left.why, "it asked the proxy nothing at all")
+        )
     if left.ending == "failed" and counted.cut_off:
-        return replace(left, ending="broken", why=_also(left.why, "the last thing it asked was not answered by the provider"))
+        return replace(
+            left,
+            ending="broken",
+            why=_also(left.why, "the last thing it asked was not answered by the provider"),
+        )
     if not counted.are_known:
-        unknown = f"{counted.unclassified} of its requests are of no stage known here, so that retries are not counted"
+        unknown = (
+            f"{counted.unclassified} of its requests are of no stage known here, so that retries"
+            " are not counted"
+        )
         return replace(left, why=_also(left.why, unknown))
     return left
 
@@ -81,7 +101,9 @@ def _also(why: str, more: str) -> str:
 
 
 def _prepare(job: Job, topic: str) -> tuple[Path, Path]:
-    """Its configuration, readable by its owner alone, and a new folder: what an earlier run left would be taken for this one's."""
+    """Its configuration, readable by its owner alone, and a new folder: what an earlier run left
+    would be taken for this one's.
+    """
     artefacts, config = job.folder / "artefacts", job.folder / "config.yaml"
     artefacts.mkdir(parents=True)
     config.touch(0o600)
@@ -102,19 +124,38 @@ async def _run(program: Path, config: Path, artefacts: Path, topic: str, job: Jo
         guard.close()
 
 
-def _spawn(program: Path, config: Path, artefacts: Path, topic: str, job: Job) -> "subprocess.Popen[bytes]":
+def _spawn(
+    program: Path, config: Path, artefacts: Path, topic: str, job: Job
+) -> "subprocess.Popen[bytes]":
     home = job.folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    command = [str(program), "run", "--config", str(config), "--output", str(artefacts), "--topic", topic]
+    command = [
+        str(program),
+        "run",
+        "--config",
+        str(config),
+        "--output",
+        str(artefacts),
+        "--topic",
+        topic,
+    ]
     command += ["--auto-approve", "--skip-preflight"]
     env = environment(os.environ, home, job.front.api.key)
     try:
         with (job.folder / "output.log").open("ab") as log:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=job.folder, env=env, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=job.folder,
+                env=env,
+                start_new_session=True,
             )
     except OSError as error:
-        raise ConfigError(f"{program} cannot be started: {error}; is the Python in its first line still there?") from error
+        raise ConfigError(
+            f"{program} cannot be started: {error}; is the Python in its first line still there?"
+        ) from error
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

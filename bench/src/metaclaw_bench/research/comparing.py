@@ -1,4 +1,6 @@
-"""Two conditions compared: the same seeds and runs, differences taken pair by pair, seeds resampled."""
+"""Two conditions compared: the same seeds and runs, differences taken pair by pair, seeds
+resampled.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -18,12 +20,13 @@ _At = tuple[int, int]
 
 
 def compare(runs: Sequence[RunRecord], conditions: Sequence[str]) -> list[ComparisonRecord]:
-    """Every condition against the first, over all runs and over those that could use what an earlier one taught.
+    """Every condition against the first, over all runs and over those that could use what an
+    earlier one taught.
 
-    What has no number under one of both is left out, with its pair, and so is a run that broke off for no fault of the model; a
-    metric without any pair is not in the answer. Seeds are drawn, and within them runs, which share what was learned: so an
-    interval over one seed says nothing about others.
-    """
+    What has no number under one of both is left out, with its pair, and so is a run that broke off
+    for no fault of the model; a metric without any pair is not in the answer. Seeds are drawn, and
+    within them runs, which share what was learned: so an interval over one seed says nothing about
+    others."""
     last = max((run.run for run in runs), default=0)
     found = (
         _compared(runs, conditions[0], other, metric, from_run)
@@ -34,7 +37,9 @@ def compare(runs: Sequence[RunRecord], conditions: Sequence[str]) -> list[Compar
     return [one for one in found if one is not None]
 
 
-def _compared(runs: Sequence[RunRecord], baseline: str, other: str, metric: str, from_run: int) -> ComparisonRecord | None:
+def _compared(
+    runs: Sequence[RunRecord], baseline: str, other: str, metric: str, from_run: int
+) -> ComparisonRecord | None:
     ours, theirs = (_values(runs, name, metric, from_run) for name in (other, baseline))
     pairs = sorted(ours.keys() & theirs.keys())
     nested: dict[int, dict[str, list[float]]] = {}
@@ -57,7 +62,9 @@ def _compared(runs: Sequence[RunRecord], baseline: str, other: str, metric: str,
     )
 
 
-def _values(runs: Sequence[RunRecord], condition: str, metric: str, from_run: int) -> Mapping[_At, float]:
+def _values(
+    runs: Sequence[RunRecord], condition: str, metric: str, from_run: int
+) -> Mapping[_At, float]:
     values: dict[_At, float] = {}
     for run in runs:
         if run.condition != condition or run.run < from_run or run.ending == "broken":

@@ -1,4 +1,6 @@
-"""Reading what a stage wrote: JSON, BibTeX, Markdown, Python. What cannot be read is a broken contract, in words."""
+"""Reading what a stage wrote: JSON, BibTeX, Markdown, Python. What cannot be read is a broken
+contract, in words.
+"""
 
 import ast
 import json
@@ -56,7 +58,11 @@ def text_at(value: Mapping[str, Json], name: str) -> str:
 def texts_at(value: Mapping[str, Json], name: str, least: int) -> list[str]:
     """A list of at least so many texts."""
     found = value.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, str) and one.strip() for one in found) or len(found) < least:
+    if (
+        not isinstance(found, list)
+        or not all(isinstance(one, str) and one.strip() for one in found)
+        or len(found) < least
+    ):
         raise ContractError(f"the field {name!r} is no list of {least} or more texts")
     return [one for one in found if isinstance(one, str)]
 
@@ -72,9 +78,13 @@ def whole_at(value: Mapping[str, Json], name: str) -> int:
 def wholes_at(value: Mapping[str, Json], name: str, least: int) -> list[int]:
     """A list of at least so many different whole numbers."""
     found = value.get(name)
-    is_wholes = isinstance(found, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in found)
+    is_wholes = isinstance(found, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) for one in found
+    )
     if not isinstance(found, list) or not is_wholes or len(set(map(str, found))) < least:
-        raise ContractError(f"the field {name!r} is no list of {least} or more different whole numbers")
+        raise ContractError(
+            f"the field {name!r} is no list of {least} or more different whole numbers"
+        )
     return [one for one in found if isinstance(one, int)]
 
 
@@ -91,9 +101,13 @@ def entries_of(text: str, least: int = 1) -> dict[str, dict[str, str]]:
 
 
 def sections_of(text: str, wanted: Sequence[str]) -> dict[str, str]:
-    """The text under each Markdown heading, by heading; those that are wanted must be there and hold something."""
+    """The text under each Markdown heading, by heading; those that are wanted must be there and
+    hold something.
+    """
     _, *pieces = _HEADING.split(text)
-    found = {heading: under.strip() for heading, under in zip(pieces[::2], pieces[1::2], strict=True)}
+    found = {
+        heading: under.strip() for heading, under in zip(pieces[::2], pieces[1::2], strict=True)
+    }
     missing = [name for name in wanted if not found.get(name)]
     if missing:
         raise ContractError(f"there is no section {missing[0]!r} with anything in it")

@@ -1,4 +1,6 @@
-"""Where experiments are really run: the benchmark's sandbox, in an empty workspace, with little time and memory and no network."""
+"""Where experiments are really run: the benchmark's sandbox, in an empty workspace, with little
+time and memory and no network.
+"""
 
 import tempfile
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ class Laboratory(Protocol):
     """Who runs an experiment."""
 
     async def run(self, source: str) -> str:
-        """What the program printed. Raises ContractError where it fails, LaboratoryError where none can be run."""
+        """What the program printed. Raises ContractError where it fails, LaboratoryError where none
+        can be run.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,9 @@ class SandboxLaboratory:
 
 def _failure(end: int | Stopped, errors: Path, output: str, limits: Limits) -> MetaClawError:
     if end is Stopped.NOT_STARTED:
-        return LaboratoryError(f"the sandbox for experiments does not start here: {output[:_SHOWN_CHARS]}")
+        return LaboratoryError(
+            f"the sandbox for experiments does not start here: {output[:_SHOWN_CHARS]}"
+        )
     if end is Stopped.OUT_OF_TIME:
         return ContractError(f"the program ran for more than {limits.seconds:g} seconds")
     if end == 0:

@@ -1,9 +1,10 @@
-"""One run of the pipeline: stage after stage, asked again where a contract is broken, led back where a gate or a decision says so.
+"""One run of the pipeline: stage after stage, asked again where a contract is broken, led back
+where a gate or a decision says so.
 
-Every stage is a conversation of its own, as such pipelines have it: a system text and the task. A broken contract is said in the
-next message of that conversation, with a rule that holds from now on. The proxy in between hears it, and may place it at this stage
-of a later run; within this run it is only an ordinary correction.
-"""
+Every stage is a conversation of its own, as such pipelines have it: a system text and the task. A
+broken contract is said in the next message of that conversation, with a rule that holds from now
+on. The proxy in between hears it, and may place it at this stage of a later run; within this run it
+is only an ordinary correction."""
 
 import json
 import logging
@@ -15,7 +16,13 @@ from typing import Final
 from metaclaw.plugin import MetaClawError
 from metaclaw_bench.research.asking import Model, Reply
 from metaclaw_bench.research.contracts import CONTRACTS, Broken, Contract
-from metaclaw_bench.research.contracts.experiments import MORE_VALUES_RULE, decision_of, design_in, is_thin, results_in
+from metaclaw_bench.research.contracts.experiments import (
+    MORE_VALUES_RULE,
+    decision_of,
+    design_in,
+    is_thin,
+    results_in,
+)
 from metaclaw_bench.research.contracts.scoping import invented_catalogue, kept_in
 from metaclaw_bench.research.contracts.writing import citations, is_accepted
 from metaclaw_bench.research.forms import ContractError, unfenced
@@ -23,7 +30,15 @@ from metaclaw_bench.research.laboratory import Laboratory
 from metaclaw_bench.research.metrics import MOST_REFINES
 from metaclaw_bench.research.prompts import Message, correction, opening, reconsideration
 from metaclaw_bench.research.records import AttemptRecord, Ending, RunRecord
-from metaclaw_bench.research.stages import AUTHOR_OF, GATES, LEADS_BACK_TO, STAGES, Decision, Stage, title_of
+from metaclaw_bench.research.stages import (
+    AUTHOR_OF,
+    GATES,
+    LEADS_BACK_TO,
+    STAGES,
+    Decision,
+    Stage,
+    title_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +90,9 @@ class _StageFailedError(MetaClawError):
 
 @dataclass(slots=True)
 class Pipeline:
-    """One run, from its beginning to its end. The files it made are in `files`, and in `folder` where there is one."""
+    """One run, from its beginning to its end. The files it made are in `files`, and in `folder`
+    where there is one.
+    """
 
     model: Model
     laboratory: Laboratory
@@ -115,7 +132,9 @@ class Pipeline:
             at, begins_with = (at + 1, None) if back is None else (STAGES.index(back[0]), back[1])
 
     async def _perform(self, stage: Stage, begins_with: Message | None) -> None:
-        """Do a stage. `begins_with` is said in the stage's earlier conversation instead of the task."""
+        """Do a stage. `begins_with` is said in the stage's earlier conversation instead of the
+        task.
+        """
         contract, author = CONTRACTS[stage], AUTHOR_OF.get(stage)
         if author is None:
             await self._ask_until_kept(contract, begins_with)
@@ -129,13 +148,17 @@ class Pipeline:
         if broken is not None:
             raise _failed(stage, broken)
 
-    async def _ask_until_kept(self, contract: Contract, begins_with: Message | None, *, is_retry: bool = False) -> None:
+    async def _ask_until_kept(
+        self, contract: Contract, begins_with: Message | None, *, is_retry: bool = False
+    ) -> None:
         talk = self._begin(contract, begins_with)
         for attempt in range(self.plan.max_retries + 1):
             reply = await self.model.ask(talk.messages, talk.session)
             text = unfenced(reply.text)
             broken = await self._examine(contract, text)
-            self._count(contract.stage, talk, attempt, reply, broken, is_retry=is_retry or attempt > 0)
+            self._count(
+                contract.stage, talk, attempt, reply, broken, is_retry=is_retry or attempt > 0
+            )
             talk.messages.append(Message("assistant", reply.text))
             if broken is None:
                 self._write(contract.makes, text)
@@ -160,12 +183,16 @@ class Pipeline:
         broken = contract.broken_by(text, self.files)
         if broken is None and contract.stage is Stage.ITERATIVE_REFINE:
             # What was improved must still run, and its results are those that count from here on.
-            return await self._run_program(CONTRACTS[Stage.EXPERIMENT_RUN], text, contract.form_rule)
+            return await self._run_program(
+                CONTRACTS[Stage.EXPERIMENT_RUN], text, contract.form_rule
+            )
         return broken
 
     async def _do_ourselves(self, contract: Contract) -> Broken | None:
         if contract.stage is Stage.EXPERIMENT_RUN:
-            return await self._run_program(contract, self.files["experiment.py"], contract.form_rule)
+            return await self._run_program(
+                contract, self.files["experiment.py"], contract.form_rule
+            )
         text = json.dumps(citations(self.files), indent=1) + "\n"
         self._write(contract.makes, text)
         return contract.broken_by(text, self.files)
@@ -192,28 +219,42 @@ class Pipeline:
         self._done.discard(stage)
         self._refusals[stage] = self._refusals.get(stage, 0) + 1
         if self._refusals[stage] > _MOST_REFUSALS:
-            raise _StageFailedError(f"the gate at stage {int(stage)} ({title_of(stage)}) refused it twice: {why}")
+            raise _StageFailedError(
+                f"the gate at stage {int(stage)} ({title_of(stage)}) refused it twice: {why}"
+            )
         return GATES[stage], reconsideration(why, None)
 
     def _gate_refuses(self, stage: Stage) -> str | None:
         match stage:
             case Stage.LITERATURE_SCREEN:
-                return None if len(kept_in(self.files)) >= _LEAST_KEPT else "fewer than two works are relevant"
+                return (
+                    None
+                    if len(kept_in(self.files)) >= _LEAST_KEPT
+                    else "fewer than two works are relevant"
+                )
             case Stage.EXPERIMENT_DESIGN:
                 design = design_in(self.files)
                 is_small = len(design.conditions) * len(design.seeds) <= _MOST_RUNS
                 return None if is_small else "an experiment that tests this takes too many runs"
             case _:
-                return None if is_accepted(self.files["quality.json"]) else "the paper is not good enough to be published"
+                return (
+                    None
+                    if is_accepted(self.files["quality.json"])
+                    else "the paper is not good enough to be published"
+                )
 
     def _reconsidered(self) -> tuple[Stage, Message] | None:
-        """Where a decision leads back to; once too many have, it is taken as the word to proceed."""
+        """Where a decision leads back to; once too many have, it is taken as the word to
+        proceed.
+        """
         decision, because = decision_of(self.files["decision.json"])
         if decision is Decision.PROCEED or self._refines >= self.plan.max_refines:
             return None
         self._refines += 1
         is_preventable = decision is Decision.REFINE and is_thin(results_in(self.files))
-        return LEADS_BACK_TO[decision], reconsideration(because, MORE_VALUES_RULE if is_preventable else None)
+        return LEADS_BACK_TO[decision], reconsideration(
+            because, MORE_VALUES_RULE if is_preventable else None
+        )
 
     def _write(self, name: str, text: str) -> None:
         self.files[name] = text
@@ -221,7 +262,16 @@ class Pipeline:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(text, encoding="utf-8")
 
-    def _count(self, stage: Stage, talk: _Talk, attempt: int, reply: Reply, broken: Broken | None, *, is_retry: bool) -> None:
+    def _count(
+        self,
+        stage: Stage,
+        talk: _Talk,
+        attempt: int,
+        reply: Reply,
+        broken: Broken | None,
+        *,
+        is_retry: bool,
+    ) -> None:
         self._attempts.append(
             AttemptRecord(
                 pipeline="own",

@@ -1,4 +1,6 @@
-"""What the stages say to the model: the task with its material, and the correction when a contract was broken."""
+"""What the stages say to the model: the task with its material, and the correction when a contract
+was broken.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +22,11 @@ class Message:
 
 
 def opening(contract: Contract, topic: str, files: Files) -> tuple[Message, Message]:
-    """The first request of a stage: who it is and its material in the system text, and the task in few words.
+    """The first request of a stage: who it is and its material in the system text, and the task in
+    few words.
 
-    The material is what earlier stages wrote. It is apart from the task, so that what the task is about is told by the task alone.
-    """
+    The material is what earlier stages wrote. It is apart from the task, so that what the task is
+    about is told by the task alone."""
     system = [f"{system_of(contract.stage)} Answer with the contents of one file and nothing else."]
     system += [f"### {name}\n{_cut(files[name])}" for name in contract.needs]
     asked = [contract.task, f"Topic: {topic}", f"File: {contract.makes}", f"Form: {contract.form}"]
@@ -41,14 +44,27 @@ def stage_of(system: str) -> Stage | None:
 
 
 def correction(broken: Broken) -> Message:
-    """What is said when a contract was broken: what is wrong, and what holds from now on. This is what there is to learn from."""
-    return Message("user", f"No, that is wrong: {broken.why}.\n{standing(broken.rule)}\nPlease write the whole file again.")
+    """What is said when a contract was broken: what is wrong, and what holds from now on. This is
+    what there is to learn from.
+    """
+    return Message(
+        "user",
+        f"No, that is wrong: {broken.why}.\n{standing(broken.rule)}\nPlease write the whole file"
+        " again.",
+    )
 
 
 def reconsideration(why: str, rule: str | None) -> Message:
-    """What is said to a stage that has to be done again because of what came later; with the rule that would have prevented it."""
+    """What is said to a stage that has to be done again because of what came later; with the rule
+    that would have prevented it.
+    """
     said = f"No, that is not enough: {why.rstrip('. ')}."
-    return Message("user", "\n".join([said, *([standing(rule)] if rule else []), "Please write the whole file again."]))
+    return Message(
+        "user",
+        "\n".join(
+            [said, *([standing(rule)] if rule else []), "Please write the whole file again."]
+        ),
+    )
 
 
 def standing(rule: str) -> str:

@@ -1,7 +1,8 @@
-"""The records of research runs, as JSON lines: every attempt at a stage, every run, and how two conditions compare.
+"""The records of research runs, as JSON lines: every attempt at a stage, every run, and how two
+conditions compare.
 
-Each says under which condition it was made, with which seed, and whether the model was simulated: those are never mixed.
-"""
+Each says under which condition it was made, with which seed, and whether the model was simulated:
+those are never mixed."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,9 @@ RECORDS: Final = "research.jsonl"
 
 Runner = Literal["own", "autoresearchclaw"]
 Ending = Literal["completed", "failed", "broken"]
-"""All stages were done; a contract stayed broken, or a gate refused twice; or the model or the program could not be used."""
+"""All stages were done; a contract stayed broken, or a gate refused twice; or the model or the
+program could not be used.
+"""
 
 
 class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +30,9 @@ class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AttemptRecord(_Made, frozen=True, kw_only=True, tag="attempt", tag_field="type"):
-    """One request for a stage's file. `broken` is what was wrong with the answer, None where it fulfilled the contract."""
+    """One request for a stage's file. `broken` is what was wrong with the answer, None where it
+    fulfilled the contract.
+    """
 
     stage: int
     visit: int
@@ -41,11 +46,12 @@ class AttemptRecord(_Made, frozen=True, kw_only=True, tag="attempt", tag_field="
 
 
 class RunRecord(_Made, frozen=True, kw_only=True, tag="run", tag_field="type"):
-    """One run of the pipeline, counted. What could not be counted is None: requests of prompts nobody knows, files of another kind.
+    """One run of the pipeline, counted. What could not be counted is None: requests of prompts
+    nobody knows, files of another kind.
 
-    `lessons` are the skills that a program of its own made of what it failed at. `unlearned` is what the proxy was still busy to
-    learn from earlier runs when this one began; empty where it had come to rest. `cost`: US dollars without judge and evolver.
-    """
+    `lessons` are the skills that a program of its own made of what it failed at. `unlearned` is
+    what the proxy was still busy to learn from earlier runs when this one began; empty where it had
+    come to rest. `cost`: US dollars without judge and evolver."""
 
     topic: str
     scorable: int
@@ -64,8 +70,17 @@ class RunRecord(_Made, frozen=True, kw_only=True, tag="run", tag_field="type"):
     unlearned: tuple[str, ...] = ()
 
 
-class ComparisonRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="comparison", tag_field="type"):
-    """A metric under two conditions, over the same seeds and runs: both means, the mean paired difference and its 95 % interval."""
+class ComparisonRecord(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag="comparison",
+    tag_field="type",
+):
+    """A metric under two conditions, over the same seeds and runs: both means, the mean paired
+    difference and its 95 % interval.
+    """
 
     metric: str
     baseline: str
@@ -106,5 +121,6 @@ def read_research(path: Path) -> list[Record]:
         return [_decoder.decode(line) for line in lines]
     except msgspec.DecodeError as error:
         raise MetaClawError(
-            f"{path} holds a line that is no record of a research run ({error}); run it again, with another --out"
+            f"{path} holds a line that is no record of a research run ({error}); run it again, with"
+            " another --out"
         ) from error

@@ -1,4 +1,6 @@
-"""A right answer to every stage, and one that breaks its house rule and nothing else: what the simulated researcher writes."""
+"""A right answer to every stage, and one that breaks its house rule and nothing else: what the
+simulated researcher writes.
+"""
 
 import json
 import re
@@ -17,7 +19,9 @@ from metaclaw_bench.research.stages import Stage
 Write: TypeAlias = Callable[[str, Files, bool], str]
 """Writes a stage's file from the topic and the files so far; by its house rule, or not."""
 
-_BIB: Final = "@article{{{key},\n  author = {{{author}}},\n  title = {{{title}}},\n  year = {{{year}}}\n}}\n"
+_BIB: Final = (
+    "@article{{{key},\n  author = {{{author}}},\n  title = {{{title}}},\n  year = {{{year}}}\n}}\n"
+)
 _MEAN: Final = re.compile(r"^\| ([\w .-]+?) \| (-?\d+\.\d+) \| \d+ \|$", re.MULTILINE)
 _ABSTRACT: Final = "We measured two ways to go downhill and report which comes closer."
 _PROGRAM: Final = '''"""Gradient descent on a parabola with noisy slopes, with and without momentum: where it ends."""
@@ -53,18 +57,37 @@ def _json(value: Json) -> str:
 
 
 def _goal(topic: str, files: Files, by_rule: bool) -> str:
-    success = "The better way ends at a mean error of <= 0.5." if by_rule else "The better way ends clearly closer."
-    return f"# Goal\nFind out what matters for {topic}.\n\n## Scope\nOne small experiment.\n\n## Success\n{success}\n"
+    success = (
+        "The better way ends at a mean error of <= 0.5."
+        if by_rule
+        else "The better way ends clearly closer."
+    )
+    return (
+        f"# Goal\nFind out what matters for {topic}.\n\n## Scope\nOne small experiment.\n\n##"
+        f" Success\n{success}\n"
+    )
 
 
 def _questions(topic: str, files: Files, by_rule: bool) -> str:
-    asked = ("What is known?", "What is measured?", "What is compared?", "What would change our mind?")
+    asked = (
+        "What is known?",
+        "What is measured?",
+        "What is compared?",
+        "What would change our mind?",
+    )
     priorities = (1, 2, 3, 4) if by_rule else (1, 2, 2, 3)
-    return _json([{"id": f"Q{p}{q[5]}", "question": q, "priority": p} for p, q in zip(priorities, asked, strict=True)])
+    return _json(
+        [
+            {"id": f"Q{p}{q[5]}", "question": q, "priority": p}
+            for p, q in zip(priorities, asked, strict=True)
+        ]
+    )
 
 
 def _search(topic: str, files: Files, by_rule: bool) -> str:
-    first = "gradient descent" if by_rule else "Gradient Descent with Momentum and What Is Known of It"
+    first = (
+        "gradient descent" if by_rule else "Gradient Descent with Momentum and What Is Known of It"
+    )
     return _json({"queries": [first, "momentum methods", "noisy slopes"], "sources": ["catalogue"]})
 
 
@@ -88,7 +111,11 @@ def _cards(topic: str, files: Files, by_rule: bool) -> str:
         [
             {
                 "key": key,
-                "claim": f"Speed helps on smooth ground [{key}]" if by_rule else "Speed helps on smooth ground.",
+                "claim": (
+                    f"Speed helps on smooth ground [{key}]"
+                    if by_rule
+                    else "Speed helps on smooth ground."
+                ),
                 "method": "a small measurement",
                 "limitation": "one kind of ground",
             }
@@ -104,17 +131,33 @@ def _synthesis(topic: str, files: Files, by_rule: bool) -> str:
 
 
 def _hypotheses(topic: str, files: Files, by_rule: bool) -> str:
-    rejected = "the mean error differs by less than 0.01" if by_rule else "the mean error hardly differs"
+    rejected = (
+        "the mean error differs by less than 0.01" if by_rule else "the mean error hardly differs"
+    )
     claims = ("Momentum ends closer.", "Momentum is less steady.")
-    return _json([{"id": f"H{n}", "claim": claim, "rejected_if": rejected} for n, claim in enumerate(claims, 1)])
+    return _json(
+        [
+            {"id": f"H{n}", "claim": claim, "rejected_if": rejected}
+            for n, claim in enumerate(claims, 1)
+        ]
+    )
 
 
 def _design(topic: str, files: Files, by_rule: bool) -> str:
     conditions: list[Json] = ["plain", "momentum"] if by_rule else ["momentum", "plain"]
-    return _json({"conditions": conditions, "seeds": [1, 2, 3], "metric": "distance to the minimum", "baseline": "plain"})
+    return _json(
+        {
+            "conditions": conditions,
+            "seeds": [1, 2, 3],
+            "metric": "distance to the minimum",
+            "baseline": "plain",
+        }
+    )
 
 
-def _program(files: Files, *, seeds: tuple[int, ...], own_generator: bool = True, ending: str = "") -> str:
+def _program(
+    files: Files, *, seeds: tuple[int, ...], own_generator: bool = True, ending: str = ""
+) -> str:
     momenta = {name: 0.0 if name == "plain" else 0.8 for name in design_in(files).conditions}
     return _PROGRAM.format(
         momentum=momenta,
@@ -148,7 +191,10 @@ def _refine(topic: str, files: Files, by_rule: bool) -> str:
 
 
 def _table(files: Files, decimals: int) -> str:
-    rows = [f"| {name} | {fmean(found.values()):.{decimals}f} | {len(found)} |" for name, found in results_in(files).items()]
+    rows = [
+        f"| {name} | {fmean(found.values()):.{decimals}f} | {len(found)} |"
+        for name, found in results_in(files).items()
+    ]
     return "\n".join(("| condition | mean | n |", "|---|---|---|", *rows))
 
 
@@ -166,7 +212,10 @@ def _best(analysis: str) -> tuple[str, str]:
 
 def _decision(topic: str, files: Files, by_rule: bool) -> str:
     name, mean = _best(files["analysis.md"])
-    is_enough = all(int(count) >= ENOUGH_VALUES for count in re.findall(r"\| (\d+) \|$", files["analysis.md"], re.MULTILINE))
+    is_enough = all(
+        int(count) >= ENOUGH_VALUES
+        for count in re.findall(r"\| (\d+) \|$", files["analysis.md"], re.MULTILINE)
+    )
     because = f"{name} is best with {mean}" if by_rule else "one of them is best"
     told = because if is_enough else f"{because}, but every condition was measured too seldom"
     return _json({"decision": "PROCEED" if is_enough else "REFINE", "because": told})
@@ -181,10 +230,10 @@ def _paper(files: Files, abstract: str) -> str:
     keys = [text_at(one, "key") for one in objects_of(files["cards.json"])][:2]
     name, mean = _best(files["analysis.md"])
     return (
-        f"# Going downhill\n\n## Abstract\n{abstract}\n\n"
-        f"## Introduction\nOthers measured smooth ground [@{keys[0]}] [@{keys[1]}].\n\n"
-        f"## Method\nGradient descent with noisy slopes.\n\n## Results\nThe best is {name} with a mean of {mean}.\n\n"
-        "## Limitations\nOne kind of ground.\n\n## Conclusion\nIt is worth a longer study.\n"
+        f"# Going downhill\n\n## Abstract\n{abstract}\n\n## Introduction\nOthers measured smooth"
+        f" ground [@{keys[0]}] [@{keys[1]}].\n\n## Method\nGradient descent with noisy"
+        f" slopes.\n\n## Results\nThe best is {name} with a mean of {mean}.\n\n## Limitations\nOne"
+        " kind of ground.\n\n## Conclusion\nIt is worth a longer study.\n"
     )
 
 
@@ -194,12 +243,16 @@ def _draft(topic: str, files: Files, by_rule: bool) -> str:
 
 def _review(topic: str, files: Files, by_rule: bool) -> str:
     weaknesses = ["Method: the step size is not given", "Results: no spread is shown"]
-    told: list[Json] = list(weaknesses) if by_rule else ["the step size is not given", "no spread is shown"]
+    told: list[Json] = (
+        list(weaknesses) if by_rule else ["the step size is not given", "no spread is shown"]
+    )
     return _json({"strengths": ["It is short."], "weaknesses": told, "score": 7})
 
 
 def _revision(topic: str, files: Files, by_rule: bool) -> str:
-    marks = [f"{number}. " if by_rule else "- " for number in range(1, len(weaknesses_in(files)) + 1)]
+    marks = [
+        f"{number}. " if by_rule else "- " for number in range(1, len(weaknesses_in(files)) + 1)
+    ]
     changes = "\n".join(f"{mark}The step size is 0.02 and the table shows all." for mark in marks)
     return f"{files['draft.md']}\n## Changes\n{changes}\n"
 

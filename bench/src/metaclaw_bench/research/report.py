@@ -1,4 +1,6 @@
-"""Research results for people: a table of runs, a table of comparisons; as words, as a page and as Markdown."""
+"""Research results for people: a table of runs, a table of comparisons; as words, as a page and as
+Markdown.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +28,23 @@ RUN_HEADS: Final = (
     "tokens",
     "dollars",
 )
-COMPARISON_HEADS: Final = ("metric", "conditions", "from run", "pairs", "first", "other", "difference", "95 %")
+COMPARISON_HEADS: Final = (
+    "metric",
+    "conditions",
+    "from run",
+    "pairs",
+    "first",
+    "other",
+    "difference",
+    "95 %",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Research:
-    """The runs of some files, and how their conditions compare, computed anew: an interrupted comparison has no record of it."""
+    """The runs of some files, and how their conditions compare, computed anew: an interrupted
+    comparison has no record of it.
+    """
 
     runs: Sequence[RunRecord]
     comparisons: Sequence[ComparisonRecord]
@@ -42,12 +55,16 @@ class Research:
 
 
 def read(files: Sequence[Path]) -> Research:
-    """Raises RecordError for no runs, one that is there twice, and simulated and real ones together."""
+    """Raises RecordError for no runs, one that is there twice, and simulated and real ones
+    together.
+    """
     runs = [one for file in files for one in read_research(file) if isinstance(one, RunRecord)]
     if not runs:
         raise RecordError(f"{', '.join(map(str, files))}: no research run is finished yet")
     if len({run.simulated for run in runs}) > 1:
-        raise RecordError("simulated and real research runs are never mixed: look at one --out at a time")
+        raise RecordError(
+            "simulated and real research runs are never mixed: look at one --out at a time"
+        )
     places = [(run.pipeline, run.condition, run.seed, run.run) for run in runs]
     if len(set(places)) < len(places):
         raise RecordError("a research run is there twice: look at one --out at a time")
@@ -59,10 +76,25 @@ def run_rows(research: Research) -> list[list[str]]:
     rows = []
     for run in research.runs:
         measured = measure(run)
-        tokens = None if run.tokens_in is None or run.tokens_out is None else run.tokens_in + run.tokens_out
+        tokens = (
+            None
+            if run.tokens_in is None or run.tokens_out is None
+            else run.tokens_in + run.tokens_out
+        )
         stages = DASH if run.completed is None else f"{run.completed} of {run.scorable}"
-        row = [run.condition, str(run.seed), str(run.run), run.ending, stages, percent(measured.retry_rate)]
-        row += [DASH if run.refines is None else str(run.refines), number(measured.composite, 3), str(run.unclassified)]
+        row = [
+            run.condition,
+            str(run.seed),
+            str(run.run),
+            run.ending,
+            stages,
+            percent(measured.retry_rate),
+        ]
+        row += [
+            DASH if run.refines is None else str(run.refines),
+            number(measured.composite, 3),
+            str(run.unclassified),
+        ]
         rows.append([*row, number(tokens, 0), number(run.cost, 2)])
     return rows
 
@@ -87,11 +119,29 @@ def comparison_rows(comparisons: Sequence[ComparisonRecord]) -> list[list[str]]:
 def render_page(research: Research) -> str:
     """The whole page."""
     comparisons: list[Piece] = [
-        table("Conditions compared: means, paired difference and its 95 % interval", COMPARISON_HEADS, _compared(research))
+        table(
+            "Conditions compared: means, paired difference and its 95 % interval",
+            COMPARISON_HEADS,
+            _compared(research),
+        )
     ]
     parts = [
-        section("Conditions", comparisons if research.comparisons else ["There is one condition, so nothing is compared."]),
-        section("Runs", [table("Every run; composite as docs/bench.md defines it", RUN_HEADS, run_rows(research))]),
+        section(
+            "Conditions",
+            comparisons
+            if research.comparisons
+            else ["There is one condition, so nothing is compared."],
+        ),
+        section(
+            "Runs",
+            [
+                table(
+                    "Every run; composite as docs/bench.md defines it",
+                    RUN_HEADS,
+                    run_rows(research),
+                )
+            ],
+        ),
         section("Why runs ended early", _ended(research)),
     ]
     facts = f"{len(research.runs)} runs of {research.runs[0].scorable} stages each."
@@ -100,8 +150,16 @@ def render_page(research: Research) -> str:
 
 def render_markdown(research: Research) -> str:
     """The same as tables."""
-    kind = "**Simulated researcher: no model has answered any of this.**" if research.is_simulated else "Answers of a real model."
-    parts = ["# Research pipeline", kind, markdown_table(COMPARISON_HEADS, comparison_rows(research.comparisons))]
+    kind = (
+        "**Simulated researcher: no model has answered any of this.**"
+        if research.is_simulated
+        else "Answers of a real model."
+    )
+    parts = [
+        "# Research pipeline",
+        kind,
+        markdown_table(COMPARISON_HEADS, comparison_rows(research.comparisons)),
+    ]
     return "\n\n".join([*parts, markdown_table(RUN_HEADS, run_rows(research))]) + "\n"
 
 
@@ -110,5 +168,13 @@ def _compared(research: Research) -> list[list[str]]:
 
 
 def _ended(research: Research) -> list[Piece]:
-    rows = [[f"{run.condition}, seed {run.seed}, run {run.run}", run.ending, run.why] for run in research.runs if run.why]
-    return [table("Runs that did not complete", ("run", "ending", "why"), rows, name="words")] if rows else []
+    rows = [
+        [f"{run.condition}, seed {run.seed}, run {run.run}", run.ending, run.why]
+        for run in research.runs
+        if run.why
+    ]
+    return (
+        [table("Runs that did not complete", ("run", "ending", "why"), rows, name="words")]
+        if rows
+        else []
+    )

@@ -1,11 +1,12 @@
-"""Research runs: for every seed and condition a proxy home of its own, and runs one after the other in front of it.
+"""Research runs: for every seed and condition a proxy home of its own, and runs one after the other
+in front of it.
 
     research.json       what is compared; a run with --resume must be the same
     research.jsonl      every attempt and run, a line each; at the end how the conditions compare
     <condition>/seed-N/ home/, proxy.log, run-1/ …, and after/: a copy of the home at the end of the last finished run
 
-A run is done when its records are written. A resumed comparison puts each home back to the end of its last finished run.
-"""
+A run is done when its records are written. A resumed comparison puts each home back to the end of
+its last finished run."""
 
 import json
 import shutil
@@ -53,22 +54,35 @@ _NOT_KEPT: Final = ("run", "logs", "ledger.db-shm")
 
 
 async def run_research(
-    settings: ResearchSettings, progress: Progress = lambda line: None, *, parallel: int = 1, resume: bool = False
+    settings: ResearchSettings,
+    progress: Progress = lambda line: None,
+    *,
+    parallel: int = 1,
+    resume: bool = False,
 ) -> ResearchResult:
-    """Run everything, `parallel` homes side by side, and compare every other condition with the first.
+    """Run everything, `parallel` homes side by side, and compare every other condition with the
+    first.
 
-    With `resume`, finished runs of an interrupted comparison are kept. Raises ConfigError where another one lies there.
-    """
-    settings = replace(settings, out=settings.out.absolute())  # a program that is driven has another working folder
+    With `resume`, finished runs of an interrupted comparison are kept. Raises ConfigError where
+    another one lies there."""
+    settings = replace(
+        settings, out=settings.out.absolute()
+    )  # a program that is driven has another working folder
     check(settings)
     with locked(settings.out):
         return await _run(settings, progress, parallel=parallel, resume=resume)
 
 
-async def _run(settings: ResearchSettings, progress: Progress, *, parallel: int, resume: bool) -> ResearchResult:
+async def _run(
+    settings: ResearchSettings, progress: Progress, *, parallel: int, resume: bool
+) -> ResearchResult:
     runs = _begin(settings, resume=resume)
     limiter = anyio.CapacityLimiter(parallel)
-    total, before, began = len(settings.seeds) * len(settings.conditions) * settings.runs, len(runs), time.monotonic()
+    total, before, began = (
+        len(settings.seeds) * len(settings.conditions) * settings.runs,
+        len(runs),
+        time.monotonic(),
+    )
     progress(f"{total - before} of {total} runs to do{settings.estimate(total - before)}")
 
     async def run_cell(cell: "_Cell") -> None:
@@ -95,34 +109,57 @@ async def _run(settings: ResearchSettings, progress: Progress, *, parallel: int,
 
 
 def _begin(settings: ResearchSettings, *, resume: bool) -> list[RunRecord]:
-    """Make the folder ready. Returns the runs that are done; everything else of an interrupted comparison is dropped."""
+    """Make the folder ready. Returns the runs that are done; everything else of an interrupted
+    comparison is dropped.
+    """
     facts, path = settings.facts(), settings.out / _FACTS
     if not path.exists():
         if (settings.out / RECORDS).exists():
             raise ConfigError(f"{settings.out / RECORDS} is there already: choose another --out")
-        for left in (settings.out / one.name / f"seed-{seed}" for one in settings.conditions for seed in settings.seeds):
+        for left in (
+            settings.out / one.name / f"seed-{seed}"
+            for one in settings.conditions
+            for seed in settings.seeds
+        ):
             if left.exists():
-                raise ConfigError(f"{left} is there already, from a run that was not finished or another: choose another --out")
+                raise ConfigError(
+                    f"{left} is there already, from a run that was not finished or another: choose"
+                    " another --out"
+                )
         settings.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=1), "utf-8")
         return []
     known: Json = json.loads(path.read_bytes())
     if known != json.loads(json.dumps(facts)):
-        names = [name for name in facts if not isinstance(known, dict) or known.get(name) != facts[name]]
-        raise ConfigError(f"{settings.out} holds another comparison: it differs in {', '.join(names)}; choose another --out")
+        names = [
+            name for name in facts if not isinstance(known, dict) or known.get(name) != facts[name]
+        ]
+        raise ConfigError(
+            f"{settings.out} holds another comparison: it differs in {', '.join(names)}; choose"
+            " another --out"
+        )
     if not resume:
-        raise ConfigError(f"{settings.out} holds this comparison already: go on with --resume, or choose another --out")
+        raise ConfigError(
+            f"{settings.out} holds this comparison already: go on with --resume, or choose another"
+            " --out"
+        )
     before = read_research(settings.out / RECORDS) if (settings.out / RECORDS).exists() else []
     done = [one for one in before if isinstance(one, RunRecord)]
     kept = {(one.condition, one.seed, one.run) for one in done}
-    attempts = [one for one in before if isinstance(one, AttemptRecord) and (one.condition, one.seed, one.run) in kept]
+    attempts = [
+        one
+        for one in before
+        if isinstance(one, AttemptRecord) and (one.condition, one.seed, one.run) in kept
+    ]
     write_research(settings.out / RECORDS, [*attempts, *done])
     return done
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """The runs of one condition and seed, each with a freshly started proxy on the home the run before left."""
+    """The runs of one condition and seed, each with a freshly started proxy on the home the run
+    before left.
+    """
 
     settings: ResearchSettings
     condition: Condition
@@ -146,7 +183,16 @@ class _Cell:
                     ledger = Ledger(front.api)
                     await ledger.new_turns()
                     folder = self.root / f"run-{number}"
-                    job = Job(self.settings, self.condition, self.seed, number, front, ledger, place.home, folder)
+                    job = Job(
+                        self.settings,
+                        self.condition,
+                        self.seed,
+                        number,
+                        front,
+                        ledger,
+                        place.home,
+                        folder,
+                    )
                     records = _completed(await perform(job, progress), self.settings, unlearned)
                     if self.condition.learns and number < self.settings.runs:
                         unlearned = (await settle(front.api, self.settings.patience)).left
@@ -154,7 +200,9 @@ class _Cell:
                 yield records
 
     def _restore(self) -> None:
-        """Put the home back to the end of the last finished run, and remove what an unfinished one left."""
+        """Put the home back to the end of the last finished run, and remove what an unfinished one
+        left.
+        """
         shutil.rmtree(self.root / "home", ignore_errors=True)
         for number in range(self.done + 1, self.settings.runs + 1):
             shutil.rmtree(self.root / f"run-{number}", ignore_errors=True)
@@ -164,7 +212,9 @@ class _Cell:
     def _keep(self) -> None:
         part, kept = self.root / ".after.part", self.root / "after"
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(self.root / "home", part, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_KEPT))
+        shutil.copytree(
+            self.root / "home", part, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_KEPT)
+        )
         shutil.rmtree(kept, ignore_errors=True)
         part.replace(kept)
 
@@ -184,11 +234,15 @@ async def _own(job: Job, progress: Progress) -> Sequence[Record]:
     return [*ran.attempts, ran.run]
 
 
-def _completed(records: Sequence[Record], settings: ResearchSettings, unlearned: tuple[str, ...]) -> Sequence[Record]:
+def _completed(
+    records: Sequence[Record], settings: ResearchSettings, unlearned: tuple[str, ...]
+) -> Sequence[Record]:
     """The records with what the run cost, and what was still to be learned when it began."""
 
     def completed(run: RunRecord) -> RunRecord:
-        cost = None if settings.prices is None else settings.prices.cost(run.tokens_in, run.tokens_out)
+        cost = (
+            None if settings.prices is None else settings.prices.cost(run.tokens_in, run.tokens_out)
+        )
         return msgspec.structs.replace(run, unlearned=unlearned, cost=cost)
 
     return [completed(one) if isinstance(one, RunRecord) else one for one in records]

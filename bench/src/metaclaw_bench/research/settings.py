@@ -19,18 +19,20 @@ TOPICS: Final = (
     "restarts in hill climbing",
     "averaging the last iterates",
 )
-# About what a run takes, in and out: forty short requests of our own pipeline, sixty long ones of the real program.
+# About what a run takes, in and out: forty short requests of our own pipeline, sixty long ones of
+# the real program.
 _TOKENS_A_RUN: Final = {"own": (60_000, 20_000), "autoresearchclaw": (400_000, 150_000)}
 BASELINE, SKILLS = CONDITIONS["baseline"], CONDITIONS["skills"]
 
 
 @dataclass(frozen=True, slots=True)
 class ResearchSettings:
-    """What is to be compared. Without a provider a simulated researcher answers, with `habits`, and every record says so.
+    """What is to be compared. Without a provider a simulated researcher answers, with `habits`, and
+    every record says so.
 
-    With `autoresearchclaw`, the program at that path is driven instead of our own pipeline, with `template` as the beginning of its
-    configuration. `sets` are settings of the proxy, as `section.key=value`.
-    """
+    With `autoresearchclaw`, the program at that path is driven instead of our own pipeline, with
+    `template` as the beginning of its configuration. `sets` are settings of the proxy, as
+    `section.key=value`."""
 
     out: Path
     provider: Provider | None = None
@@ -49,12 +51,18 @@ class ResearchSettings:
 
     def __post_init__(self) -> None:
         if not (self.conditions and self.seeds and self.topics and self.runs >= 1):
-            raise ConfigError("a comparison needs one condition, one seed, one topic and one run at least")
+            raise ConfigError(
+                "a comparison needs one condition, one seed, one topic and one run at least"
+            )
         if trained := [one.name for one in self.conditions if one.weights]:
-            raise ConfigError(f"{', '.join(trained)}: the research pipeline trains no weights; choose among baseline and skills")
+            raise ConfigError(
+                f"{', '.join(trained)}: the research pipeline trains no weights; choose among"
+                " baseline and skills"
+            )
         if self.autoresearchclaw is not None and self.provider is None:
             raise ConfigError(
-                "AutoResearchClaw needs a real model: name a provider; the simulated researcher does not know its stages"
+                "AutoResearchClaw needs a real model: name a provider; the simulated researcher"
+                " does not know its stages"
             )
 
     def facts(self) -> dict[str, Json]:
@@ -75,7 +83,9 @@ class ResearchSettings:
         """What so many runs will cost, in words; empty where prices are not known."""
         if self.prices is None:
             return ""
-        tokens_in, tokens_out = _TOKENS_A_RUN["own" if self.autoresearchclaw is None else "autoresearchclaw"]
+        tokens_in, tokens_out = _TOKENS_A_RUN[
+            "own" if self.autoresearchclaw is None else "autoresearchclaw"
+        ]
         cost = self.prices.cost(runs * tokens_in, runs * tokens_out) or 0.0
         return f", about {cost:.2f} US dollars (a rough estimate without judge and evolver)"
 

@@ -1,8 +1,9 @@
-"""A simulated researcher: it fulfils every stage's contract with a known probability, a higher one where its prompt has the rule.
+"""A simulated researcher: it fulfils every stage's contract with a known probability, a higher one
+where its prompt has the rule.
 
-It is no model and never called one. What it writes is right or breaks one house rule; whether, is drawn from the seed, the stage,
-the topic and how often it was asked, so the same prompt gets the same answer and two conditions meet the same luck.
-"""
+It is no model and never called one. What it writes is right or breaks one house rule; whether, is
+drawn from the seed, the stage, the topic and how often it was asked, so the same prompt gets the
+same answer and two conditions meet the same luck."""
 
 import json
 import re
@@ -22,13 +23,17 @@ from metaclaw_bench.simulated.model import Broken, Prompt, Purpose, Said, Though
 from metaclaw_bench.simulated.model import Message as Shown
 
 _TOPIC: Final = re.compile(r"^Topic: (.+)$", re.MULTILINE)
-_NAMES: Final = {name for contract in CONTRACTS.values() for name in (contract.makes, *contract.needs)}
+_NAMES: Final = {
+    name for contract in CONTRACTS.values() for name in (contract.makes, *contract.needs)
+}
 _FILE: Final = re.compile(rf"^### ({'|'.join(map(re.escape, sorted(_NAMES)))})\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """With which probability a rule is kept: where it stands in the prompt, and where it does not."""
+    """With which probability a rule is kept: where it stands in the prompt, and where it does
+    not.
+    """
 
     told: float = 0.95
     untold: float = 0.4
@@ -36,8 +41,9 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class Researcher:
-    """A simulated model for the stages. As a judge it says that it does not know, as an evolver it writes nothing: what is
-    learned in front of it is learned from the words of the pipeline alone."""
+    """A simulated model for the stages. As a judge it says that it does not know, as an evolver it
+    writes nothing: what is learned in front of it is learned from the words of the pipeline
+    alone."""
 
     seed: int = 0
     habits: Habits = Habits()
@@ -46,7 +52,15 @@ class Researcher:
         """What it says in the role it is asked in."""
         match prompt.purpose:
             case Purpose.JUDGE:
-                return Said(json.dumps({"outcome": "unknown", "score": 0, "reason": "a simulated researcher is no judge"}))
+                return Said(
+                    json.dumps(
+                        {
+                            "outcome": "unknown",
+                            "score": 0,
+                            "reason": "a simulated researcher is no judge",
+                        }
+                    )
+                )
             case Purpose.EVOLVE:
                 return Said(json.dumps({"skills": []}))
             case _:
@@ -54,7 +68,9 @@ class Researcher:
 
     def _worked(self, messages: Sequence[Shown]) -> Thought:
         asked = [message.text for message in messages if message.role == "user"]
-        system = without_placed(messages[0].text) if messages and messages[0].role == "system" else ""
+        system = (
+            without_placed(messages[0].text) if messages and messages[0].role == "system" else ""
+        )
         stage = stage_of(system)
         if stage is None or not asked:
             return Broken(400)
@@ -64,7 +80,9 @@ class Researcher:
         by_rule = Random(f"{luck}\0rule").random() < self._chance(CONTRACTS[stage].rule, told)
         files = material_in(system)
         if stage is Stage.ITERATIVE_REFINE:
-            is_thorough = Random(f"{luck}\0thorough").random() < self._chance(MORE_VALUES_RULE, told)
+            is_thorough = Random(f"{luck}\0thorough").random() < self._chance(
+                MORE_VALUES_RULE, told
+            )
             return Said(refined(files, by_rule=by_rule, is_thorough=is_thorough))
         return Said(write(stage, topic[1] if topic else "", files, by_rule=by_rule))
 
@@ -80,13 +98,19 @@ class DirectResearcher:
 
     async def ask(self, messages: Sequence[Message], session: str) -> Reply:
         """What it says."""
-        thought = self.mind.answer(Prompt(tuple(Shown(message.role, message.text) for message in messages)))
+        thought = self.mind.answer(
+            Prompt(tuple(Shown(message.role, message.text) for message in messages))
+        )
         if isinstance(thought, Broken):
-            raise ModelError("this is no stage that the simulated researcher knows", status=thought.status)
+            raise ModelError(
+                "this is no stage that the simulated researcher knows", status=thought.status
+            )
         return Reply(thought.text)
 
 
 def material_in(system: str) -> dict[str, str]:
     """The files that stand in a stage's system text."""
     _, *pieces = _FILE.split(system)
-    return {name: text.rstrip("\n") + "\n" for name, text in zip(pieces[::2], pieces[1::2], strict=True)}
+    return {
+        name: text.rstrip("\n") + "\n" for name, text in zip(pieces[::2], pieces[1::2], strict=True)
+    }

@@ -1,4 +1,6 @@
-"""The stages of the pipeline: their order, the gates, and where a decision or a refused gate leads back to."""
+"""The stages of the pipeline: their order, the gates, and where a decision or a refused gate leads
+back to.
+"""
 
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -57,10 +59,18 @@ GATES: Final = {
 }
 """The gates, each with the stage that a refusal leads back to."""
 
-LEADS_BACK_TO: Final = {Decision.REFINE: Stage.ITERATIVE_REFINE, Decision.PIVOT: Stage.HYPOTHESIS_GEN}
+LEADS_BACK_TO: Final = {
+    Decision.REFINE: Stage.ITERATIVE_REFINE,
+    Decision.PIVOT: Stage.HYPOTHESIS_GEN,
+}
 
-AUTHOR_OF: Final = {Stage.EXPERIMENT_RUN: Stage.CODE_GENERATION, Stage.CITATION_VERIFY: Stage.EXPORT_PUBLISH}
-"""Stages that ask no model: the program does them, on what the named stage wrote, and that one is asked again if they fail."""
+AUTHOR_OF: Final = {
+    Stage.EXPERIMENT_RUN: Stage.CODE_GENERATION,
+    Stage.CITATION_VERIFY: Stage.EXPORT_PUBLISH,
+}
+"""Stages that ask no model: the program does them, on what the named stage wrote, and that one is
+asked again if they fail.
+"""
 
 ASKING_STAGES: Final = tuple(stage for stage in STAGES if stage not in AUTHOR_OF)
 

@@ -28,11 +28,15 @@ class Api:
         """What a GET tells, by the words of its path. Raises ProxyError."""
         status, body = await self._ask("GET", _address(path, query))
         if status >= 400:
-            raise ProxyError(f"the proxy answered {status} to GET {_address(path, query)}: {_message(body)}")
+            raise ProxyError(
+                f"the proxy answered {status} to GET {_address(path, query)}: {_message(body)}"
+            )
         return body
 
     async def post(self, *path: str) -> tuple[int, dict[str, Json]]:
-        """Status and answer of a POST without a body. Raises ProxyError where there is no answer."""
+        """Status and answer of a POST without a body. Raises ProxyError where there is no
+        answer.
+        """
         return await self._ask("POST", _address(path, {}))
 
     async def is_ready(self) -> bool:
@@ -47,11 +51,18 @@ class Api:
         headers = {"Authorization": f"Bearer {self.key}"}
         try:
             response = await request(
-                method, f"{self.url}{address}", headers, b"" if method == "POST" else None, timeout_s=_TIMEOUT_S
+                method,
+                f"{self.url}{address}",
+                headers,
+                b"" if method == "POST" else None,
+                timeout_s=_TIMEOUT_S,
             )
             body = json.loads(response.body or b"{}")
         except (OSError, ValueError) as error:
-            raise ProxyError(f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log") from error
+            raise ProxyError(
+                f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see"
+                " its log"
+            ) from error
         return response.status, body if isinstance(body, dict) else {}
 
 
@@ -69,7 +80,11 @@ def at(value: Json, *path: str) -> Json:
 
 def _address(path: tuple[str, ...], query: Mapping[str, str | int]) -> str:
     words = "/".join(quote(word, safe="") for word in path)
-    return f"/api/{words}" + ("?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items()) if query else "")
+    return f"/api/{words}" + (
+        "?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
+        if query
+        else ""
+    )
 
 
 def _message(body: dict[str, Json]) -> str:

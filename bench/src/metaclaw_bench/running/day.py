@@ -1,4 +1,6 @@
-"""One day: a fresh workspace, its rounds in order, each scored at once; then the barrier, the hooks, and what was learned."""
+"""One day: a fresh workspace, its rounds in order, each scored at once; then the barrier, the
+hooks, and what was learned.
+"""
 
 import tempfile
 import time
@@ -24,7 +26,14 @@ from metaclaw_bench.running.learning import Happened, Learned, settle, train
 from metaclaw_bench.running.plan import JUDGE, Plan, Stage
 from metaclaw_bench.running.proxy import Front
 from metaclaw_bench.running.turns import Ledger, Took
-from metaclaw_bench.scoring import RoundScore, comment, message, score_broken, score_choice, score_files
+from metaclaw_bench.scoring import (
+    RoundScore,
+    comment,
+    message,
+    score_broken,
+    score_choice,
+    score_files,
+)
 from metaclaw_bench.workspaces import lay_out
 
 MakeAgent: TypeAlias = Callable[[Front, Stage], Agent]
@@ -64,10 +73,14 @@ class DayRun:
         return self._plan.condition.learns and not self._stage.is_frozen
 
     async def run(self, agent: Agent) -> None:
-        """The whole day. Raises ProxyError where the proxy is gone, and HookError where a hook failed and that is to be fatal."""
+        """The whole day. Raises ProxyError where the proxy is gone, and HookError where a hook
+        failed and that is to be fatal.
+        """
         await self._ledger.new()
         await self._learned.new()
-        with tempfile.TemporaryDirectory(prefix="metaclaw-day-", ignore_cleanup_errors=True) as room:
+        with tempfile.TemporaryDirectory(
+            prefix="metaclaw-day-", ignore_cleanup_errors=True
+        ) as room:
             workspace = Path(room) / "workspace"
             await run_sync(lambda: self._lay_out(workspace))
             try:
@@ -80,11 +93,15 @@ class DayRun:
         happened = [*trouble, *(await self._learn())]
         self._write_events(told, happened)
         await self._write_rewards(told)
-        if self._plan.strict_hooks and (failed := [one.why for one in happened if one.kind == "trouble"]):
+        if self._plan.strict_hooks and (
+            failed := [one.why for one in happened if one.kind == "trouble"]
+        ):
             raise HookError(f"after {self._stage.name}: {'; '.join(failed)}")
 
     def _lay_out(self, workspace: Path) -> None:
-        lay_out(self._plan.benchmark, self._stage.day, workspace, show_checkers=self._plan.show_checkers)
+        lay_out(
+            self._plan.benchmark, self._stage.day, workspace, show_checkers=self._plan.show_checkers
+        )
 
     async def _rounds(self, agent: Agent, workspace: Path) -> tuple[list[Told], list[Happened]]:
         told: list[Told] = []
@@ -99,12 +116,17 @@ class DayRun:
             said = comment(round_, answer, score.passed)
             took = await self._ledger.new()
             if any(turn.provider == JUDGE for turn in took.turns):
-                raise ProxyError(f"{self._plan.provider.model} was asked for and the judge has answered; see the proxy's log")
+                raise ProxyError(
+                    f"{self._plan.provider.model} was asked for and the judge has answered; see the"
+                    " proxy's log"
+                )
             record = self._record(number, score, asked, took, seconds)
             self._keep(round_, asked, record, took, said)
             told.append(Told(record, took.turns[-1].id if took.turns else None))
             self._tell(self._plan, self._stage, record)
-            trouble += await self._settle() if self._plan.patience.each_round and self._learns else []
+            trouble += (
+                await self._settle() if self._plan.patience.each_round and self._learns else []
+            )
         closed = await agent.ask(message(said, None), closing=True) if said else None
         if isinstance(closed, Failed):
             trouble.append(Happened("trouble", why=f"closing message: {_why(closed)}"))
@@ -121,7 +143,9 @@ class DayRun:
             return score_broken(day, round_, f"check: {outcome.why}")
         return score_files(day, round_.id, outcome.passed)
 
-    def _record(self, number: int, score: RoundScore, asked: Asked, took: Took, seconds: float) -> RoundRecord:
+    def _record(
+        self, number: int, score: RoundScore, asked: Asked, took: Took, seconds: float
+    ) -> RoundRecord:
         plan, stage = self._plan, self._stage
         round_ = stage.day.rounds[number]
         tokens_in, tokens_out = _tokens(took, asked.usage)
@@ -149,7 +173,9 @@ class DayRun:
             tail=asked.text[-TAIL_CHARS:] if isinstance(asked, Answered) else "",
         )
 
-    def _keep(self, round_: Round, asked: Asked, record: RoundRecord, took: Took, said: str) -> None:
+    def _keep(
+        self, round_: Round, asked: Asked, record: RoundRecord, took: Took, said: str
+    ) -> None:
         with RecordWriter(self._folder.rounds) as writer:
             writer.write(record)
         answer = asked.text if isinstance(asked, Answered) else None
@@ -188,12 +214,21 @@ class DayRun:
         settled = await settle(self._front.api, self._plan.patience)
         if not settled.left:
             return []
-        return [Happened("trouble", why=f"still under way after {settled.seconds:.0f} s: {', '.join(settled.left)}")]
+        return [
+            Happened(
+                "trouble",
+                why=f"still under way after {settled.seconds:.0f} s: {', '.join(settled.left)}",
+            )
+        ]
 
     def _write_events(self, told: list[Told], happened: list[Happened]) -> None:
         with RecordWriter(self._folder.rounds) as writer:
             for one in happened:
-                before = [each for each in told if one.kind == "generation" and each.record.generation >= (one.number or 0)]
+                before = [
+                    each
+                    for each in told
+                    if one.kind == "generation" and each.record.generation >= (one.number or 0)
+                ]
                 writer.write(self._event(one, len(told) - len(before)))
 
     def _event(self, one: Happened, after: int) -> EventRecord:
@@ -216,13 +251,20 @@ class DayRun:
             return
         rewards: dict[str, float] = {}
         for one in told:
-            score = None if one.turn is None else at(await self._front.api.get("turns", one.turn), "verdict", "score")
+            score = (
+                None
+                if one.turn is None
+                else at(await self._front.api.get("turns", one.turn), "verdict", "score")
+            )
             if isinstance(score, int | float):
                 rewards[one.record.round] = float(score)
         self._folder.amend(lambda record: self._rewarded(record, rewards))
 
     def _rewarded(self, record: RoundRecord, rewards: dict[str, float]) -> RoundRecord:
-        is_mine = (record.phase, record.day) == (self._stage.phase, self._stage.day.id) and record.round in rewards
+        is_mine = (record.phase, record.day) == (
+            self._stage.phase,
+            self._stage.day.id,
+        ) and record.round in rewards
         return msgspec.structs.replace(record, reward=rewards[record.round]) if is_mine else record
 
 
@@ -239,4 +281,11 @@ def _tokens(took: Took, counted: Usage | None) -> tuple[int | None, int | None]:
 
 def _logged(took: Took) -> Json:
     cached = sum(turn.cached for turn in took.turns)
-    return {"role": "assistant", "usage": {"input": took.tokens_in or 0, "output": took.tokens_out or 0, "cacheRead": cached}}
+    return {
+        "role": "assistant",
+        "usage": {
+            "input": took.tokens_in or 0,
+            "output": took.tokens_out or 0,
+            "cacheRead": cached,
+        },
+    }

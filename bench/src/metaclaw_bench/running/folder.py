@@ -1,4 +1,5 @@
-"""The folder of a run: what is written there while it runs, and from where it goes on after an interruption.
+"""The folder of a run: what is written there while it runs, and from where it goes on after an
+interruption.
 
     run.json                             the plan, versions, the data's digest before and after
     rounds.jsonl                         plan, rounds and events, a line each (`bench/records.py`)
@@ -7,9 +8,9 @@
     home/, proxy.log                     the proxy's home folder and what it said
     after/<day>/                         a copy of the home at that day's end: the newest one only
 
-A day is done in the moment its copy of the home is there. Until then nothing of it counts: a resumed run throws away what an
-interrupted day has written, puts the home back to the last day's end and begins that day anew.
-"""
+A day is done in the moment its copy of the home is there. Until then nothing of it counts: a
+resumed run throws away what an interrupted day has written, puts the home back to the last day's
+end and begins that day anew."""
 
 import json
 import shutil
@@ -22,7 +23,14 @@ from typing import Final
 
 from metaclaw.plugin import ConfigError, __version__
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.records import EventRecord, PlanRecord, Record, RoundRecord, read_records, write_records
+from metaclaw_bench.records import (
+    EventRecord,
+    PlanRecord,
+    Record,
+    RoundRecord,
+    read_records,
+    write_records,
+)
 from metaclaw_bench.running.plan import Plan, Stage
 from metaclaw_bench.running.proxy import Place
 from metaclaw_bench.sandbox import NO_COMMANDS, NOT_OURS, strongest
@@ -49,13 +57,18 @@ class Folder:
         return self.root / ROUNDS
 
     def begin(self, plan: Plan, digest: str | None, *, resume: bool) -> tuple[Stage, ...]:
-        """Make it ready; the stages that are still to be done. Raises ConfigError where another run, or one that may not be gone
-        on with, lies there."""
+        """Make it ready; the stages that are still to be done. Raises ConfigError where another
+        run, or one that may not be gone on with, lies there."""
         known = self._known()
         if known is not None:
             self._must_be_same(known, plan, resume=resume)
         self.root.mkdir(parents=True, exist_ok=True)
-        facts = {"plan": plan.facts(), "version": __version__, "python": sys.version.split()[0], "digest_before": digest}
+        facts = {
+            "plan": plan.facts(),
+            "version": __version__,
+            "python": sys.version.split()[0],
+            "digest_before": digest,
+        }
         if known is None:
             self._tell({**facts, "digest_after": None, "is_done": False})
         return self._go_on(plan)
@@ -66,11 +79,14 @@ class Folder:
         self._tell({**before, "digest_after": digest, "is_done": True})
         if before.get("digest_before") != digest:
             raise ConfigError(
-                f"the benchmark's data has changed during the run ({self.root / RUN}): these scores are of no one test"
+                f"the benchmark's data has changed during the run ({self.root / RUN}): these scores"
+                " are of no one test"
             )
 
     def keep_day(self, stage: Stage) -> None:
-        """The day is done: copy the proxy's home, which must not be running. The copy is there whole or not at all. Blocks."""
+        """The day is done: copy the proxy's home, which must not be running. The copy is there
+        whole or not at all. Blocks.
+        """
         kept = self.root / "after"
         part = kept / f".{stage.name}.part"
         shutil.rmtree(part, ignore_errors=True)
@@ -96,7 +112,9 @@ class Folder:
     def amend(self, change: Callable[[RoundRecord], RoundRecord]) -> None:
         """Write the records anew with each round changed as given."""
         before = read_records(self.rounds)
-        write_records(self.rounds, [change(one) if isinstance(one, RoundRecord) else one for one in before])
+        write_records(
+            self.rounds, [change(one) if isinstance(one, RoundRecord) else one for one in before]
+        )
 
     def _passing(self, folder: str, names: list[str]) -> set[str]:
         return set(_NOT_KEPT & set(names)) if Path(folder) == self.place.home else set()
@@ -114,7 +132,9 @@ class Folder:
         return stages[done:]
 
     def rounds_done(self, plan: Plan) -> int:
-        """How many rounds of this plan need not be run again; 0 where it was never begun, or another run lies there."""
+        """How many rounds of this plan need not be run again; 0 where it was never begun, or
+        another run lies there.
+        """
         known = self._known()
         if known is None or known.get("plan") != _as_written(plan):
             return 0
@@ -123,7 +143,14 @@ class Folder:
         return sum(len(stage.day.rounds) for stage in stages[:done])
 
     def _days_done(self, stages: Sequence[Stage]) -> int:
-        return max((at for at, stage in enumerate(stages, 1) if (self.root / "after" / stage.name).is_dir()), default=0)
+        return max(
+            (
+                at
+                for at, stage in enumerate(stages, 1)
+                if (self.root / "after" / stage.name).is_dir()
+            ),
+            default=0,
+        )
 
     def _forget(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
@@ -147,14 +174,25 @@ class Folder:
     def _must_be_same(self, known: Mapping[str, Json], plan: Plan, *, resume: bool) -> None:
         wanted, there = _as_written(plan), known.get("plan")
         if there != wanted:
-            names = [name for name in wanted if not isinstance(there, dict) or there.get(name) != wanted[name]]
+            names = [
+                name
+                for name in wanted
+                if not isinstance(there, dict) or there.get(name) != wanted[name]
+            ]
             raise ConfigError(
-                f"{self.root} holds another run: it differs in {', '.join(names) or 'more'} (see {RUN} there); choose another --out"
+                f"{self.root} holds another run: it differs in {', '.join(names) or 'more'} (see"
+                f" {RUN} there); choose another --out"
             )
         if known.get("is_done"):
-            raise ConfigError(f"{self.root} holds this run already, done; choose another --out, or delete it to run it again")
+            raise ConfigError(
+                f"{self.root} holds this run already, done; choose another --out, or delete it to"
+                " run it again"
+            )
         if not resume:
-            raise ConfigError(f"{self.root} holds the beginning of this run; go on with --resume, or choose another --out")
+            raise ConfigError(
+                f"{self.root} holds the beginning of this run; go on with --resume, or choose"
+                " another --out"
+            )
 
     def _known(self) -> dict[str, Json] | None:
         try:
@@ -162,7 +200,9 @@ class Folder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise ConfigError(f"{self.root / RUN} is no JSON ({error}); choose another --out") from error
+            raise ConfigError(
+                f"{self.root / RUN} is no JSON ({error}); choose another --out"
+            ) from error
         return found if isinstance(found, dict) else None
 
     def _tell(self, facts: Mapping[str, Json]) -> None:
@@ -174,7 +214,11 @@ class Folder:
 def is_done(root: Path, plan: Plan) -> bool:
     """Whether this very run lies there complete."""
     known = Folder(root)._known()
-    return known is not None and known.get("is_done") is True and known.get("plan") == _as_written(plan)
+    return (
+        known is not None
+        and known.get("is_done") is True
+        and known.get("plan") == _as_written(plan)
+    )
 
 
 def _as_written(plan: Plan) -> dict[str, Json]:
@@ -184,7 +228,9 @@ def _as_written(plan: Plan) -> dict[str, Json]:
 
 
 def sandbox_of(agent: str) -> str:
-    """What keeps an agent of this name from the answers, in a word: a strength of our sandbox, or `not ours`. Blocks a moment."""
+    """What keeps an agent of this name from the answers, in a word: a strength of our sandbox, or
+    `not ours`. Blocks a moment.
+    """
     match agent.partition(",")[0]:
         case "built-in":
             return strongest().value
@@ -197,7 +243,8 @@ def sandbox_of(agent: str) -> str:
 def plan_record(plan: Plan) -> PlanRecord:
     """What the run set out to do, as a record."""
     counts = {
-        phase: sum(len(one.day.rounds) for one in plan.stages if one.phase == phase) for phase in ("stream", "again", "held_out")
+        phase: sum(len(one.day.rounds) for one in plan.stages if one.phase == phase)
+        for phase in ("stream", "again", "held_out")
     }
     judged = "" if plan.judged_by is None else f", judged by {plan.judged_by}"
     words = f"{plan.agent} agent, model {plan.provider.model}{judged}"
@@ -210,7 +257,9 @@ def plan_record(plan: Plan) -> PlanRecord:
 
 
 def share_models(out: Path, home: Path) -> None:
-    """Let the embedded model's weights lie once for all runs below `out`, outside every home that is copied."""
+    """Let the embedded model's weights lie once for all runs below `out`, outside every home that
+    is copied.
+    """
     models = out / "models"
     models.mkdir(parents=True, exist_ok=True)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)

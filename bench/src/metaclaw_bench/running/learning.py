@@ -1,8 +1,9 @@
-"""Learning in the proxy under test, seen from outside: wait until it is over, start training, and read what was learned.
+"""Learning in the proxy under test, seen from outside: wait until it is over, start training, and
+read what was learned.
 
-No request waits for learning, but the status says what is still to be learned from (`learning.pending`). Only quiet that lasts
-counts: what was learned may itself be something to learn from.
-"""
+No request waits for learning, but the status says what is still to be learned from
+(`learning.pending`). Only quiet that lasts counts: what was learned may itself be something to
+learn from."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,9 @@ _IN_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How long it took, and what was still under way when patience ran out; empty where everything came to rest."""
+    """How long it took, and what was still under way when patience ran out; empty where everything
+    came to rest.
+    """
 
     seconds: float
     left: tuple[str, ...] = ()
@@ -78,7 +81,9 @@ def _changes(status: dict[str, Json]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Something was learned, refused or taken back. `number` is the generation or version it is about."""
+    """Something was learned, refused or taken back. `number` is the generation or version it is
+    about.
+    """
 
     kind: EventKind
     number: int | None = None
@@ -101,8 +106,16 @@ class Learned:
         generations = rows(at(await self._api.get("generations", limit=_MOST), "generations"))
         candidates = rows(at(await self._api.get("candidates", limit=_MOST), "candidates"))
         versions = rows(at(await self._api.get("policy", limit=_MOST), "versions"))
-        born = {words[1]: _whole(row.get("number")) for row in generations if len(words := str(row.get("reason")).split()) > 1}
-        return [*self._generations(generations), *self._skills(candidates, born), *self._versions(versions)]
+        born = {
+            words[1]: _whole(row.get("number"))
+            for row in generations
+            if len(words := str(row.get("reason")).split()) > 1
+        }
+        return [
+            *self._generations(generations),
+            *self._skills(candidates, born),
+            *self._versions(versions),
+        ]
 
     def _generations(self, listed: Sequence[dict[str, Json]]) -> Iterator[Happened]:
         for one in sorted(listed, key=lambda row: _whole(row.get("number"))):
@@ -112,18 +125,32 @@ class Learned:
                 why = str(one.get("reason") or "")
                 yield Happened("generation", number, why=why)
                 if why.startswith("retired "):
-                    yield Happened("skill_retired", number, why.removeprefix("retired ").partition(":")[0], why)
+                    yield Happened(
+                        "skill_retired", number, why.removeprefix("retired ").partition(":")[0], why
+                    )
 
-    def _skills(self, listed: Sequence[dict[str, Json]], born: Mapping[str, int]) -> Iterator[Happened]:
+    def _skills(
+        self, listed: Sequence[dict[str, Json]], born: Mapping[str, int]
+    ) -> Iterator[Happened]:
         """`born` says in which generation a name was first told of: `learned NAME from …`."""
         for one in reversed(listed):
-            name, standing, skill = str(one.get("id")), str(one.get("standing")), str(one.get("skill"))
+            name, standing, skill = (
+                str(one.get("id")),
+                str(one.get("standing")),
+                str(one.get("skill")),
+            )
             if self._candidates.get(name) == standing:
                 continue
             self._candidates[name] = standing
             if standing == "accepted":
                 by_evolver = 0.0 if one.get("is_instruction") else 1.0
-                yield Happened("skill_born", born.get(skill), skill, str(one.get("reason") or ""), {"by_evolver": by_evolver})
+                yield Happened(
+                    "skill_born",
+                    born.get(skill),
+                    skill,
+                    str(one.get("reason") or ""),
+                    {"by_evolver": by_evolver},
+                )
             elif standing in _REFUSED_STANDINGS:
                 yield Happened("skill_refused", None, skill, str(one.get("reason") or ""))
 
@@ -134,7 +161,12 @@ class Learned:
                 self._version = number
                 is_refused = str(one.get("state")) in _GONE
                 kind: EventKind = "version_refused" if is_refused else "version"
-                yield Happened(kind, number, why=str(one.get("note") or ""), numbers={"steps": float(_whole(one.get("steps")))})
+                yield Happened(
+                    kind,
+                    number,
+                    why=str(one.get("note") or ""),
+                    numbers={"steps": float(_whole(one.get("steps")))},
+                )
 
 
 def _whole(value: Json) -> int:
@@ -142,10 +174,11 @@ def _whole(value: Json) -> int:
 
 
 async def train(api: Api, most_s: float) -> list[Happened]:
-    """Begin to train and wait until it is over; what went wrong, if anything did. No turn to train on is no trouble.
+    """Begin to train and wait until it is over; what went wrong, if anything did. No turn to train
+    on is no trouble.
 
-    Where there are turns for another batch, the proxy goes on with it at once: over is what stays over.
-    """
+    Where there are turns for another batch, the proxy goes on with it at once: over is what stays
+    over."""
     before = await _newest(api)
     status, answer = await api.post("policy", "train")
     if status >= 400:
@@ -167,13 +200,19 @@ async def train(api: Api, most_s: float) -> list[Happened]:
     if not seen_busy:
         return [_trouble("training was asked for and did not begin")]
     if await _newest(api) == before:
-        return [_trouble(f"nothing came of training on {answer.get('turns')} turns; the proxy's log says why")]
+        return [
+            _trouble(
+                f"nothing came of training on {answer.get('turns')} turns; the proxy's log says why"
+            )
+        ]
     return []
 
 
 async def _newest(api: Api) -> Json:
     """The newest version of the weights, whatever became of it; None where there is none."""
-    return next((one.get("version") for one in rows(at(await api.get("policy", limit=1), "versions"))), None)
+    return next(
+        (one.get("version") for one in rows(at(await api.get("policy", limit=1), "versions"))), None
+    )
 
 
 def _trouble(why: str) -> Happened:

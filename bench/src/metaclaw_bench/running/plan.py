@@ -1,4 +1,6 @@
-"""What a run sets out to do: which days in which order, under which condition, with which model behind the proxy."""
+"""What a run sets out to do: which days in which order, under which condition, with which model
+behind the proxy.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,9 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A provider at an address, in OpenAI's chat wire. `key` is a reference such as `env:NAME`, never the key itself."""
+    """A provider at an address, in OpenAI's chat wire. `key` is a reference such as `env:NAME`,
+    never the key itself.
+    """
 
     url: str
     model: str
@@ -62,13 +66,24 @@ class Embedded:
 
     @staticmethod
     def of(sets: Sequence[str]) -> "Embedded":
-        """The one that answers with these settings: another model is known by the name of its folder."""
-        folder = next((value for key, _, value in (one.partition("=") for one in sets) if key == "policy.base_model"), None)
+        """The one that answers with these settings: another model is known by the name of its
+        folder.
+        """
+        folder = next(
+            (
+                value
+                for key, _, value in (one.partition("=") for one in sets)
+                if key == "policy.base_model"
+            ),
+            None,
+        )
         return Embedded() if folder is None else Embedded(Path(folder).name)
 
     @property
     def model(self) -> str:
-        """The model agents ask for. With its provider in front nobody else can be meant, a judge for instance."""
+        """The model agents ask for. With its provider in front nobody else can be meant, a judge
+        for instance.
+        """
         return f"{_EMBEDDED}/{self.name}"
 
     def toml(self) -> str:
@@ -78,11 +93,12 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How the end of learning is waited for: `calm_s` without a change, for at most `most_s`; training for `train_s`.
+    """How the end of learning is waited for: `calm_s` without a change, for at most `most_s`;
+    training for `train_s`.
 
-    With `each_round` it is waited for after every round, not only between days: then what was learned from one round is there for
-    the next but one, however fast the agent is, and a run can be repeated to the letter.
-    """
+    With `each_round` it is waited for after every round, not only between days: then what was
+    learned from one round is there for the next but one, however fast the agent is, and a run can
+    be repeated to the letter."""
 
     calm_s: float = 1.0
     most_s: float = 600.0
@@ -112,7 +128,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-# For an estimate before a run: completions for a choice and for files, tokens of persona and tools, tokens of an answer.
+# For an estimate before a run: completions for a choice and for files, tokens of persona and tools,
+# tokens of an answer.
 _STEPS: Final = {"choice": 1, "files": 4}
 _PROMPT_TOKENS: Final = 1_200
 _ANSWER_TOKENS: Final = 250
@@ -120,12 +137,18 @@ _CHARS_A_TOKEN: Final = 4
 
 
 def estimated_tokens(day: Day, agent: str) -> tuple[int, int]:
-    """About how many tokens a day takes, in and out: each completion is sent all that was said before it."""
+    """About how many tokens a day takes, in and out: each completion is sent all that was said
+    before it.
+    """
     said = _PROMPT_TOKENS + sum(len(one.text) for one in day.opening) // _CHARS_A_TOKEN
     total_in = total_out = 0
     for one in day.rounds:
         said += len(one.question) // _CHARS_A_TOKEN
-        steps = _STEPS["files"] if isinstance(one.check, FileCheck) and not agent.startswith("direct") else _STEPS["choice"]
+        steps = (
+            _STEPS["files"]
+            if isinstance(one.check, FileCheck) and not agent.startswith("direct")
+            else _STEPS["choice"]
+        )
         for _ in range(steps):
             total_in, total_out = total_in + said, total_out + _ANSWER_TOKENS
             said += _ANSWER_TOKENS
@@ -135,7 +158,9 @@ def estimated_tokens(day: Day, agent: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One day of a run, and its place in it. Days of other phases than `stream` only measure: nothing is learned from them."""
+    """One day of a run, and its place in it. Days of other phases than `stream` only measure:
+    nothing is learned from them.
+    """
 
     day: Day
     number: int
@@ -155,10 +180,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. `again` early days come once more at the end; the last `held_out` days are kept apart. `users` says who speaks on
-    which day, `rules` which house rules its rounds ask for, both by day id. `sets` are settings of the proxy on top of the
-    condition's, as `section.key=value`. `judge` is who judges, rewards and writes skills, where it is not the model itself; a
-    simulated one are the benchmark's own checkers. `evolver` says how a simulated model writes skills."""
+    """One run. `again` early days come once more at the end; the last `held_out` days are kept
+    apart. `users` says who speaks on which day, `rules` which house rules its rounds ask for, both
+    by day id. `sets` are settings of the proxy on top of the condition's, as `section.key=value`.
+    `judge` is who judges, rewards and writes skills, where it is not the model itself; a simulated
+    one are the benchmark's own checkers. `evolver` says how a simulated model writes skills."""
 
     benchmark: Benchmark
     condition: Condition
@@ -185,8 +211,9 @@ class Plan:
             and not any(one.startswith("policy.") for one in self.sets)
         ):
             raise ConfigError(
-                f"condition {self.condition.name} trains weights, and those of {self.provider.model} cannot be trained from here;"
-                " use --embedded, or say who trains them (--set policy.backend=… and what it needs)"
+                f"condition {self.condition.name} trains weights, and those of"
+                f" {self.provider.model} cannot be trained from here; use --embedded, or say who"
+                " trains them (--set policy.backend=… and what it needs)"
             )
         is_judged = (
             not isinstance(self.provider, Embedded)
@@ -195,17 +222,22 @@ class Plan:
         )
         if self.condition.weights and not is_judged:
             raise ConfigError(
-                f"condition {self.condition.name} trains weights, and nobody would say how good an answer is:"
-                " name somebody with --judge (on workdays it may be their checkers)"
+                f"condition {self.condition.name} trains weights, and nobody would say how good an"
+                " answer is: name somebody with --judge (on workdays it may be their checkers)"
             )
         days = len(self.benchmark.days)
         if not 0 <= self.held_out < days or not 0 <= self.again <= days - self.held_out:
-            raise ConfigError(f"{self.held_out} days held out and {self.again} once more do not fit into {days} days; choose fewer")
+            raise ConfigError(
+                f"{self.held_out} days held out and {self.again} once more do not fit into {days}"
+                " days; choose fewer"
+            )
 
     @property
     def name(self) -> str:
         """Condition, changes and seed, as a path below the output folder."""
-        return "/".join(("_".join((self.condition.name, *self.condition.changed)), f"seed-{self.seed}"))
+        return "/".join(
+            ("_".join((self.condition.name, *self.condition.changed)), f"seed-{self.seed}")
+        )
 
     @property
     def made(self) -> Made:
@@ -251,7 +283,11 @@ class Plan:
         if self.judge is not None:
             providers.append(self.judge.toml(JUDGE))
             for section in ("judge", "evolver"):
-                tree[section] = {**tree.get(section, {}), "provider": JUDGE, "model": self.judge.model}
+                tree[section] = {
+                    **tree.get(section, {}),
+                    "provider": JUDGE,
+                    "model": self.judge.model,
+                }
         return "\n".join([*providers, as_toml(tree)])
 
     def facts(self) -> dict[str, Json]:
@@ -277,7 +313,11 @@ class Plan:
 
 def _fingerprint(benchmark: Benchmark) -> str:
     """One hash over all questions and checks, the same in every process."""
-    told = [[day.id, one.id, one.question, *_check(one.check)] for day in benchmark.days for one in day.rounds]
+    told = [
+        [day.id, one.id, one.question, *_check(one.check)]
+        for day in benchmark.days
+        for one in day.rounds
+    ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -287,4 +327,10 @@ def _check(check: Check) -> list[Json]:
         case ChoiceCheck(options, answer):
             return [*options, "".join(sorted(answer))]
         case FileCheck():
-            return [check.command, check.expect_exit, check.timeout_s, check.expect_stdout, check.is_regex]
+            return [
+                check.command,
+                check.expect_exit,
+                check.timeout_s,
+                check.expect_stdout,
+                check.is_regex,
+            ]

@@ -1,4 +1,6 @@
-"""The life of the proxy under test: the real program, with a home and a configuration of its own, started and stopped."""
+"""The life of the proxy under test: the real program, with a home and a configuration of its own,
+started and stopped.
+"""
 
 import os
 import secrets
@@ -49,10 +51,11 @@ class Front:
 async def running(
     place: Place, config: str, model: str, *, sets: Sequence[str] = (), wait_s: float = 600.0
 ) -> AsyncIterator[Front]:
-    """The program on this home with this configuration and these `section.key=value`, from when it can serve until the block ends.
+    """The program on this home with this configuration and these `section.key=value`, from when it
+    can serve until the block ends.
 
-    Whatever still runs on the home is a leftover of a run that was killed, and is stopped first. Raises ProxyError.
-    """
+    Whatever still runs on the home is a leftover of a run that was killed, and is stopped first.
+    Raises ProxyError."""
     await clear(place.home)
     key = secrets.token_urlsafe(24)
     _write_config(place.home, f'[proxy]\nport = 0\napi_key = "{key}"\n\n{config}')
@@ -84,7 +87,12 @@ def _spawn(place: Place, sets: Sequence[str]) -> "subprocess.Popen[bytes]":
     with place.log.open("ab") as log:
         # A process group of its own: the guard ends it with everything it started.
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_clean(os.environ), start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=_clean(os.environ),
+            start_new_session=True,
         )
 
 
@@ -97,20 +105,39 @@ def _write_config(home: Path, text: str) -> None:
 
 
 def _clean(env: Mapping[str, str]) -> dict[str, str]:
-    """Without the owner's own settings: a run depends on what it writes down, and on nothing else."""
-    return {name: value for name, value in env.items() if not name.startswith("METACLAW__") and name != "METACLAW_HOME"}
+    """Without the owner's own settings: a run depends on what it writes down, and on nothing
+    else.
+    """
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith("METACLAW__") and name != "METACLAW_HOME"
+    }
 
 
-async def _serving_url(place: Place, child: "subprocess.Popen[bytes]", key: str, wait_s: float) -> str:
+async def _serving_url(
+    place: Place, child: "subprocess.Popen[bytes]", key: str, wait_s: float
+) -> str:
     deadline = time.monotonic() + wait_s
     while child.poll() is None:
         found = find(place.home)
-        if found is not None and found.pid == child.pid and found.url is not None and await Api(found.url, key).is_ready():
+        if (
+            found is not None
+            and found.pid == child.pid
+            and found.url is not None
+            and await Api(found.url, key).is_ready()
+        ):
             return found.url
         if time.monotonic() > deadline:
-            raise ProxyError(f"the proxy cannot serve after {wait_s:g} s; its log is {place.log}:\n{_tail(place.log)}")
+            raise ProxyError(
+                f"the proxy cannot serve after {wait_s:g} s; its log is"
+                f" {place.log}:\n{_tail(place.log)}"
+            )
         await anyio.sleep(_PAUSE_S)
-    raise ProxyError(f"the proxy ended at its start with exit code {child.returncode}; its log is {place.log}:\n{_tail(place.log)}")
+    raise ProxyError(
+        f"the proxy ended at its start with exit code {child.returncode}; its log is"
+        f" {place.log}:\n{_tail(place.log)}"
+    )
 
 
 async def _stop(child: "subprocess.Popen[bytes]") -> None:

@@ -1,8 +1,9 @@
-"""Whole runs: the days of a plan in order, each with a freshly started proxy on the home the day before left; several side by side.
+"""Whole runs: the days of a plan in order, each with a freshly started proxy on the home the day
+before left; several side by side.
 
-A proxy that is started anew each day costs a second. It makes the copy of its home complete, and a run that was interrupted does
-after its resumption exactly what it would have done without the interruption.
-"""
+A proxy that is started anew each day costs a second. It makes the copy of its home complete, and a
+run that was interrupted does after its resumption exactly what it would have done without the
+interruption."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,8 +26,8 @@ from metaclaw_bench.simulated.server import serving
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Plans to run below one output folder. `make_model` is who answers where the model is simulated, `make_judge` who judges where
-    the judge is."""
+    """Plans to run below one output folder. `make_model` is who answers where the model is
+    simulated, `make_judge` who judges where the judge is."""
 
     out: Path
     make_agent: MakeAgent
@@ -42,8 +43,12 @@ class Runs:
         """How many rounds of this run lie there already."""
         return Folder(self.out / plan.name).rounds_done(plan)
 
-    async def run_all(self, plans: Sequence[Plan], *, at_once: int = 1, resume: bool = False) -> None:
-        """All of them, `at_once` side by side. With `resume`, those that are done are passed over."""
+    async def run_all(
+        self, plans: Sequence[Plan], *, at_once: int = 1, resume: bool = False
+    ) -> None:
+        """All of them, `at_once` side by side. With `resume`, those that are done are passed
+        over.
+        """
         limiter = anyio.CapacityLimiter(at_once)
 
         async def one(plan: Plan) -> None:
@@ -56,7 +61,9 @@ class Runs:
                     group.start_soon(one, plan)
 
     async def run(self, plan: Plan, *, resume: bool = False) -> Path:
-        """One run from where it stands to its end; the folder it lies in. Raises ConfigError where it cannot begin there."""
+        """One run from where it stands to its end; the folder it lies in. Raises ConfigError where
+        it cannot begin there.
+        """
         folder = Folder(self.out / plan.name)
         with locked(folder.root):
             return await self._run(plan, folder, resume=resume)
@@ -69,8 +76,12 @@ class Runs:
             for stage in left:
                 if isinstance(plan.provider, Embedded):
                     share_models(self.out, folder.place.home)
-                async with running(folder.place, backed.config(stage), backed.provider.model, sets=plan.sets) as front:
-                    await DayRun(backed, stage, folder, front, self.tell).run(self.make_agent(front, stage))
+                async with running(
+                    folder.place, backed.config(stage), backed.provider.model, sets=plan.sets
+                ) as front:
+                    await DayRun(backed, stage, folder, front, self.tell).run(
+                        self.make_agent(front, stage)
+                    )
                 await run_sync(folder.keep_day, stage)
         folder.finish(await run_sync(_digest, root))
         return folder.root
@@ -86,7 +97,9 @@ class Runs:
             yield plan
 
 
-async def _played(stack: AsyncExitStack, plan: Plan, make: Callable[[Plan], SimulatedModel] | None) -> Endpoint:
+async def _played(
+    stack: AsyncExitStack, plan: Plan, make: Callable[[Plan], SimulatedModel] | None
+) -> Endpoint:
     if make is None:
         raise ConfigError("a simulated model was asked for, and nobody to play it is given")
     return Endpoint(await stack.enter_async_context(serving(make(plan))), MODEL, is_simulated=True)

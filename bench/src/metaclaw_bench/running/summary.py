@@ -1,4 +1,6 @@
-"""What runs came to, in a line each: everything is divided by what was planned, so a round that never ran counts as a wrong one."""
+"""What runs came to, in a line each: everything is divided by what was planned, so a round that
+never ran counts as a wrong one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,16 +30,28 @@ class Line:
 
 
 def summarise(records: Sequence[Record]) -> list[Line]:
-    """A line for each phase of each run, in the order of their plans. Raises RecordError where simulated and real are mixed."""
+    """A line for each phase of each run, in the order of their plans. Raises RecordError where
+    simulated and real are mixed.
+    """
     of_one_kind(records)
     lines = []
     for plan in (one for one in records if isinstance(one, PlanRecord)):
         rounds = [
-            one for one in records if isinstance(one, RoundRecord) and one.run == plan.run and one.benchmark == plan.benchmark
+            one
+            for one in records
+            if isinstance(one, RoundRecord)
+            and one.run == plan.run
+            and one.benchmark == plan.benchmark
         ]
-        phases: tuple[tuple[Phase, int], ...] = (("stream", plan.stream), ("again", plan.again), ("held_out", plan.held_out))
+        phases: tuple[tuple[Phase, int], ...] = (
+            ("stream", plan.stream),
+            ("again", plan.again),
+            ("held_out", plan.held_out),
+        )
         lines += [
-            _line(plan, phase, planned, [one for one in rounds if one.phase == phase]) for phase, planned in phases if planned
+            _line(plan, phase, planned, [one for one in rounds if one.phase == phase])
+            for phase, planned in phases
+            if planned
         ]
     return lines
 
@@ -46,7 +60,11 @@ def _line(plan: PlanRecord, phase: Phase, planned: int, rounds: Sequence[RoundRe
     score = sum(one.score for one in rounds)
     choices = [one for one in rounds if one.kind == "multi_choice"]
     files = [one for one in rounds if one.kind == "file_check"]
-    tokens = [one.tokens_in + one.tokens_out for one in rounds if one.tokens_in is not None and one.tokens_out is not None]
+    tokens = [
+        one.tokens_in + one.tokens_out
+        for one in rounds
+        if one.tokens_in is not None and one.tokens_out is not None
+    ]
     costs = [one.cost for one in rounds if one.cost is not None]
     return Line(
         run=plan.run,

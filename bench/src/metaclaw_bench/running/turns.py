@@ -1,4 +1,6 @@
-"""What the proxy's ledger says of the turns a round took: skills placed, generation, policy version, tokens."""
+"""What the proxy's ledger says of the turns a round took: skills placed, generation, policy
+version, tokens.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The turns a round took. Generation and version are those of the last one: what the answer was made with."""
+    """The turns a round took. Generation and version are those of the last one: what the answer was
+    made with.
+    """
 
     turns: tuple[Turn, ...]
 
@@ -62,7 +66,9 @@ class Ledger:
 
     async def new(self) -> Took:
         """The main turns since the last look, in the order they came."""
-        return Took(tuple(_turn(row) for row in await self.new_turns() if row.get("kind") == "main"))
+        return Took(
+            tuple(_turn(row) for row in await self.new_turns() if row.get("kind") == "main")
+        )
 
     async def new_turns(self) -> list[dict[str, Json]]:
         """All turns since the last look as the API lists them, in the order they came."""
@@ -72,7 +78,9 @@ class Ledger:
             seen, cursor = self._read.get(name, (0, 0))
             if count == seen:
                 continue
-            listed = rows(at(await self._api.get("sessions", name, limit=_MOST, after=cursor), "turns"))
+            listed = rows(
+                at(await self._api.get("sessions", name, limit=_MOST, after=cursor), "turns")
+            )
             cursor = max((_number(turn.get("cursor")) for turn in listed), default=cursor)
             self._read[name] = (seen + len(listed), cursor)
             found += listed
@@ -82,7 +90,12 @@ class Ledger:
         """Every session, page by page."""
         found = rows(at(await self._api.get("sessions", limit=_MOST), "sessions"))
         while len(found) % _MOST == 0 and found:
-            more = rows(at(await self._api.get("sessions", limit=_MOST, before=str(found[-1]["id"])), "sessions"))
+            more = rows(
+                at(
+                    await self._api.get("sessions", limit=_MOST, before=str(found[-1]["id"])),
+                    "sessions",
+                )
+            )
             if not more:
                 break
             found += more

@@ -22,7 +22,8 @@ from metaclaw_bench.workspaces import used_bytes
 
 _SCRIPT: Final = Path(__file__).with_name("inside.py")
 _COMMAND: Final = (os.path.realpath(sys.executable), "-I", "-S", str(_SCRIPT))
-# It may be installed where the interpreter is, which commands can see: checkers and generators are in it.
+# It may be installed where the interpreter is, which commands can see: checkers and generators are
+# in it.
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.1
@@ -31,23 +32,35 @@ _PROBE: Final = Limits(seconds=10.0)
 
 
 class Sandbox:
-    """Runs commands in one workspace. `hidden` are folders no command may see even where they lie in a system folder.
+    """Runs commands in one workspace. `hidden` are folders no command may see even where they lie
+    in a system folder.
 
     Only namespaces can hide a folder inside of one that is seen.
     """
 
     def __init__(
-        self, workspace: Path, limits: Limits | None = None, *, hidden: Sequence[Path] = (), strength: Strength | None = None
+        self,
+        workspace: Path,
+        limits: Limits | None = None,
+        *,
+        hidden: Sequence[Path] = (),
+        strength: Strength | None = None,
     ) -> None:
-        """Without a strength, the strongest is taken; finding out which that is blocks for some tenths of a second, once."""
+        """Without a strength, the strongest is taken; finding out which that is blocks for some
+        tenths of a second, once.
+        """
         self.limits = limits or Limits()
         self.strength = strength or strongest()
         self._workspace = workspace.resolve()
         self._hidden = (_PACKAGE, *(path.resolve() for path in hidden))
 
     async def run(self, command: str) -> Ran:
-        """Run a command with `sh`, in the workspace. When this returns, or is cancelled, no process of it is left."""
-        with tempfile.TemporaryDirectory(prefix="metaclaw-box-", ignore_cleanup_errors=True) as room:
+        """Run a command with `sh`, in the workspace. When this returns, or is cancelled, no process
+        of it is left.
+        """
+        with tempfile.TemporaryDirectory(
+            prefix="metaclaw-box-", ignore_cleanup_errors=True
+        ) as room:
             process = await asyncio.create_subprocess_exec(
                 *_COMMAND,
                 stdin=subprocess.PIPE,
@@ -60,7 +73,14 @@ class Sandbox:
             kept = Kept(self.limits.output_bytes)
             try:
                 async with asyncio.timeout(self.limits.seconds + _GRACE_S):
-                    given = _task(self.strength, self._workspace, Path(room), self._hidden, self.limits, command)
+                    given = _task(
+                        self.strength,
+                        self._workspace,
+                        Path(room),
+                        self._hidden,
+                        self.limits,
+                        command,
+                    )
                     report = await self._within_quota(_converse(process, given, kept))
             except TimeoutError:
                 report = f"end {Stopped.OUT_OF_TIME}"
@@ -69,7 +89,9 @@ class Sandbox:
         return _ran(report, kept)
 
     async def _within_quota(self, talk: Coroutine[object, object, str]) -> str:
-        """The command's report; that it ran out of space where the workspace grew beyond its quota first."""
+        """The command's report; that it ran out of space where the workspace grew beyond its quota
+        first.
+        """
         running = asyncio.ensure_future(talk)
         watching = asyncio.ensure_future(self._outgrown())
         try:
@@ -81,8 +103,12 @@ class Sandbox:
             await asyncio.gather(running, watching, return_exceptions=True)
 
     async def _outgrown(self) -> None:
-        """Return once the workspace is larger than its quota, and than it was: what is too large already may still be deleted."""
-        most = max(self.limits.workspace_mib * 1024 * 1024, await run_sync(used_bytes, self._workspace))
+        """Return once the workspace is larger than its quota, and than it was: what is too large
+        already may still be deleted.
+        """
+        most = max(
+            self.limits.workspace_mib * 1024 * 1024, await run_sync(used_bytes, self._workspace)
+        )
         while True:
             began = time.monotonic()
             if await run_sync(used_bytes, self._workspace) > most:
@@ -92,7 +118,9 @@ class Sandbox:
 
 
 def strongest() -> Strength:
-    """The strongest walls that stand here and hold when tried. Blocks for some tenths of a second, the first time."""
+    """The strongest walls that stand here and hold when tried. Blocks for some tenths of a second,
+    the first time.
+    """
     if sys.platform == "linux":
         for strength in (Strength.NAMESPACES, Strength.LANDLOCK):
             if holds(strength):
@@ -102,7 +130,9 @@ def strongest() -> Strength:
 
 @lru_cache(maxsize=len(Strength))
 def holds(strength: Strength) -> bool:
-    """Whether these walls can be raised here, and keep a process from a folder outside and from the network. Tried once; blocks."""
+    """Whether these walls can be raised here, and keep a process from a folder outside and from the
+    network. Tried once; blocks.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="metaclaw-box-") as room,
         tempfile.TemporaryDirectory(prefix="metaclaw-box-") as workspace,
@@ -111,7 +141,9 @@ def holds(strength: Strength) -> bool:
         Path(canary).chmod(0o755)  # it is the walls that must keep it, not its owner
         given = _task(strength, Path(workspace), Path(room), (), _PROBE, None, Path(canary))
         try:
-            ended = subprocess.run(_COMMAND, input=given, capture_output=True, env={}, cwd="/", timeout=20, check=False)
+            ended = subprocess.run(
+                _COMMAND, input=given, capture_output=True, env={}, cwd="/", timeout=20, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return False
         return ended.stderr == b"end 0\n"

@@ -1,16 +1,21 @@
-"""What runs around a command in the sandbox: a supervisor outside the walls, and the way in for the command itself.
+"""What runs around a command in the sandbox: a supervisor outside the walls, and the way in for the
+command itself.
 
-This file is a script for the child alone and imports nothing of ours, so that it starts quickly. It reads one JSON object, runs the
-command in it, and says on standard error how that ended: `end <status>`, or `end out_of_time`. Any other words there mean that the
-command was never started. When it is gone, so is every process the command began.
+This file is a script for the child alone and imports nothing of ours, so that it starts quickly. It
+reads one JSON object, runs the command in it, and says on standard error how that ended: `end
+<status>`, or `end out_of_time`. Any other words there mean that the command was never started. When
+it is gone, so is every process the command began.
 
-- *namespaces*: mount, process, network, IPC and host name namespaces of its own (and a user namespace, unless we are root); the
-  root folder is a new one with read-only system folders in it and the workspace as `/workspace`.
-- *landlock*: the kernel lets the command open what lies in the workspace and in system folders, and seccomp refuses every socket.
-- *limits*: what all three have: resource limits, no environment, an end it cannot put off; and no sockets, where seccomp works.
+- *namespaces*: mount, process, network, IPC and host name namespaces of its own (and a user
+  namespace, unless we are root); the root folder is a new one with read-only system folders in it
+  and the workspace as `/workspace`.
+- *landlock*: the kernel lets the command open what lies in the workspace and in system folders, and
+  seccomp refuses every socket.
+- *limits*: what all three have: resource limits, no environment, an end it cannot put off; and no
+  sockets, where seccomp works.
 
-Where we are root, the command runs as a user that nobody else is, and the workspace is given to that user.
-"""
+Where we are root, the command runs as a user that nobody else is, and the workspace is given to
+that user."""
 
 import contextlib
 import ctypes
@@ -28,7 +33,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
-_SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+_SETTINGS = (
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _MIB = 1024 * 1024
@@ -36,8 +47,24 @@ _MIB = 1024 * 1024
 _NOT_THERE: tuple[type[Exception], ...] = () if sys.platform == "linux" else (OSError, ValueError)
 _FIRST_USER, _USERS = 61184, 4336  # the range systemd keeps for users that exist for a while only
 
-_NEW_USER, _NEW_NS, _NEW_PID, _NEW_NET, _NEW_IPC, _NEW_UTS = 0x10000000, 0x20000, 0x20000000, 0x40000000, 0x08000000, 0x04000000
-_READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_NEW_USER, _NEW_NS, _NEW_PID, _NEW_NET, _NEW_IPC, _NEW_UTS = (
+    0x10000000,
+    0x20000,
+    0x20000000,
+    0x40000000,
+    0x08000000,
+    0x04000000,
+)
+_READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 _DETACH = 2
 _DEATH_SIGNAL, _SUBREAPER, _NO_NEW_PRIVS, _SECCOMP, _FILTER = 1, 36, 38, 22, 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -109,7 +136,13 @@ def _become(task: dict[str, Any]) -> None:
     home = "/tmp" if is_walled else task["room"]
     tools = "/tools" if is_walled else str(Path(sys.executable).parent)
     path = f"{tools}:{_PATH}" if os.access(tools, os.X_OK) else _PATH
-    environment = {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "PATH": path,
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     os.execve("/bin/sh", ["sh", "-c", task["command"]], environment)
 
 
@@ -165,7 +198,9 @@ def _status(status: int) -> int:
 
 
 def _end_all(child: int) -> None:
-    """Kill until no child is left. What a killed process leaves behind becomes a child of ours, so nothing gets away."""
+    """Kill until no child is left. What a killed process leaves behind becomes a child of ours, so
+    nothing gets away.
+    """
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -192,7 +227,9 @@ def _processes() -> Iterator[tuple[int, int, int]]:
 
 
 def _processes_beside(walls: str) -> int:
-    """How many of our user's processes count against the command's limit: in a user namespace of a newer kernel, none."""
+    """How many of our user's processes count against the command's limit: in a user namespace of a
+    newer kernel, none.
+    """
     release = tuple(int(word) for word in platform.release().split("-")[0].split(".")[:2])
     if walls == "namespaces" and release >= (5, 14):
         return 0
@@ -200,7 +237,9 @@ def _processes_beside(walls: str) -> int:
 
 
 def _give(folder: str, user: int) -> None:
-    """Make everything in a folder this user's, but for files with a second name: that may lie anywhere."""
+    """Make everything in a folder this user's, but for files with a second name: that may lie
+    anywhere.
+    """
     for parent, folders, files in os.walk(folder):
         for path in map(Path(parent).joinpath, (".", *folders, *files)):
             if path.is_symlink() or path.is_dir() or path.lstat().st_nlink == 1:
@@ -237,7 +276,9 @@ def _unshare() -> None:
 
 
 def _become_first() -> None:
-    """Stay as the first process of the namespace and let a child go on: with the first one, all others end."""
+    """Stay as the first process of the namespace and let a child go on: with the first one, all
+    others end.
+    """
     _checked(_libc.prctl(_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL)), "death signal")
     command = os.fork()
     while command:
@@ -247,7 +288,9 @@ def _become_first() -> None:
 
 
 def _build_root(room: Path, workspace: str, hidden: list[str], user: int | None) -> None:
-    """A new root folder on `room`: system folders, a few devices, processes, an empty /tmp, the workspace, and nothing else."""
+    """A new root folder on `room`: system folders, a few devices, processes, an empty /tmp, the
+    workspace, and nothing else.
+    """
     _checked(_libc.unshare(_NEW_NS), "unshare")  # not before: the supervisor keeps its own view
     _mount("none", "/", None, _RECURSIVE | _PRIVATE)
     _mount("tmpfs", str(room), "tmpfs", _NO_SUID | _NO_DEV, "mode=755,size=1m")
@@ -266,7 +309,9 @@ def _build_root(room: Path, workspace: str, hidden: list[str], user: int | None)
     for path in hidden:
         if (room / path[1:]).is_dir():
             _mount("tmpfs", str(room / path[1:]), "tmpfs", _READ_ONLY, "mode=555,size=4k")
-    with contextlib.suppress(OSError):  # inside containers it may be forbidden; most programs do without
+    with contextlib.suppress(
+        OSError
+    ):  # inside containers it may be forbidden; most programs do without
         _mount("proc", str(room / "proc"), "proc", _READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
     os.chdir(room)
     _checked(_libc.syscall(_MACHINES[platform.machine()][3], b".", b"."), "pivot_root")
@@ -276,7 +321,9 @@ def _build_root(room: Path, workspace: str, hidden: list[str], user: int | None)
 
 
 def _show(path: str, room: Path) -> None:
-    """The same file or folder at the same place in the new root, read-only; nothing where there is none, or it is there already."""
+    """The same file or folder at the same place in the new root, read-only; nothing where there is
+    none, or it is there already.
+    """
     source, target = Path(path), room / path[1:]
     if not source.exists() or target.exists():
         return
@@ -286,7 +333,9 @@ def _show(path: str, room: Path) -> None:
     else:
         target.touch()
     _mount(path, str(target), None, _BIND | _RECURSIVE)
-    flags = os.statvfs(target).f_flag & (_NO_SUID | _NO_EXEC) | (0 if path in _DEVICES else _NO_DEV | _NO_SUID)
+    flags = os.statvfs(target).f_flag & (_NO_SUID | _NO_EXEC) | (
+        0 if path in _DEVICES else _NO_DEV | _NO_SUID
+    )
     _mount("none", str(target), None, _REMOUNT | _BIND | _READ_ONLY | flags)
 
 
@@ -301,7 +350,13 @@ def _write_settings(room: Path, user: int) -> None:
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    words = (source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), options.encode() or None)
+    words = (
+        source.encode(),
+        target.encode(),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
     _checked(_libc.mount(*words), f"mount {target}")
 
 
@@ -309,19 +364,31 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
 
 
 def _raise_landlock(workspace: str, room: str) -> None:
-    version = _checked(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1)), "landlock")
+    version = _checked(
+        _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1)), "landlock"
+    )
     everything = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
     reading, of_files = 0b1101, everything & 0b1100_0000_0000_0111
     rules = struct.pack("=QQQ", everything, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _checked(_libc.syscall(_LANDLOCK_CREATE, rules[:size], ctypes.c_size_t(size), ctypes.c_uint(0)), "landlock")
-    allowed = [(workspace, everything), (room, everything), *((path, of_files) for path in _DEVICES)]
+    ruleset = _checked(
+        _libc.syscall(_LANDLOCK_CREATE, rules[:size], ctypes.c_size_t(size), ctypes.c_uint(0)),
+        "landlock",
+    )
+    allowed = [
+        (workspace, everything),
+        (room, everything),
+        *((path, of_files) for path in _DEVICES),
+    ]
     allowed += [(path, reading) for path in (*_SYSTEM, *_SETTINGS, sys.base_prefix)]
     for path, rights in allowed:
         if Path(path).exists():
             beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
             rule = struct.pack("=Qi", rights if Path(path).is_dir() else rights & of_files, beneath)
-            _checked(_libc.syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), 1, rule, ctypes.c_uint(0)), f"landlock {path}")
+            _checked(
+                _libc.syscall(_LANDLOCK_ADD, ctypes.c_int(ruleset), 1, rule, ctypes.c_uint(0)),
+                f"landlock {path}",
+            )
     _give_up_privileges()
     _checked(_libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0)), "landlock")
 
@@ -333,11 +400,21 @@ def _refuse_sockets() -> None:
     allow, refuse, kill = 0x7FFF0000, 0x00050000 | 1, 0x80000000
     lines = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, kill), (load, 0, 0, 0)]
     lines += [(at_least, 0, 1, 0x40000000), (give, 0, 0, kill)]
-    lines += [(equal, 2, 0, socket_call), (equal, 1, 0, ring_call), (give, 0, 0, allow), (give, 0, 0, refuse)]
+    lines += [
+        (equal, 2, 0, socket_call),
+        (equal, 1, 0, ring_call),
+        (give, 0, 0, allow),
+        (give, 0, 0, refuse),
+    ]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
     program = struct.pack("@HP", len(lines), ctypes.addressof(code))
     _give_up_privileges()
-    _checked(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")
+    _checked(
+        _libc.prctl(
+            _SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)
+        ),
+        "seccomp",
+    )
 
 
 def _give_up_privileges() -> None:

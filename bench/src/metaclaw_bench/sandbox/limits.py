@@ -7,8 +7,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one command may use. Memory and size of files are for each process and each file, not for all of them together; the
-    quota of the workspace is for all files in it."""
+    """What one command may use. Memory and size of files are for each process and each file, not
+    for all of them together; the quota of the workspace is for all files in it."""
 
     seconds: float = 60.0
     memory_mib: int = 2048
@@ -19,7 +19,9 @@ class Limits:
 
 
 class Strength(StrEnum):
-    """What keeps a command inside its workspace. It goes into the report: results of a weak sandbox are to be read as such."""
+    """What keeps a command inside its workspace. It goes into the report: results of a weak sandbox
+    are to be read as such.
+    """
 
     NAMESPACES = "namespaces"
     LANDLOCK = "landlock"
@@ -45,11 +47,18 @@ def told(name: str) -> str:
 
 
 _WORDS: Final = {
-    Strength.NAMESPACES: "commands saw their workspace and read-only system folders, in namespaces of their own without a network",
-    Strength.LANDLOCK: "commands could open files of their workspace and of system folders only, and no socket;"
-    " they saw the machine's processes (no namespaces are to be had here)",
-    Strength.LIMITS: "commands had limits and a clean environment, but the machine's files were not walled off, and its network"
-    " at best: an agent that looked for the answers could have found them",
+    Strength.NAMESPACES: (
+        "commands saw their workspace and read-only system folders, in namespaces of their own"
+        " without a network"
+    ),
+    Strength.LANDLOCK: (
+        "commands could open files of their workspace and of system folders only, and no socket;"
+        " they saw the machine's processes (no namespaces are to be had here)"
+    ),
+    Strength.LIMITS: (
+        "commands had limits and a clean environment, but the machine's files were not walled off,"
+        " and its network at best: an agent that looked for the answers could have found them"
+    ),
 }
 
 
@@ -63,7 +72,9 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended (128 and more for a signal, as shells count) and what it printed, with so much of the middle left out."""
+    """How a command ended (128 and more for a signal, as shells count) and what it printed, with so
+    much of the middle left out.
+    """
 
     end: int | Stopped
     output: str

@@ -1,4 +1,6 @@
-"""What a file check asks for, read from its command alone: names, counts, fields, a backup, a log. The rest is left out."""
+"""What a file check asks for, read from its command alone: names, counts, fields, a backup, a log.
+The rest is left out.
+"""
 
 import re
 import shlex
@@ -18,7 +20,9 @@ _READ: Final = re.compile(r"open\('([^']+)'\)\.read\(\)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file: by its path, or any that a pattern matches and whose name has one of the keywords (if there are any)."""
+    """A file: by its path, or any that a pattern matches and whose name has one of the keywords (if
+    there are any).
+    """
 
     path: str
     is_pattern: bool = False

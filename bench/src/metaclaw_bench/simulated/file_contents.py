@@ -1,4 +1,6 @@
-"""Writing what a file check asks for: trivial contents in the right form, or, on purpose, in the wrong one."""
+"""Writing what a file check asks for: trivial contents in the right form, or, on purpose, in the
+wrong one.
+"""
 
 import json
 from collections.abc import Mapping
@@ -37,7 +39,9 @@ def write_new(path: Path, *, with_metadata: bool) -> None:
 
 
 def add_metadata(path: Path) -> None:
-    """Say when, by whom and how far, in the way of the file's kind. Saying it twice does no harm and is not done."""
+    """Say when, by whom and how far, in the way of the file's kind. Saying it twice does no harm
+    and is not done.
+    """
     if path.suffix == ".json":
         write_object(path, {**read_object(path), "meta": _META})
         return
@@ -52,10 +56,11 @@ def add_metadata(path: Path) -> None:
 
 
 def set_field(content: Json, field: str, value: str, *, everywhere: bool) -> None:
-    """Put a value where a dotted path leads; `x[]` is each element of x, of which there will be at least one.
+    """Put a value where a dotted path leads; `x[]` is each element of x, of which there will be at
+    least one.
 
-    Unless `everywhere`, elements are left alone that lack the last field while others have it: nobody asked to complete them.
-    """
+    Unless `everywhere`, elements are left alone that lack the last field while others have it:
+    nobody asked to complete them."""
     step, _, rest = field.partition(".")
     if not step.endswith("[]"):
         if rest:
@@ -66,7 +71,11 @@ def set_field(content: Json, field: str, value: str, *, everywhere: bool) -> Non
             content[step] = value
         return
     present = content.get(step[:-2])
-    elements = [element for element in present if isinstance(element, dict)] if isinstance(present, list) else []
+    elements = (
+        [element for element in present if isinstance(element, dict)]
+        if isinstance(present, list)
+        else []
+    )
     content[step[:-2]] = elements = elements or [{}]
     having = [element for element in elements if rest in element]
     for element in elements if everywhere or not having else having:

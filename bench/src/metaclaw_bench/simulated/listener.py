@@ -1,4 +1,6 @@
-"""What the simulated provider reads out of a person's message: each sentence that says `always`, `never` or the like is a rule."""
+"""What the simulated provider reads out of a person's message: each sentence that says `always`,
+`never` or the like is a rule.
+"""
 
 import json
 import re
@@ -7,7 +9,8 @@ from typing import Final
 UNHEARD: Final = '{"items": [], "correction": null}'
 _MESSAGE: Final = "== The message\n"
 _STANDING: Final = re.compile(
-    r"\b(?:always|never|whenever|from now on|before you|immer|nie|niemals|ab jetzt|siempre|nunca|a partir de ahora|toujours|jamais"
+    r"\b(?:always|never|whenever|from now on|before you|immer|nie|niemals|ab jetzt|siempre|nunca|a"
+    r" partir de ahora|toujours|jamais"
     r"|désormais)\b",
     re.IGNORECASE,
 )
@@ -32,4 +35,7 @@ def listened(prompt: str) -> str:
         "targets": [],
         "expires": None,
     }
-    return json.dumps({"items": [{**fields, "text": rule} for rule in rules], "correction": None}, ensure_ascii=False)
+    return json.dumps(
+        {"items": [{**fields, "text": rule} for rule in rules], "correction": None},
+        ensure_ascii=False,
+    )

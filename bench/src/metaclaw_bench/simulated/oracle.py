@@ -1,4 +1,5 @@
-"""Agents that know every rule and what each check looks at: one pads, one does what was asked, one errs once.
+"""Agents that know every rule and what each check looks at: one pads, one does what was asked, one
+errs once.
 
 oracle  as many files and log entries as the check counts, every element of a list complete; tries contents out where it must
 honest  one artefact a round: what was asked for, and no more
@@ -13,7 +14,19 @@ from metaclaw_bench.checking import Checked, run_check
 from metaclaw_bench.questions import ChoiceCheck, Day, FileCheck, Round
 from metaclaw_bench.simulated import file_contents
 from metaclaw_bench.simulated.attempts import attempts
-from metaclaw_bench.simulated.file_checks import Backup, Files, Log, Member, Metadata, Names, Target, Text, Times, Want, wants
+from metaclaw_bench.simulated.file_checks import (
+    Backup,
+    Files,
+    Log,
+    Member,
+    Metadata,
+    Names,
+    Target,
+    Text,
+    Times,
+    Want,
+    wants,
+)
 
 _ANY_DATE: Final = "20260316"
 _DIGITS: Final = re.compile(r"(\[0-9\])+\*?")
@@ -46,7 +59,9 @@ class Oracle:
 
 
 def _try_out(check: FileCheck, workspace: Path) -> None:
-    """Where the check fails and opens files itself, try other contents for them; without success they stay as they were."""
+    """Where the check fails and opens files itself, try other contents for them; without success
+    they stay as they were.
+    """
     tried = attempts(check.command, workspace)
     first = next(tried, None)
     if first is None or not _fails(check, workspace):
@@ -77,7 +92,9 @@ def tick(letters: frozenset[str]) -> str:
 
 
 def rule_of(want: Want) -> str | None:
-    """Which of the house's rules a check of this kind is about. Metadata are a rule of their own in every kind of file."""
+    """Which of the house's rules a check of this kind is about. Metadata are a rule of their own in
+    every kind of file.
+    """
     match want:
         case Times() | Text():
             return "times"
@@ -108,7 +125,9 @@ def _filled(pattern: str, stem: str) -> str:
 class _Work:
     """One round's work."""
 
-    def __init__(self, name: str, workspace: Path, wanted: list[Want], pads: bool, broken: frozenset[str]) -> None:
+    def __init__(
+        self, name: str, workspace: Path, wanted: list[Want], pads: bool, broken: frozenset[str]
+    ) -> None:
         self._name = name
         self._workspace = workspace
         self._wanted = wanted
@@ -117,7 +136,8 @@ class _Work:
         self._made: dict[str, Path] = {}
 
     def do(self) -> None:
-        # Backups first, since everything else may change the file; counts last, when what was asked for is there.
+        # Backups first, since everything else may change the file; counts last, when what was asked
+        # for is there.
         for kind in (Backup, Files, Names, Member, Text, Times, Metadata, Log):
             for want in self._wanted:
                 if isinstance(want, kind):
@@ -132,7 +152,11 @@ class _Work:
             case Names(folder, ending, at_least):
                 self._make(f"{folder.rstrip('/')}/{_ANY_DATE}_*.{ending}", "task", at_least)
             case Member(path, name, key, value, fields):
-                self._add_member(self._workspace / path, name, {key: value} | dict.fromkeys(fields, file_contents.TIME))
+                self._add_member(
+                    self._workspace / path,
+                    name,
+                    {key: value} | dict.fromkeys(fields, file_contents.TIME),
+                )
             case Text(path, phrases):
                 self._write_text(self._workspace / path, phrases)
             case Times(target, fields):
@@ -156,13 +180,17 @@ class _Work:
     def _keyword(self, target: Target) -> str:
         """What the new file is called: something that every part of the check looks for in it."""
         same = [
-            want.target for want in self._wanted if isinstance(want, Files | Times | Metadata) and want.target.path == target.path
+            want.target
+            for want in self._wanted
+            if isinstance(want, Files | Times | Metadata) and want.target.path == target.path
         ]
         sought = [word for known in (target, *same) for word in known.keywords]
         return sought[0] if sought else "task"
 
     def _make(self, pattern: str, word: str, at_least: int) -> None:
-        """One new file of this pattern, and more of them if the check counts more and counts are to be met."""
+        """One new file of this pattern, and more of them if the check counts more and counts are to
+        be met.
+        """
         folder, _, name = pattern.rpartition("/")
         # An exact name that a round asks for twice is one file.
         if f"{folder}/{Path(name).suffix}" not in self._made:
@@ -174,12 +202,20 @@ class _Work:
             self._new(folder, name, f"more_{self._name}_{number}")
 
     def _new(self, folder: str, name: str, stem: str) -> Path:
-        path = self._workspace / folder / (f"New {stem}{Path(name).suffix}" if "names" in self._broken else _filled(name, stem))
-        file_contents.write_new(path, with_metadata=f"metadata in {path.suffix}" not in self._broken)
+        path = (
+            self._workspace
+            / folder
+            / (f"New {stem}{Path(name).suffix}" if "names" in self._broken else _filled(name, stem))
+        )
+        file_contents.write_new(
+            path, with_metadata=f"metadata in {path.suffix}" not in self._broken
+        )
         return path
 
     def _files(self, target: Target) -> list[Path]:
-        """The files a check may pick: what was just made, and with padding every other one it could mean."""
+        """The files a check may pick: what was just made, and with padding every other one it could
+        mean.
+        """
         if not target.is_pattern:
             return [self._workspace / target.path]
         folder = target.path.rpartition("/")[0]
@@ -210,7 +246,9 @@ class _Work:
         if "log" in self._broken:
             file_contents.append_line(path, f"done with {self._name}")
             return
-        entry = f"[DONE] {file_contents.TIME} | {prefix or 'task'}_{self._name} | did what was asked"
+        entry = (
+            f"[DONE] {file_contents.TIME} | {prefix or 'task'}_{self._name} | did what was asked"
+        )
         file_contents.append_line(path, entry)
         missing = at_least - len(path.read_text(encoding="utf-8").splitlines()) if self._pads else 0
         for _ in range(missing):

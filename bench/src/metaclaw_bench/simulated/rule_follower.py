@@ -1,10 +1,12 @@
-"""The rule-follower: a simulated model that keeps a house rule with a known probability, by what skills in its prompt say of it.
+"""The rule-follower: a simulated model that keeps a house rule with a known probability, by what
+skills in its prompt say of it.
 
-It knows every item of a generated benchmark by its question, and answers with the reference or a near miss. It plays three roles:
-the agent's model, the judge (who hears in the person's next words whether it was right), and the evolver (who writes down the rules
-of the items that failed). Chance is drawn from the seed and the question alone, so an answer depends on nothing that was asked
-before, and two conditions meet the same luck: they differ exactly where a skill makes the difference.
-"""
+It knows every item of a generated benchmark by its question, and answers with the reference or a
+near miss. It plays three roles: the agent's model, the judge (who hears in the person's next words
+whether it was right), and the evolver (who writes down the rules of the items that failed). Chance
+is drawn from the seed and the question alone, so an answer depends on nothing that was asked
+before, and two conditions meet the same luck: they differ exactly where a skill makes the
+difference."""
 
 import json
 from collections import Counter
@@ -25,8 +27,8 @@ _MOST_SKILLS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """With which probability a rule is kept: where a skill tells it, tells half of it, tells the contrary, or nothing does. `plain`
-    is for rounds that ask for no rule at all."""
+    """With which probability a rule is kept: where a skill tells it, tells half of it, tells the
+    contrary, or nothing does. `plain` is for rounds that ask for no rule at all."""
 
     told: float = 0.95
     untold: float = 0.1
@@ -47,8 +49,8 @@ class Habits:
 
 
 class Follower:
-    """A `SimulatedModel` for the items of a generated benchmark. It reads no rules out of messages, so that a run measures what the
-    evolver writes."""
+    """A `SimulatedModel` for the items of a generated benchmark. It reads no rules out of messages,
+    so that a run measures what the evolver writes."""
 
     listens = False
 
@@ -81,7 +83,9 @@ class Follower:
         """How it answers an item with this text of skills before it."""
         lore = [self._lore[rule] for rule in item.rules if rule in self._lore]
         keeps = all(
-            self._luck(item, one.rule) < self._habits.chance(one.told_in(placed, one.form_in(_said_of(item)))) for one in lore
+            self._luck(item, one.rule)
+            < self._habits.chance(one.told_in(placed, one.form_in(_said_of(item))))
+            for one in lore
         )
         if keeps and (lore or self._luck(item, "plain") < self._habits.plain):
             return item.reference
@@ -96,11 +100,19 @@ class Follower:
         if "write" not in prompt.tools:
             return Said(with_files(answer.text, answer.files))
         if answer.files and not any(message.calls for message in prompt.messages[spoken[0] :]):
-            return Said("", tuple(Call("write", {"path": path, "content": text}) for path, text in answer.files.items()))
+            return Said(
+                "",
+                tuple(
+                    Call("write", {"path": path, "content": text})
+                    for path, text in answer.files.items()
+                ),
+            )
         return Said(answer.text or "Done.")
 
     def _asked(self, message: str) -> Item | None:
-        """The item a message asks for: its question stands at the message's end, behind whatever was said about the last one."""
+        """The item a message asks for: its question stands at the message's end, behind whatever
+        was said about the last one.
+        """
         words = bare(message)
         found = self._items.get(words)
         if found is not None:
@@ -115,13 +127,21 @@ class Follower:
         return any(_is_in(item.reference, answer) for item in meant)
 
     def _proposed(self, prompt: str) -> list[Json]:
-        """Skills for the rules of the items in the evidence, the commonest first; none for what is written already."""
+        """Skills for the rules of the items in the evidence, the commonest first; none for what is
+        written already.
+        """
         words = bare(prompt)
         failed = [item for question, item in self._items.items() if question in words]
         rules = Counter(rule for item in failed for rule in item.rules if rule in self._lore)
-        commonest = [self._lore[rule] for rule, _ in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))]
+        commonest = [
+            self._lore[rule]
+            for rule, _ in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
+        ]
         new = [one for one in commonest if f"name: {one.name} (" not in prompt][:_MOST_SKILLS]
-        return [self._written(one, next(item for item in reversed(failed) if one.rule in item.rules)) for one in new]
+        return [
+            self._written(one, next(item for item in reversed(failed) if one.rule in item.rules))
+            for one in new
+        ]
 
     def _written(self, lore: RuleText, failed: Item) -> dict[str, Json]:
         telling = written(self._writing, Random(f"{self._seed} writes {lore.rule}"))
@@ -135,13 +155,20 @@ class Follower:
 
 
 def _said_of(item: Item) -> str:
-    """Everything that is said about answers to an item: there the rule it asks for stands in its form."""
+    """Everything that is said about answers to an item: there the rule it asks for stands in its
+    form.
+    """
     feedback = item.round.feedback
     return "\n".join((feedback.correct, feedback.incorrect, *feedback.options.values()))
 
 
 def _is_in(reference: Answer, answer: str) -> bool:
-    """Whether an answer says and writes all of a reference; files stand in it as they are, or as a JSON string."""
+    """Whether an answer says and writes all of a reference; files stand in it as they are, or as a
+    JSON string.
+    """
     shown = (answer, answer.replace("\\/", "/"))
-    files = all(any(text in one or json.dumps(text)[1:-1] in one for one in shown) for text in reference.files.values())
+    files = all(
+        any(text in one or json.dumps(text)[1:-1] in one for one in shown)
+        for text in reference.files.values()
+    )
     return files and reference.text in answer

@@ -1,8 +1,9 @@
-"""The checkers of a generated benchmark as a judge: it says of an answer what they say, and of a skill what the person said.
+"""The checkers of a generated benchmark as a judge: it says of an answer what they say, and of a
+skill what the person said.
 
-It stands behind the proxy where a real model answers and nobody else could say how good an answer is. It is not a model. What it
-writes as a skill are the person's own words from the evidence it is shown: it tells nothing that only the benchmark knows.
-"""
+It stands behind the proxy where a real model answers and nobody else could say how good an answer
+is. It is not a model. What it writes as a skill are the person's own words from the evidence it is
+shown: it tells nothing that only the benchmark knows."""
 
 import hashlib
 import json
@@ -24,7 +25,9 @@ _TASK_CHARS: Final = 300
 
 
 class RuleJudge:
-    """A simulated model that judges and writes skills. `before` is the workspace a day begins with, by question."""
+    """A simulated model that judges and writes skills. `before` is the workspace a day begins with,
+    by question.
+    """
 
     def __init__(self, items: Sequence[Item], before: Mapping[str, Files]) -> None:
         self._items = {bare(item.round.question): item for item in items}
@@ -36,7 +39,9 @@ class RuleJudge:
             case Purpose.JUDGE:
                 return Said(json.dumps(judged(prompt.text, self._items, self._tried, self._worth)))
             case Purpose.EVOLVE:
-                return Said(json.dumps({"skills": list(self._repeated(prompt.text))[:_MOST_SKILLS]}))
+                return Said(
+                    json.dumps({"skills": list(self._repeated(prompt.text))[:_MOST_SKILLS]})
+                )
             case _:
                 return Said("Understood.")
 
@@ -55,9 +60,15 @@ class RuleJudge:
     def _repeated(self, prompt: str) -> Iterator[Json]:
         words = bare(prompt)
         for question, item in self._items.items():
-            told = [text for text in (item.round.feedback.incorrect, *item.round.feedback.options.values()) if bare(text) in words]
+            told = [
+                text
+                for text in (item.round.feedback.incorrect, *item.round.feedback.options.values())
+                if bare(text) in words
+            ]
             if question in words and told:
-                yield _skill(question, [bare(text.replace(KEEP_IN_MIND, "")) for text in told if text])
+                yield _skill(
+                    question, [bare(text.replace(KEEP_IN_MIND, "")) for text in told if text]
+                )
 
 
 def _written(answer: str) -> dict[str, str]:
@@ -68,7 +79,11 @@ def _written(answer: str) -> dict[str, str]:
             given = json.loads(call[1])
         except ValueError:
             continue
-        if isinstance(given, dict) and isinstance(given.get("path"), str) and isinstance(given.get("content"), str):
+        if (
+            isinstance(given, dict)
+            and isinstance(given.get("path"), str)
+            and isinstance(given.get("content"), str)
+        ):
             files[given["path"]] = given["content"]
     return files
 

@@ -1,4 +1,6 @@
-"""Scripted agents for benchmarks in the published form: no model, always the same answers, scores known in advance."""
+"""Scripted agents for benchmarks in the published form: no model, always the same answers, scores
+known in advance.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +28,9 @@ class Ticks:
 
     def act(self, day: Day, asked: Round, workspace: Path) -> str:
         """Tick, or say nothing that could be scored."""
-        letters = self._letters(asked.check) if isinstance(asked.check, ChoiceCheck) else frozenset()
+        letters = (
+            self._letters(asked.check) if isinstance(asked.check, ChoiceCheck) else frozenset()
+        )
         return tick(letters) if letters else "I do not know."
 
 

@@ -1,7 +1,8 @@
-"""A scripted agent as a simulated model: it works in a workspace of its own, and says what changed there as calls to be made.
+"""A scripted agent as a simulated model: it works in a workspace of its own, and says what changed
+there as calls to be made.
 
-So the same scripts whose scores are known in advance go through agent, tools, proxy, runner and scorer together.
-"""
+So the same scripts whose scores are known in advance go through agent, tools, proxy, runner and
+scorer together."""
 
 import shutil
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ class _Acted:
 
 
 class Acting:
-    """A `SimulatedModel` for a benchmark in the published form. Shadow workspaces lie below `room`, a day each.
+    """A `SimulatedModel` for a benchmark in the published form. Shadow workspaces lie below `room`,
+    a day each.
 
-    Rounds must come in their order, as they do in a day; one that comes once more is answered as it was.
-    """
+    Rounds must come in their order, as they do in a day; one that comes once more is answered as it
+    was."""
 
     def __init__(self, benchmark: Benchmark, policy: Policy, room: Path) -> None:
         self._benchmark = benchmark
@@ -47,15 +49,30 @@ class Acting:
         if "write" not in prompt.tools:
             return Said(with_files(acted.text, acted.files))
         if acted.files and not any(message.calls for message in prompt.messages[spoken[0] :]):
-            return Said("", tuple(Call("write", {"path": path, "content": text}) for path, text in acted.files.items()))
+            return Said(
+                "",
+                tuple(
+                    Call("write", {"path": path, "content": text})
+                    for path, text in acted.files.items()
+                ),
+            )
         return Said(acted.text)
 
     def _asked(self, prompt: Prompt, message: str) -> tuple[Day, Round] | None:
-        """Which round a message asks for. Days are told apart by how they begin: questions may come twice."""
+        """Which round a message asks for. Days are told apart by how they begin: questions may come
+        twice.
+        """
         heard = "\n\n".join(map(said, prompt.messages))
-        days = [day for day in self._benchmark.days if all(one.text in heard for one in day.opening if one.role == "user")]
+        days = [
+            day
+            for day in self._benchmark.days
+            if all(one.text in heard for one in day.opening if one.role == "user")
+        ]
         found = [
-            (day, one) for day in days for one in day.rounds if message == one.question or message.endswith(f"\n\n{one.question}")
+            (day, one)
+            for day in days
+            for one in day.rounds
+            if message == one.question or message.endswith(f"\n\n{one.question}")
         ]
         return max(found, key=lambda pair: len(pair[1].question), default=None)
 
@@ -76,4 +93,6 @@ class Acting:
 
 def _texts(workspace: Path) -> dict[str, str]:
     files = (path for path in sorted(workspace.rglob("*")) if path.is_file())
-    return {path.relative_to(workspace).as_posix(): path.read_text("utf-8", "replace") for path in files}
+    return {
+        path.relative_to(workspace).as_posix(): path.read_text("utf-8", "replace") for path in files
+    }

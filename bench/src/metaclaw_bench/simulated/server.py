@@ -1,4 +1,6 @@
-"""A simulated model over HTTP: OpenAI chat completions, whole or streamed. It calls itself `simulated`."""
+"""A simulated model over HTTP: OpenAI chat completions, whole or streamed. It calls itself
+`simulated`.
+"""
 
 import asyncio
 import json
@@ -9,7 +11,16 @@ from typing import Final
 
 from metaclaw_bench.json_types import Json
 from metaclaw_bench.simulated.listener import UNHEARD, listened
-from metaclaw_bench.simulated.model import MODEL, Broken, Message, Prompt, Purpose, Said, SimulatedModel, Thought
+from metaclaw_bench.simulated.model import (
+    MODEL,
+    Broken,
+    Message,
+    Prompt,
+    Purpose,
+    Said,
+    SimulatedModel,
+    Thought,
+)
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found"}
@@ -19,7 +30,9 @@ _PURPOSES: Final = frozenset(Purpose)
 
 @asynccontextmanager
 async def serving(mind: SimulatedModel) -> AsyncIterator[str]:
-    """The mind behind an address on this machine, as `http://127.0.0.1:PORT/v1`, until the block ends."""
+    """The mind behind an address on this machine, as `http://127.0.0.1:PORT/v1`, until the block
+    ends.
+    """
     talks: set[asyncio.Task[None]] = set()
 
     async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,13 +66,16 @@ class _Request:
     body: bytes
 
 
-async def _talk(mind: SimulatedModel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _talk(
+    mind: SimulatedModel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """One connection, kept open for as many requests as the client likes."""
     with suppress(ConnectionError):
         while (request := await _read(reader)) is not None:
             status, kind, body = _answer(mind, request)
             head = (
-                f"HTTP/1.1 {status} {_REASONS.get(status, 'Error')}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+                f"HTTP/1.1 {status} {_REASONS.get(status, 'Error')}\r\ncontent-type:"
+                f" {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
             )
             writer.write(head.encode("ascii") + body)
             await writer.drain()
@@ -79,7 +95,13 @@ async def _read(reader: asyncio.StreamReader) -> _Request | None:
 
 def _answer(mind: SimulatedModel, request: _Request) -> tuple[int, str, bytes]:
     if request.path.endswith("/models"):
-        return _json(200, {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}]})
+        return _json(
+            200,
+            {
+                "object": "list",
+                "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}],
+            },
+        )
     if not request.path.endswith("/chat/completions"):
         return _json(404, _error(f"there is no {request.path} here"))
     try:
@@ -88,8 +110,11 @@ def _answer(mind: SimulatedModel, request: _Request) -> tuple[int, str, bytes]:
     except ValueError as error:
         return _json(400, _error(str(error)))
     if prompt.purpose is Purpose.LISTEN:
-        # A mind that measures an evolver hears no rules: what it knows must be written by the evolver.
-        thought: Thought = Said(listened(prompt.text) if getattr(mind, "listens", True) else UNHEARD)
+        # A mind that measures an evolver hears no rules: what it knows must be written by the
+        # evolver.
+        thought: Thought = Said(
+            listened(prompt.text) if getattr(mind, "listens", True) else UNHEARD
+        )
     else:
         thought = mind.answer(prompt)
     if isinstance(thought, Broken):
@@ -108,7 +133,9 @@ def read_prompt(asked: Mapping[str, Json], purpose: str | None = None) -> Prompt
     tools = asked.get("tools")
     names = [_name_in(one) for one in tools] if isinstance(tools, list) else []
     known = Purpose(purpose) if purpose in _PURPOSES else None
-    return Prompt(tuple(_message(read_object(one)) for one in listed), frozenset(filter(None, names)), known)
+    return Prompt(
+        tuple(_message(read_object(one)) for one in listed), frozenset(filter(None, names)), known
+    )
 
 
 def read_object(value: Json) -> dict[str, Json]:
@@ -140,7 +167,9 @@ def _flat(content: Json) -> str:
 def _usage(prompt: Prompt, said: Said) -> dict[str, Json]:
     """Characters by the handful: these are no tokens of any model, but they grow as tokens do."""
     seen = sum(len(message.text) for message in prompt.messages) // _CHARS_A_TOKEN
-    made = (len(said.text) + sum(len(json.dumps(dict(call.arguments))) for call in said.calls)) // _CHARS_A_TOKEN + 1
+    made = (
+        len(said.text) + sum(len(json.dumps(dict(call.arguments))) for call in said.calls)
+    ) // _CHARS_A_TOKEN + 1
     return {"prompt_tokens": seen, "completion_tokens": made, "total_tokens": seen + made}
 
 
@@ -157,20 +186,37 @@ def _calls(said: Said, usage: Mapping[str, Json]) -> list[Json]:
 
 
 def _frame(kind: str) -> dict[str, Json]:
-    return {"id": f"chatcmpl-{MODEL}", "object": kind, "created": 0, "model": MODEL, "system_fingerprint": MODEL}
+    return {
+        "id": f"chatcmpl-{MODEL}",
+        "object": kind,
+        "created": 0,
+        "model": MODEL,
+        "system_fingerprint": MODEL,
+    }
 
 
 def _whole(said: Said, usage: dict[str, Json]) -> dict[str, Json]:
     message: dict[str, Json] = {"role": "assistant", "content": said.text}
     if said.calls:
         message["tool_calls"] = _calls(said, usage)
-    choice: Json = {"index": 0, "message": message, "finish_reason": _finish(said), "logprobs": None}
+    choice: Json = {
+        "index": 0,
+        "message": message,
+        "finish_reason": _finish(said),
+        "logprobs": None,
+    }
     return {**_frame("chat.completion"), "choices": [choice], "usage": usage}
 
 
 def _stream(said: Said, usage: dict[str, Json]) -> bytes:
-    calls: list[Json] = [{"index": number, **read_object(call)} for number, call in enumerate(_calls(said, usage))]
-    delta: dict[str, Json] = {"role": "assistant", "content": said.text, **({"tool_calls": calls} if calls else {})}
+    calls: list[Json] = [
+        {"index": number, **read_object(call)} for number, call in enumerate(_calls(said, usage))
+    ]
+    delta: dict[str, Json] = {
+        "role": "assistant",
+        "content": said.text,
+        **({"tool_calls": calls} if calls else {}),
+    }
     events: list[dict[str, Json]] = [
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": _finish(said)}]},

@@ -1,4 +1,6 @@
-"""Benchmarks of our own making: working days with unstated house rules, the same for the same seed."""
+"""Benchmarks of our own making: working days with unstated house rules, the same for the same
+seed.
+"""
 
 from metaclaw_bench.workdays.generating import generate, held_out
 from metaclaw_bench.workdays.marking import score

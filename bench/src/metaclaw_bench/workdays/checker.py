@@ -1,7 +1,8 @@
-"""The checker of file-checks: finds the files that are meant and asks each rule. Standard library only: a benchmark carries a copy.
+"""The checker of file-checks: finds the files that are meant and asks each rule. Standard library
+only: a benchmark carries a copy.
 
-As a program: `python scripts/checker.py JSON`, in the workspace; the rules' files lie beside it. It ends with 0 where every
-assertion holds; otherwise with 1, and says on standard error which do not.
+As a program: `python scripts/checker.py JSON`, in the workspace; the rules' files lie beside it. It
+ends with 0 where every assertion holds; otherwise with 1, and says on standard error which do not.
 """
 
 from __future__ import annotations
@@ -23,12 +24,19 @@ TASK = "task"
 _MAX_BYTES = 200_000
 
 
-def check_parts(parts: Sequence[Part], files: Mapping[str, str], check_of: Callable[[str], Check]) -> list[tuple[str, str, bool]]:
-    """Every assertion: the rule it belongs to (`task` for what the question itself asks), what it says, whether it holds."""
+def check_parts(
+    parts: Sequence[Part], files: Mapping[str, str], check_of: Callable[[str], Check]
+) -> list[tuple[str, str, bool]]:
+    """Every assertion: the rule it belongs to (`task` for what the question itself asks), what it
+    says, whether it holds.
+    """
     found: list[tuple[str, str, bool]] = []
     for part in parts:
         targets = find_targets(part["target"], part["holds"], files)
-        found += [(TASK, f"there is a file that holds {held!r}", _holds(targets, held, files)) for held in part["holds"]]
+        found += [
+            (TASK, f"there is a file that holds {held!r}", _holds(targets, held, files))
+            for held in part["holds"]
+        ]
         for rule, variant, facts in part["rules"]:
             context: Context = {"targets": targets, "variant": variant, "facts": facts}
             # Without a file there is nothing that could keep a rule.
@@ -38,7 +46,9 @@ def check_parts(parts: Sequence[Part], files: Mapping[str, str], check_of: Calla
 
 
 def find_targets(target: Target, holds: Sequence[str], files: Mapping[str, str]) -> list[str]:
-    """The file of that path; or those in the folder that hold what was asked for, whatever they are called."""
+    """The file of that path; or those in the folder that hold what was asked for, whatever they are
+    called.
+    """
     if "path" in target:
         return [target["path"]] if files.get(target["path"], "").strip() else []
     folder, known = target["folder"] + "/", target["known"]
@@ -58,9 +68,13 @@ def _has(text: str, held: str) -> bool:
 
 
 def _read_workspace() -> dict[str, str]:
-    paths = (path for path in sorted(Path().rglob("*")) if path.is_file() and path.parts[0] != "scripts")
+    paths = (
+        path for path in sorted(Path().rglob("*")) if path.is_file() and path.parts[0] != "scripts"
+    )
     return {
-        path.as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.stat().st_size < _MAX_BYTES
+        path.as_posix(): path.read_text(encoding="utf-8", errors="replace")
+        for path in paths
+        if path.stat().st_size < _MAX_BYTES
     }
 
 

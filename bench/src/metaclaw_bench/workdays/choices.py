@@ -36,9 +36,18 @@ def make_choice_item(draw: Draw, laws: Sequence[InForce], number: int) -> Item:
     letters = ascii_uppercase[: len(options)]
     by_letter = dict(zip(letters, options, strict=True))
     answer = frozenset(letter for letter, option in by_letter.items() if option.is_right)
-    text = "\n".join([question, "", *(f"{letter}. {option.text}" for letter, option in by_letter.items()), "", HOW_TO_ANSWER])
+    text = "\n".join(
+        [
+            question,
+            "",
+            *(f"{letter}. {option.text}" for letter, option in by_letter.items()),
+            "",
+            HOW_TO_ANSWER,
+        ]
+    )
     feedback = Feedback(
-        draw.random.choice(draw.words.right), options={letter: _explain(draw, option) for letter, option in by_letter.items()}
+        draw.random.choice(draw.words.right),
+        options={letter: _explain(draw, option) for letter, option in by_letter.items()},
     )
     return Item(
         round=Round(f"r{number}", text, ChoiceCheck(tuple(letters), answer), feedback),
@@ -52,10 +61,14 @@ def make_choice_item(draw: Draw, laws: Sequence[InForce], number: int) -> Item:
 
 def _option_count(draw: Draw) -> int:
     room = _MOST_OPTIONS - _FEWEST_OPTIONS
-    return _FEWEST_OPTIONS + min(room, round(draw.level * room * 0.75 + draw.random.random() * 0.25 * room))
+    return _FEWEST_OPTIONS + min(
+        room, round(draw.level * room * 0.75 + draw.random.random() * 0.25 * room)
+    )
 
 
-def _which_fit(draw: Draw, laws: Sequence[InForce], *, is_inverse: bool) -> tuple[str, list[_Option]]:
+def _which_fit(
+    draw: Draw, laws: Sequence[InForce], *, is_inverse: bool
+) -> tuple[str, list[_Option]]:
     """Which options are (or are not) as the user wants them."""
     count = _option_count(draw)
     right = draw.random.randint(1, min(_MOST_RIGHT, count - 1))
@@ -68,7 +81,9 @@ def _which_fit(draw: Draw, laws: Sequence[InForce], *, is_inverse: bool) -> tupl
         options[text] = _Option(text, law, is_right, words.fits if fits else words.breaks)
     stems = words.which_break if is_inverse else words.which_fit
     topic = laws[0].rule.topic(draw.language) if len(laws) == 1 else words.mixed
-    return draw.wording(stems).format(topic=topic), draw.random.sample(list(options.values()), count)
+    return draw.wording(stems).format(topic=topic), draw.random.sample(
+        list(options.values()), count
+    )
 
 
 def _which_says(draw: Draw, law: InForce) -> tuple[str, list[_Option]]:
@@ -82,7 +97,9 @@ def _which_says(draw: Draw, law: InForce) -> tuple[str, list[_Option]]:
     while len(options) < _FEWEST_OPTIONS or len(options) < _option_count(draw):
         other = _new_text(draw, law, options, fits=True)
         options[other] = _Option(other, law, False, words.other)
-    stem = draw.wording(words.which_says).format(topic=law.rule.topic(draw.language), told=fact["told"])
+    stem = draw.wording(words.which_says).format(
+        topic=law.rule.topic(draw.language), told=fact["told"]
+    )
     return stem, draw.random.sample(list(options.values()), len(options))
 
 
@@ -94,7 +111,8 @@ def _new_text(draw: Draw, law: InForce, taken: Collection[str], *, fits: bool) -
         if text and text not in taken:
             return text
     raise ConfigError(
-        f"rule {law.rule.id}: it makes up too few different facts for the options of a question. Widen what it draws from."
+        f"rule {law.rule.id}: it makes up too few different facts for the options of a question."
+        " Widen what it draws from."
     )
 
 

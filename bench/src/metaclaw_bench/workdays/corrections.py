@@ -1,8 +1,8 @@
-"""How a person corrects a miss: seldom as a standing instruction, mostly in passing, and every time in other words.
+"""How a person corrects a miss: seldom as a standing instruction, mostly in passing, and every time
+in other words.
 
-A program that only repeats what people lay down ("always …") learns little from such days: the rule has to be written by whoever
-reads the corrections.
-"""
+A program that only repeats what people lay down ("always …") learns little from such days: the rule
+has to be written by whoever reads the corrections."""
 
 from random import Random
 from typing import Final
@@ -56,11 +56,21 @@ _WORDINGS: Final = {
 
 
 def wordings(rule: Rule, variant: str, language: str) -> tuple[str, ...]:
-    """Every way a rule is told in a language; the first is a standing instruction, the others are said in passing."""
+    """Every way a rule is told in a language; the first is a standing instruction, the others are
+    said in passing.
+    """
     standing = rule.says(variant, language)
     always = _ALWAYS[language]
-    once = standing.replace(always, "", 1) if always in standing else standing.replace(always.capitalize(), "", 1)
-    told = {"rule": once[:1].upper() + once[1:], "topic": rule.topic(language), "form": rule.example(variant)}
+    once = (
+        standing.replace(always, "", 1)
+        if always in standing
+        else standing.replace(always.capitalize(), "", 1)
+    )
+    told = {
+        "rule": once[:1].upper() + once[1:],
+        "topic": rule.topic(language),
+        "form": rule.example(variant),
+    }
     return (standing, *(wording.format(**told) for wording in _WORDINGS[language]))
 
 

@@ -1,4 +1,6 @@
-"""What a generated file-check demands: rules, the facts they are about, and the files they are looked for in."""
+"""What a generated file-check demands: rules, the facts they are about, and the files they are
+looked for in.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +11,22 @@ if TYPE_CHECKING:
     from metaclaw_bench.workdays.draw import Draw
 
 Fact = Mapping[str, str]
-"""What a question tells that a rule has a say about. `told` is how the question tells it, the rest is the rule's own."""
+"""What a question tells that a rule has a say about. `told` is how the question tells it, the rest
+is the rule's own.
+"""
 
 Place = Literal["inline", "list", "top", "bottom", "name", "beside", "log"]
-"""Where a rule's piece of text goes: into a line, on lines of its own, before or behind the rest, into a name or a file beside."""
+"""Where a rule's piece of text goes: into a line, on lines of its own, before or behind the rest,
+into a name or a file beside.
+"""
 
 Assertion = tuple[str, bool]
 
 
 class Context(TypedDict):
-    """What a rule's `check` is told: which files to look at, how the rule is meant now, and the facts of the question."""
+    """What a rule's `check` is told: which files to look at, how the rule is meant now, and the
+    facts of the question.
+    """
 
     targets: list[str]
     variant: str
@@ -26,7 +34,9 @@ class Context(TypedDict):
 
 
 class Target(TypedDict, total=False):
-    """Which file is meant: `path`, or, where the name was left to the agent, its `folder`; `known` files are not it."""
+    """Which file is meant: `path`, or, where the name was left to the agent, its `folder`; `known`
+    files are not it.
+    """
 
     path: str
     folder: str
@@ -34,7 +44,9 @@ class Target(TypedDict, total=False):
 
 
 class Part(TypedDict):
-    """One file that a question asks for: what it must hold, and each rule with how it is meant and its facts."""
+    """One file that a question asks for: what it must hold, and each rule with how it is meant and
+    its facts.
+    """
 
     target: Target
     holds: Sequence[str]
@@ -43,8 +55,9 @@ class Part(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A house rule, as its file defines it. `variants` are the ways it can be meant; the first is the usual one. `begins` is
-    the day from which on a plug-in rule is in force; for the built-in ones the plan says it."""
+    """A house rule, as its file defines it. `variants` are the ways it can be meant; the first is
+    the usual one. `begins` is the day from which on a plug-in rule is in force; for the built-in
+    ones the plan says it."""
 
     id: str
     place: Place

@@ -1,4 +1,6 @@
-"""Where a day's chances come from: numbers, names and wordings, of which held-out days have their own."""
+"""Where a day's chances come from: numbers, names and wordings, of which held-out days have their
+own.
+"""
 
 import datetime
 import random
@@ -22,8 +24,9 @@ _MOST_TRIES = 500
 
 @dataclass(slots=True)
 class Draw:
-    """One day's source of everything that is made up. `level` is how hard the day is, from 0 to 1. With `is_plain` every correction
-    is a standing instruction; `corrections` counts those made so far."""
+    """One day's source of everything that is made up. `level` is how hard the day is, from 0 to 1.
+    With `is_plain` every correction is a standing instruction; `corrections` counts those made so
+    far."""
 
     seed: int
     is_held_out: bool
@@ -45,7 +48,10 @@ class Draw:
             number = self.random.randint(low, high)
             if self._is_held(number) is self.is_held_out:
                 return number
-        raise ConfigError(f"workdays: there is no number between {low} and {high} to draw. A rule must draw from a wider range.")
+        raise ConfigError(
+            f"workdays: there is no number between {low} and {high} to draw. A rule must draw from"
+            " a wider range."
+        )
 
     def fresh_number(self, low: int, high: int) -> int:
         """A number that this day has not had yet."""
@@ -92,7 +98,9 @@ class Draw:
     def wording(self, wordings: Sequence[T]) -> T:
         """One of these; the last third is for held-out days."""
         first_held = len(wordings) - max(1, len(wordings) // 3)
-        return self.random.choice(wordings[first_held:] if self.is_held_out else wordings[:first_held])
+        return self.random.choice(
+            wordings[first_held:] if self.is_held_out else wordings[:first_held]
+        )
 
     def long_date(self) -> str:
         """The date in words."""

@@ -36,37 +36,59 @@ class _Slot:
 
     @property
     def name(self) -> str:
-        """The day's folder. Held-out days are later days like any others: nothing in a task says that it is an exam."""
+        """The day's folder. Held-out days are later days like any others: nothing in a task says
+        that it is an exam.
+        """
         return f"day{self.number:02d}"
 
 
 def generate(seed: int, plan: Plan, extra_rules: Sequence[Rule] = ()) -> Workdays:
-    """The benchmark of a plan. `extra_rules` are those of plug-in files; the plan says from when on they are in force."""
-    slots = [_Slot(number, day, number, f"day{number:02d}", is_held_out=False) for number, day in enumerate(plan.days, 1)]
+    """The benchmark of a plan. `extra_rules` are those of plug-in files; the plan says from when on
+    they are in force.
+    """
+    slots = [
+        _Slot(number, day, number, f"day{number:02d}", is_held_out=False)
+        for number, day in enumerate(plan.days, 1)
+    ]
     return _make(plan.name, seed, plan, extra_rules, slots)
 
 
 def held_out(seed: int, plan: Plan, extra_rules: Sequence[Rule] = ()) -> Workdays:
-    """Days of the same kind that share no name, thing, number, date or wording with the benchmark of the same seed.
+    """Days of the same kind that share no name, thing, number, date or wording with the benchmark
+    of the same seed.
 
-    All rules are in force, as they are meant after the last day; how hard they are is spread as in the plan.
-    """
+    All rules are in force, as they are meant after the last day; how hard they are is spread as in
+    the plan."""
     count, last = plan.held_out_days, len(plan.days)
     after = max(last, *plan.begins.values())
     chosen = [plan.days[last * (2 * nth + 1) // (2 * count)] for nth in range(count)]
-    slots = [_Slot(last + _DAYS_BETWEEN + nth, day, after, f"held{nth:02d}", is_held_out=True) for nth, day in enumerate(chosen, 1)]
+    slots = [
+        _Slot(last + _DAYS_BETWEEN + nth, day, after, f"held{nth:02d}", is_held_out=True)
+        for nth, day in enumerate(chosen, 1)
+    ]
     return _make(f"{plan.name}-held-out", seed, plan, extra_rules, slots)
 
 
-def _make(name: str, seed: int, plan: Plan, extra_rules: Sequence[Rule], slots: Sequence[_Slot]) -> Workdays:
+def _make(
+    name: str, seed: int, plan: Plan, extra_rules: Sequence[Rule], slots: Sequence[_Slot]
+) -> Workdays:
     book = {rule.id: rule for rule in (*built_in_rules(), *extra_rules)}
     check_plan(plan, book)
     asked: set[str] = set()
     days = tuple(_make_day(seed, plan, book, slot, asked) for slot in slots)
-    return Workdays(name, seed, days, persona_of(plan), tuple(book[rule] for rule in plan.begins), plan.first_date)
+    return Workdays(
+        name,
+        seed,
+        days,
+        persona_of(plan),
+        tuple(book[rule] for rule in plan.begins),
+        plan.first_date,
+    )
 
 
-def _make_day(seed: int, plan: Plan, book: Mapping[str, Rule], slot: _Slot, asked: set[str]) -> Workday:
+def _make_day(
+    seed: int, plan: Plan, book: Mapping[str, Rule], slot: _Slot, asked: set[str]
+) -> Workday:
     """One day. `asked` are the questions there have been: none comes twice."""
     user = plan.users[(slot.number - 1) % len(plan.users)]
     draw = Draw(
@@ -103,7 +125,11 @@ def _laws(plan: Plan, book: Mapping[str, Rule], day: int, user: User) -> list[In
     active = plan.variants_on(day, user)
     drift = plan.drift.rule if plan.drift is not None and day >= plan.drift.day else None
     return [
-        InForce(book[rule], variant or book[rule].variants[0], rule == drift and rule not in user.variants)
+        InForce(
+            book[rule],
+            variant or book[rule].variants[0],
+            rule == drift and rule not in user.variants,
+        )
         for rule, variant in sorted(active.items(), key=lambda pair: plan.begins[pair[0]])
     ]
 
@@ -111,11 +137,15 @@ def _laws(plan: Plan, book: Mapping[str, Rule], day: int, user: User) -> list[In
 def _make_items(
     draw: Draw, laws: Sequence[InForce], day: DayPlan, begins_with: dict[str, str], asked: set[str]
 ) -> tuple[Item, ...]:
-    """Choices and file-checks, mixed; no file of one round is asked for by another, so no miss costs a later round."""
+    """Choices and file-checks, mixed; no file of one round is asked for by another, so no miss
+    costs a later round.
+    """
     kinds = ["choice"] * day.choices + ["files"] * day.files
     draw.random.shuffle(kinds)
     items: list[Item] = []
-    for number, (kind, law) in enumerate(zip(kinds, _spread(draw, laws, len(kinds)), strict=True), 1):
+    for number, (kind, law) in enumerate(
+        zip(kinds, _spread(draw, laws, len(kinds)), strict=True), 1
+    ):
         if kind == "files":
             item = make_file_item(draw, _groups(draw, law, laws), number, begins_with)
         else:
@@ -125,13 +155,16 @@ def _make_items(
     return tuple(items)
 
 
-def _make_new_choice(draw: Draw, laws: Sequence[InForce], number: int, asked: Collection[str]) -> Item:
+def _make_new_choice(
+    draw: Draw, laws: Sequence[InForce], number: int, asked: Collection[str]
+) -> Item:
     for _ in range(_MOST_TRIES):
         item = make_choice_item(draw, laws, number)
         if item.round.question not in asked:
             return item
     raise ConfigError(
-        f"rule {laws[0].rule.id}: it makes up too few different facts for so many questions. Widen what it draws from."
+        f"rule {laws[0].rule.id}: it makes up too few different facts for so many questions. Widen"
+        " what it draws from."
     )
 
 
@@ -149,7 +182,9 @@ def _about(draw: Draw, main: InForce, laws: Sequence[InForce]) -> list[InForce]:
 
 
 def _groups(draw: Draw, main: InForce, laws: Sequence[InForce]) -> list[list[InForce]]:
-    """Which rules a file-check asks for, file by file. One at first; more, and a second file, as days get harder."""
+    """Which rules a file-check asks for, file by file. One at first; more, and a second file, as
+    days get harder.
+    """
     more = round(draw.level * 3 * (0.5 + 0.5 * draw.random.random()) - 0.4)
     others = [law for law in laws if law is not main]
     first = _compatible([main, *draw.random.sample(others, min(len(others), max(0, more)))])
@@ -167,7 +202,9 @@ def _compatible(laws: Sequence[InForce]) -> list[InForce]:
 
 def _greet(draw: Draw) -> str:
     weekday = draw.words.weekdays.split()[draw.date.weekday()]
-    return draw.wording(draw.words.greeting).format(weekday=weekday, date=draw.long_date(), folder=draw.folder, user=draw.user)
+    return draw.wording(draw.words.greeting).format(
+        weekday=weekday, date=draw.long_date(), folder=draw.folder, user=draw.user
+    )
 
 
 def _readme(draw: Draw, begins_with: Mapping[str, str]) -> str:

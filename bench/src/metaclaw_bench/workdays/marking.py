@@ -9,7 +9,9 @@ from metaclaw_bench.workdays.model import Answer, Files, Item, Marks
 
 
 def score(item: Item, answer: Answer, before: Files) -> Marks:
-    """The marks for an answer. `before` is the workspace as the round found it; what the answer writes is laid over it."""
+    """The marks for an answer. `before` is the workspace as the round found it; what the answer
+    writes is laid over it.
+    """
     check = item.round.check
     if isinstance(check, ChoiceCheck):
         return _mark_choice(item, check, boxed(answer.text))
@@ -25,5 +27,9 @@ def _mark_choice(item: Item, check: ChoiceCheck, ticked: frozenset[str] | None) 
         return Marks(0.0, False, 0.0, item.rules)
     wrong = ticked ^ check.answer
     points = 1 - len(wrong) / len(check.options)
-    broken = tuple(dict.fromkeys(item.option_rules[letter] for letter in sorted(wrong) if letter in item.option_rules))
+    broken = tuple(
+        dict.fromkeys(
+            item.option_rules[letter] for letter in sorted(wrong) if letter in item.option_rules
+        )
+    )
     return Marks(points, not wrong, max(0.0, points), broken)

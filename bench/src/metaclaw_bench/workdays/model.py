@@ -1,4 +1,6 @@
-"""What a generated benchmark knows beyond what the agent sees: which rules a round asks for, the reference answer, near misses."""
+"""What a generated benchmark knows beyond what the agent sees: which rules a round asks for, the
+reference answer, near misses.
+"""
 
 import datetime
 from collections.abc import Mapping
@@ -13,7 +15,9 @@ Files = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent did in a round: what it said, and which files it wrote (whole contents; nothing is deleted)."""
+    """What an agent did in a round: what it said, and which files it wrote (whole contents; nothing
+    is deleted).
+    """
 
     text: str = ""
     files: Files = field(default_factory=dict)
@@ -21,11 +25,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A round with its key. `rules` are the ids of the house rules it asks for; every near miss breaks exactly one thing.
+    """A round with its key. `rules` are the ids of the house rules it asks for; every near miss
+    breaks exactly one thing.
 
-    `parts` are the files a file-check wants (none for a choice), `book` the rules they name; `option_rules` says which rule each
-    option of a choice is about. `effort` counts what has to be got right: single assertions, or options.
-    """
+    `parts` are the files a file-check wants (none for a choice), `book` the rules they name;
+    `option_rules` says which rule each option of a choice is about. `effort` counts what has to be
+    got right: single assertions, or options."""
 
     round: Round
     rules: tuple[str, ...]
@@ -39,7 +44,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Workday:
-    """A generated day. `begins_with` is the workspace at its beginning (what `day.folder` holds once it is written to disk)."""
+    """A generated day. `begins_with` is the workspace at its beginning (what `day.folder` holds
+    once it is written to disk).
+    """
 
     day: Day
     number: int
@@ -51,7 +58,9 @@ class Workday:
 
 @dataclass(frozen=True, slots=True)
 class Workdays:
-    """A generated benchmark. `shared` are the persona's files, `rules` those in force on any of its days."""
+    """A generated benchmark. `shared` are the persona's files, `rules` those in force on any of its
+    days.
+    """
 
     name: str
     seed: int
@@ -68,8 +77,8 @@ class Workdays:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What an answer is worth. `score` is the benchmark's, `partial` the share of single assertions met (0 to 1), `broken` the
-    rules that were not kept."""
+    """What an answer is worth. `score` is the benchmark's, `partial` the share of single assertions
+    met (0 to 1), `broken` the rules that were not kept."""
 
     score: float
     passed: bool

@@ -1,4 +1,6 @@
-"""What a generated benchmark shall be like: how many days and questions, which rules from when on, for whom."""
+"""What a generated benchmark shall be like: how many days and questions, which rules from when on,
+for whom.
+"""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -41,8 +43,9 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A benchmark's plan. `begins` says from which day on each rule is in force; users take turns by the day.
-    With `is_plain` every correction is a standing instruction, in the same words each time."""
+    """A benchmark's plan. `begins` says from which day on each rule is in force; users take turns
+    by the day. With `is_plain` every correction is a standing instruction, in the same words each
+    time."""
 
     name: str
     days: tuple[DayPlan, ...]
@@ -57,7 +60,9 @@ class Plan:
     def variants_on(self, day: int, user: User) -> dict[str, str | None]:
         """The rules in force on a day and how this user means them (None: as usual)."""
         drift = self.drift if self.drift is not None and day >= self.drift.day else None
-        active: dict[str, str | None] = {rule: user.variants.get(rule) for rule, first in self.begins.items() if first <= day}
+        active: dict[str, str | None] = {
+            rule: user.variants.get(rule) for rule, first in self.begins.items() if first <= day
+        }
         if drift is not None and drift.rule in active and drift.rule not in user.variants:
             active[drift.rule] = drift.variant
         return active
@@ -70,28 +75,50 @@ def working_day(first: datetime.date, number: int) -> datetime.date:
 
 
 def check_plan(plan: Plan, book: Mapping[str, Rule]) -> None:
-    """Raises where the plan names rules, variants or domains that there are not, or a day without any rule."""
-    named = {**dict.fromkeys(plan.begins), **{rule: variant for user in plan.users for rule, variant in user.variants.items()}}
+    """Raises where the plan names rules, variants or domains that there are not, or a day without
+    any rule.
+    """
+    named = {
+        **dict.fromkeys(plan.begins),
+        **{rule: variant for user in plan.users for rule, variant in user.variants.items()},
+    }
     wanted = [*named.items(), *([(plan.drift.rule, plan.drift.variant)] if plan.drift else [])]
     for rule, variant in wanted:
         if rule not in book:
-            raise ConfigError(f"plan {plan.name}: there is no rule {rule!r}. There are: {', '.join(sorted(book))}.")
+            raise ConfigError(
+                f"plan {plan.name}: there is no rule {rule!r}. There are:"
+                f" {', '.join(sorted(book))}."
+            )
         if variant is not None and variant not in book[rule].variants:
-            raise ConfigError(f"plan {plan.name}: rule {rule!r} has no variant {variant!r}, only {', '.join(book[rule].variants)}.")
+            raise ConfigError(
+                f"plan {plan.name}: rule {rule!r} has no variant {variant!r}, only"
+                f" {', '.join(book[rule].variants)}."
+            )
     if min(plan.begins.values(), default=0) != 1:
-        raise ConfigError(f"plan {plan.name}: at least one rule must be in force from day 1 on, and none before.")
+        raise ConfigError(
+            f"plan {plan.name}: at least one rule must be in force from day 1 on, and none before."
+        )
     unknown = sorted({user.language for user in plan.users} - LANGUAGES.keys())
     if unknown:
-        raise ConfigError(f"plan {plan.name}: nobody speaks {', '.join(unknown)} here. There are: {', '.join(LANGUAGES)}.")
+        raise ConfigError(
+            f"plan {plan.name}: nobody speaks {', '.join(unknown)} here. There are:"
+            f" {', '.join(LANGUAGES)}."
+        )
     if not plan.users or not plan.domains or not set(plan.domains) <= set(DOMAINS):
-        raise ConfigError(f"plan {plan.name}: it needs users, and domains out of {', '.join(DOMAINS)}.")
+        raise ConfigError(
+            f"plan {plan.name}: it needs users, and domains out of {', '.join(DOMAINS)}."
+        )
 
 
 _PART_ONE_ROUNDS: Final = (*(10,) * 9, *(11,) * 7, *(12,) * 7, *(13,) * 4, 14, 14, 15)
 PART_ONE: Final = Plan(
     name="workdays-part-one",
     days=tuple(
-        DayPlan(choices := 5 if rounds >= 15 or number == 28 else 4, rounds - choices, round((number - 1) / 29, 3))
+        DayPlan(
+            choices := 5 if rounds >= 15 or number == 28 else 4,
+            rounds - choices,
+            round((number - 1) / 29, 3),
+        )
         for number, rounds in enumerate(_PART_ONE_ROUNDS, 1)
     ),
     begins={
@@ -126,14 +153,28 @@ TINY: Final = Plan(
 
 CONTRADICTING_USERS: Final = (
     User("Alex", variants={"times": "+08:00"}),
-    User("Robin", variants={"times": "utc", "names": "kebab", "backups": ".orig", "money": "after", "bullets": "star"}),
+    User(
+        "Robin",
+        variants={
+            "times": "utc",
+            "names": "kebab",
+            "backups": ".orig",
+            "money": "after",
+            "bullets": "star",
+        },
+    ),
 )
 
 
 def speaking(plan: Plan, *languages: str) -> Plan:
     """The same plan with one user per language, who take turns."""
     names = ("Alex", "Robin", "Kim", "Sascha")
-    return replace(plan, users=tuple(User(names[nth % len(names)], language) for nth, language in enumerate(languages)))
+    return replace(
+        plan,
+        users=tuple(
+            User(names[nth % len(names)], language) for nth, language in enumerate(languages)
+        ),
+    )
 
 
 def add_rules(plan: Plan, rules: Sequence[Rule]) -> Plan:

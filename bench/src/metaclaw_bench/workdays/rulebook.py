@@ -41,18 +41,30 @@ def read_rule(module: ModuleType, path: Path) -> Rule:
     """The rule that a file defines."""
     for name in _TABLES:
         table = getattr(module, name, None)
-        if not isinstance(table, dict) or not table or not all(isinstance(text, str) for pair in table.items() for text in pair):
+        if (
+            not isinstance(table, dict)
+            or not table
+            or not all(isinstance(text, str) for pair in table.items() for text in pair)
+        ):
             raise unusable(path, f"{name} must be a dictionary from text to text, and not empty")
     if getattr(module, "PLACE", None) not in get_args(Place):
         raise unusable(path, f"PLACE must be one of {', '.join(get_args(Place))}")
     if FALLBACK_LANGUAGE not in module.SAYS or FALLBACK_LANGUAGE not in module.TOPIC:
-        raise unusable(path, f"SAYS and TOPIC must have the language {FALLBACK_LANGUAGE!r}, which stands in for missing ones")
+        raise unusable(
+            path,
+            f"SAYS and TOPIC must have the language {FALLBACK_LANGUAGE!r}, which stands in for"
+            " missing ones",
+        )
     if not isinstance(getattr(module, "BEGINS", 1), int):
         raise unusable(path, "BEGINS must be the number of a day")
     for name, takes in _FUNCTIONS.items():
         function = getattr(module, name, None)
         if not inspect.isfunction(function) or len(inspect.signature(function).parameters) != takes:
-            raise unusable(path, f"it must define a function {name} with {takes} parameter{'s' if takes > 1 else ''}")
+            raise unusable(
+                path,
+                f"it must define a function {name} with {takes}"
+                f" parameter{'s' if takes > 1 else ''}",
+            )
     return Rule(
         id=path.stem,
         place=module.PLACE,
@@ -64,7 +76,8 @@ def read_rule(module: ModuleType, path: Path) -> Rule:
         fact=module.fact,
         comply=module.comply,
         violate=module.violate,
-        choices=getattr(module, "choices", None) or partial(_choices, module.comply, module.violate),
+        choices=getattr(module, "choices", None)
+        or partial(_choices, module.comply, module.violate),
         check=module.check,
         begins=getattr(module, "BEGINS", 1),
     )
@@ -72,7 +85,9 @@ def read_rule(module: ModuleType, path: Path) -> Rule:
 
 def unusable(path: Path, why: str) -> ConfigError:
     """What to say of a rule's file that cannot be used."""
-    return ConfigError(f"rules: {path} cannot be used: {why}. Mend the file or take it out of the folder.")
+    return ConfigError(
+        f"rules: {path} cannot be used: {why}. Mend the file or take it out of the folder."
+    )
 
 
 def _in_language(texts: Mapping[str, str], language: str) -> str:
@@ -84,6 +99,9 @@ def _say(says: Mapping[str, str], forms: Mapping[str, str], variant: str, langua
 
 
 def _choices(
-    comply: Callable[[Fact, str], str], violate: Callable[[Fact, str], tuple[str, ...]], fact: Fact, variant: str
+    comply: Callable[[Fact, str], str],
+    violate: Callable[[Fact, str], tuple[str, ...]],
+    fact: Fact,
+    variant: str,
 ) -> tuple[str, tuple[str, ...]]:
     return comply(fact, variant), violate(fact, variant)

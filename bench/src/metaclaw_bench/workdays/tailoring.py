@@ -1,4 +1,6 @@
-"""A plan made to measure, from words: who speaks which language, who means a rule in a way of their own, where the work is done."""
+"""A plan made to measure, from words: who speaks which language, who means a rule in a way of their
+own, where the work is done.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,7 +9,14 @@ from typing import Final
 
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.workdays.demands import Rule
-from metaclaw_bench.workdays.plans import CONTRADICTING_USERS, Drift, Plan, User, add_rules, speaking
+from metaclaw_bench.workdays.plans import (
+    CONTRADICTING_USERS,
+    Drift,
+    Plan,
+    User,
+    add_rules,
+    speaking,
+)
 
 CONTRADICTING: Final = "contradicting"
 _DRIFT: Final = re.compile(r"(\d+):(\w+)=(\S+)")
@@ -22,10 +31,20 @@ def tailored(
     drift: str | None = None,
     rules: Sequence[Rule] = (),
 ) -> Plan:
-    """The plan with what is given, and named after it, so that nobody takes it for the plain one. Raises ConfigError."""
+    """The plan with what is given, and named after it, so that nobody takes it for the plain one.
+    Raises ConfigError.
+    """
     if users and languages:
-        raise ConfigError("--users and --languages: give one of them; a user has a language (Robin:de)")
-    asked = [*users, *languages, *domains, *([drift] if drift else []), *(rule.id for rule in rules)]
+        raise ConfigError(
+            "--users and --languages: give one of them; a user has a language (Robin:de)"
+        )
+    asked = [
+        *users,
+        *languages,
+        *domains,
+        *([drift] if drift else []),
+        *(rule.id for rule in rules),
+    ]
     if languages:
         plan = speaking(plan, *languages)
     if users:
@@ -36,7 +55,12 @@ def tailored(
         plan = replace(plan, drift=_drift(drift))
     plan = add_rules(plan, rules)
     return (
-        plan if not asked else replace(plan, name="-".join([plan.name, *(re.sub(r"\W+", "-", word).strip("-") for word in asked)]))
+        plan
+        if not asked
+        else replace(
+            plan,
+            name="-".join([plan.name, *(re.sub(r"\W+", "-", word).strip("-") for word in asked)]),
+        )
     )
 
 
@@ -50,7 +74,10 @@ def _users(words: Iterable[str]) -> Iterable[User]:
         language, _, meant = rest.partition(":")
         pairs = [pair.partition("=") for pair in meant.split(";") if pair]
         if not name or not all(rule and variant for rule, _, variant in pairs):
-            raise ConfigError(f"--users {word}: write NAME, NAME:LANGUAGE or NAME:LANGUAGE:RULE=VARIANT;RULE=VARIANT")
+            raise ConfigError(
+                f"--users {word}: write NAME, NAME:LANGUAGE or"
+                " NAME:LANGUAGE:RULE=VARIANT;RULE=VARIANT"
+            )
         yield User(name, language or "en", {rule: variant for rule, _, variant in pairs})
 
 

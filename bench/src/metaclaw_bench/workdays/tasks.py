@@ -29,7 +29,9 @@ class InForce:
     has_changed: bool = False
 
     def corrects(self, draw: Draw) -> str:
-        """What the user says of the rule after a miss. Drawn aside: how it is worded changes nothing else of the day."""
+        """What the user says of the rule after a miss. Drawn aside: how it is worded changes
+        nothing else of the day.
+        """
         if draw.is_plain:
             return self.rule.says(self.variant, draw.language)
         draw.corrections += 1
@@ -52,7 +54,9 @@ class _Demand:
 
 @dataclass(frozen=True, slots=True)
 class _Sheet:
-    """One file to be written: its lines (a label, and what is said of it) and what the rules demand."""
+    """One file to be written: its lines (a label, and what is said of it) and what the rules
+    demand.
+    """
 
     labels: tuple[str, ...]
     said: str
@@ -64,8 +68,12 @@ class _Sheet:
         return [demand for demand in self.demands if demand.place == place]
 
 
-def make_file_item(draw: Draw, groups: Sequence[Sequence[InForce]], number: int, begins_with: dict[str, str]) -> Item:
-    """A file-check with one file per group of rules. Files that must be there before are added to `begins_with`."""
+def make_file_item(
+    draw: Draw, groups: Sequence[Sequence[InForce]], number: int, begins_with: dict[str, str]
+) -> Item:
+    """A file-check with one file per group of rules. Files that must be there before are added to
+    `begins_with`.
+    """
     sheets = [_make_sheet(draw, laws) for laws in groups]
     for sheet in sheets:
         if sheet.original is not None:
@@ -75,7 +83,9 @@ def make_file_item(draw: Draw, groups: Sequence[Sequence[InForce]], number: int,
     book = {law.rule.id: law.rule for laws in groups for law in laws}
     reference = Answer(files=_write_all(sheets))
     round_ = Round(f"r{number}", question, FileCheck(_command(parts)), _feedback(draw, groups))
-    effort = len(check_parts(parts, {**begins_with, **reference.files}, lambda rule: book[rule].check))
+    effort = len(
+        check_parts(parts, {**begins_with, **reference.files}, lambda rule: book[rule].check)
+    )
     return Item(round_, tuple(book), reference, _near_misses(sheets), parts, book, effort=effort)
 
 
@@ -119,13 +129,17 @@ def _write_all(sheets: Sequence[_Sheet]) -> dict[str, str]:
 def _text_of(sheet: _Sheet) -> str:
     said = [demand.piece for demand in sheet.at("inline")] or [sheet.said]
     lines = [f"{label}: {what}" for label, what in zip(sheet.labels, said, strict=True)]
-    around = {place: [demand.piece for demand in sheet.at(place)] for place in ("top", "list", "bottom")}
+    around = {
+        place: [demand.piece for demand in sheet.at(place)] for place in ("top", "list", "bottom")
+    }
     return "\n".join([*around["top"], *lines, *around["list"], *around["bottom"]]) + "\n"
 
 
 def _ask_for_all(draw: Draw, sheets: Sequence[_Sheet], begins_with: dict[str, str]) -> str:
     asked = [_ask(draw, sheet, begins_with) for sheet in sheets]
-    return " ".join([asked[0], *(draw.wording(draw.words.second).format(task=task) for task in asked[1:])])
+    return " ".join(
+        [asked[0], *(draw.wording(draw.words.second).format(task=task) for task in asked[1:])]
+    )
 
 
 def _ask(draw: Draw, sheet: _Sheet, begins_with: dict[str, str]) -> str:
@@ -133,23 +147,37 @@ def _ask(draw: Draw, sheet: _Sheet, begins_with: dict[str, str]) -> str:
     lines = [f"{label}: {what}" for label, what in zip(sheet.labels, told, strict=True)]
     named, words = sheet.at("name"), draw.words
     if named:
-        asked = draw.wording(words.make).format(folder=draw.folder, ext=named[0].fact["ext"], lines="; ".join(lines))
+        asked = draw.wording(words.make).format(
+            folder=draw.folder, ext=named[0].fact["ext"], lines="; ".join(lines)
+        )
     elif sheet.original is not None:
-        asked = draw.wording(words.change).format(path=sheet.path, original=sheet.original, lines="; ".join(lines))
+        asked = draw.wording(words.change).format(
+            path=sheet.path, original=sheet.original, lines="; ".join(lines)
+        )
     elif draw.level >= _COLLECTS_FROM and len(lines) > 1:
         asked = _ask_to_collect(draw, sheet, lines, begins_with)
     else:
         asked = draw.wording(words.write).format(path=sheet.path, lines="; ".join(lines))
-    extras = [demand.fact["told"] for place in ("list", "bottom", "top", "name", "log") for demand in sheet.at(place)]
+    extras = [
+        demand.fact["told"]
+        for place in ("list", "bottom", "top", "name", "log")
+        for demand in sheet.at(place)
+    ]
     return " ".join([asked, *extras])
 
 
-def _ask_to_collect(draw: Draw, sheet: _Sheet, lines: Sequence[str], begins_with: dict[str, str]) -> str:
+def _ask_to_collect(
+    draw: Draw, sheet: _Sheet, lines: Sequence[str], begins_with: dict[str, str]
+) -> str:
     """What is to be written stands in a file of notes, between what does not matter."""
     notes = f"{draw.folder}/notes_{draw.fresh_number(100, 999)}.txt"
     noise = [f"{draw.label()}: {draw.thing_said()}" for _ in range(_NOISE_LINES)]
-    begins_with[notes] = "\n".join(draw.random.sample([*noise, *lines], len(noise) + len(lines))) + "\n"
-    return draw.wording(draw.words.collect).format(notes=notes, labels=", ".join(sheet.labels), path=sheet.path)
+    begins_with[notes] = (
+        "\n".join(draw.random.sample([*noise, *lines], len(noise) + len(lines))) + "\n"
+    )
+    return draw.wording(draw.words.collect).format(
+        notes=notes, labels=", ".join(sheet.labels), path=sheet.path
+    )
 
 
 def _demand(draw: Draw, sheet: _Sheet, begins_with: Mapping[str, str]) -> Part:
@@ -160,7 +188,10 @@ def _demand(draw: Draw, sheet: _Sheet, begins_with: Mapping[str, str]) -> Part:
     by_rule: dict[str, list[_Demand]] = {}
     for demand in sheet.demands:
         by_rule.setdefault(demand.law.rule.id, []).append(demand)
-    rules = [(rule, demands[0].law.variant, [demand.fact for demand in demands]) for rule, demands in by_rule.items()]
+    rules = [
+        (rule, demands[0].law.variant, [demand.fact for demand in demands])
+        for rule, demands in by_rule.items()
+    ]
     return {"target": target, "holds": holds, "rules": rules}
 
 
@@ -173,18 +204,33 @@ def _feedback(draw: Draw, groups: Sequence[Sequence[InForce]]) -> Feedback:
     changed = [draw.words.changed] if any(law.has_changed for law in laws.values()) else []
     said = [law.corrects(draw) for law in laws.values()]
     return Feedback(
-        draw.random.choice(draw.words.right), "\n".join([" ".join([draw.words.wrong, *changed]), *said, draw.words.missing])
+        draw.random.choice(draw.words.right),
+        "\n".join([" ".join([draw.words.wrong, *changed]), *said, draw.words.missing]),
     )
 
 
 def _near_misses(sheets: Sequence[_Sheet]) -> tuple[Answer, ...]:
-    """For each demand of each rule, a few answers that miss it and nothing else; and one that leaves out what was asked for."""
+    """For each demand of each rule, a few answers that miss it and nothing else; and one that
+    leaves out what was asked for.
+    """
     misses: list[Answer] = []
     for at, sheet in enumerate(sheets):
         for nth, demand in enumerate(sheet.demands):
-            for wrong in demand.law.rule.violate(demand.fact, demand.law.variant)[:_MOST_NEAR_MISSES]:
-                demands = (*sheet.demands[:nth], replace(demand, piece=wrong), *sheet.demands[nth + 1 :])
-                misses.append(Answer(files=_write_all([*sheets[:at], replace(sheet, demands=demands), *sheets[at + 1 :]])))
+            for wrong in demand.law.rule.violate(demand.fact, demand.law.variant)[
+                :_MOST_NEAR_MISSES
+            ]:
+                demands = (
+                    *sheet.demands[:nth],
+                    replace(demand, piece=wrong),
+                    *sheet.demands[nth + 1 :],
+                )
+                misses.append(
+                    Answer(
+                        files=_write_all(
+                            [*sheets[:at], replace(sheet, demands=demands), *sheets[at + 1 :]]
+                        )
+                    )
+                )
         silent = replace(sheet, labels=("?", *sheet.labels[1:]))
         misses.append(Answer(files=_write_all([*sheets[:at], silent, *sheets[at + 1 :]])))
     return tuple(misses)

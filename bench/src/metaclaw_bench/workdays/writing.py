@@ -25,11 +25,16 @@ Json = Mapping[str, "Json"] | list["Json"] | tuple["Json", ...] | str | int | fl
 
 
 def write(workdays: Workdays, folder: Path) -> Path:
-    """Writes the benchmark and gives its folder back. Writing the same again changes nothing; over anything else it is refused."""
+    """Writes the benchmark and gives its folder back. Writing the same again changes nothing; over
+    anything else it is refused.
+    """
     for name, text in _files(workdays):
         path = folder / name
         if path.is_file() and path.read_bytes() != text.encode():
-            raise ConfigError(f"{path}: there is another benchmark in this folder. Name a new folder, or delete this one first.")
+            raise ConfigError(
+                f"{path}: there is another benchmark in this folder. Name a new folder, or delete"
+                " this one first."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     return folder
@@ -40,7 +45,10 @@ def _files(workdays: Workdays) -> Iterator[tuple[str, str]]:
     yield "all_tests.json", _index(workdays, "openclaw.json")
     yield "all_tests_metaclaw.json", _index(workdays, "metaclaw.json")
     yield "openclaw_cfg/openclaw.json", config_of("${BENCHMARK_BASE_URL}", AGENT)
-    yield "openclaw_cfg/metaclaw.json", config_of("http://127.0.0.1:${METACLAW_PROXY_PORT}/v1", AGENT)
+    yield (
+        "openclaw_cfg/metaclaw.json",
+        config_of("http://127.0.0.1:${METACLAW_PROXY_PORT}/v1", AGENT),
+    )
     for source in (Path(checker.__file__), *(rule.source for rule in workdays.rules)):
         yield f"eval/scripts/{source.name}", source.read_text(encoding="utf-8")
     for name, text in workdays.shared.items():
@@ -49,7 +57,13 @@ def _files(workdays: Workdays) -> Iterator[tuple[str, str]]:
         day = workday.day
         yield (
             f"eval/{day.id}/questions.json",
-            _text({"id": day.id, "desc": day.title, "rounds": [_round(item) for item in workday.items]}),
+            _text(
+                {
+                    "id": day.id,
+                    "desc": day.title,
+                    "rounds": [_round(item) for item in workday.items],
+                }
+            ),
         )
         yield (
             f"openclaw_state/agents/{AGENT}/sessions/{day.session}.jsonl",
@@ -57,7 +71,10 @@ def _files(workdays: Workdays) -> Iterator[tuple[str, str]]:
         )
         for name, text in workday.begins_with.items():
             yield f"workspaces/shared/{name}", text
-    yield "keys.jsonl", "".join(_key(workday, item) for workday in workdays.days for item in workday.items)
+    yield (
+        "keys.jsonl",
+        "".join(_key(workday, item) for workday in workdays.days for item in workday.items),
+    )
 
 
 def _index(workdays: Workdays, config: str) -> str:
@@ -98,12 +115,20 @@ def _round(item: Item) -> Json:
         }
     options = dict(round_.feedback.options)
     asked: dict[str, Json] = {"options": _options(round_, check), "answer": [*sorted(check.answer)]}
-    return {**shared, "type": "multi_choice", "feedback": {"correct": round_.feedback.correct, "options": options}, "eval": asked}
+    return {
+        **shared,
+        "type": "multi_choice",
+        "feedback": {"correct": round_.feedback.correct, "options": options},
+        "eval": asked,
+    }
 
 
 def _options(round_: Round, check: ChoiceCheck) -> dict[str, str]:
     lines = round_.question.split("\n")
-    return {letter: next(line[3:] for line in lines if line.startswith(f"{letter}. ")) for letter in check.options}
+    return {
+        letter: next(line[3:] for line in lines if line.startswith(f"{letter}. "))
+        for letter in check.options
+    }
 
 
 def _key(workday: Workday, item: Item) -> str:

@@ -1,4 +1,6 @@
-"""Read calendars on CalDAV servers, which answer in iCalendar: the entry point `caldav` of `metaclaw.calendars`."""
+"""Read calendars on CalDAV servers, which answer in iCalendar: the entry point `caldav` of
+`metaclaw.calendars`.
+"""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -33,7 +35,11 @@ def read(question: CalendarQuery) -> list[CalendarEvent]:
     )
     if answer.status in (404, 405):
         raise CalendarError(f"{host} has no calendar at this address ({answer.status})")
-    return [event for text in _texts(expect(answer, host), host) for event in parse_ics(text.encode(), question)]
+    return [
+        event
+        for text in _texts(expect(answer, host), host)
+        for event in parse_ics(text.encode(), question)
+    ]
 
 
 def _texts(body: bytes, host: str) -> list[str]:
@@ -42,7 +48,9 @@ def _texts(body: bytes, host: str) -> list[str]:
     try:
         tree = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
-        raise CalendarError(f"{host} does not answer as a calendar server does ({error})") from error
+        raise CalendarError(
+            f"{host} does not answer as a calendar server does ({error})"
+        ) from error
     return [found.text for found in tree.iter(_DATA) if found.text]
 
 

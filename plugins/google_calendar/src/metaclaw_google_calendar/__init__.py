@@ -1,8 +1,8 @@
-"""Google Calendar, the entry point `google` of `metaclaw.calendars`: free/busy times, or the events if a rule needs titles.
+"""Google Calendar, the entry point `google` of `metaclaw.calendars`: free/busy times, or the events
+if a rule needs titles.
 
-Google does not allow calendars in the device flow, which would be easier on a server. So a person consents in a browser, which is
-redirected to an address on this machine.
-"""
+Google does not allow calendars in the device flow, which would be easier on a server. So a person
+consents in a browser, which is redirected to an address on this machine."""
 
 import base64
 import hashlib
@@ -103,10 +103,16 @@ class _FreeBusy(msgspec.Struct, frozen=True):
 def read(question: CalendarQuery, google: GoogleEndpoints = _GOOGLE) -> list[CalendarEvent]:
     """The events of one of the account's calendars. Raises CalendarError."""
     access = _access_token(question, google)
-    return list(_events(question, access, google) if question.needs_titles else _free_busy(question, access, google))
+    return list(
+        _events(question, access, google)
+        if question.needs_titles
+        else _free_busy(question, access, google)
+    )
 
 
-def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None, google: GoogleEndpoints) -> Tokens:
+def exchange(
+    question: CalendarQuery, form: Mapping[str, str], kept: str | None, google: GoogleEndpoints
+) -> Tokens:
     """Request tokens and store them. Raises CalendarError."""
     secret = {"client_id": question.client_id, "client_secret": question.client_secret}
     answer = fetch(
@@ -117,7 +123,9 @@ def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None,
         timeout_s=question.timeout_s,
     )
     if answer.status in (400, 401):
-        raise CalendarError(f"Google does not accept our consent any more ({_error_in(answer)}); {AGAIN}")
+        raise CalendarError(
+            f"Google does not accept our consent any more ({_error_in(answer)}); {AGAIN}"
+        )
     granted = _decoded(answer, _Granted)
     refresh = granted.refresh_token or kept
     if refresh is None:
@@ -145,7 +153,9 @@ def _access_token(question: CalendarQuery, google: GoogleEndpoints) -> str:
     return exchange(question, form, tokens.refresh_token, google).access_token
 
 
-def _free_busy(question: CalendarQuery, access: str, google: GoogleEndpoints) -> Iterator[CalendarEvent]:
+def _free_busy(
+    question: CalendarQuery, access: str, google: GoogleEndpoints
+) -> Iterator[CalendarEvent]:
     body = {
         "timeMin": question.begins.isoformat(),
         "timeMax": question.ends.isoformat(),
@@ -153,15 +163,28 @@ def _free_busy(question: CalendarQuery, access: str, google: GoogleEndpoints) ->
     }
     headers = {"Authorization": f"Bearer {access}", "Content-Type": "application/json"}
     url = f"{google.api}/freeBusy"
-    answer = fetch(url, method="POST", headers=headers, body=json.dumps(body).encode(), timeout_s=question.timeout_s)
-    found = _decoded(answer, _FreeBusy).calendars.get(question.calendar, _Busy(errors=[{"reason": "notFound"}]))
+    answer = fetch(
+        url,
+        method="POST",
+        headers=headers,
+        body=json.dumps(body).encode(),
+        timeout_s=question.timeout_s,
+    )
+    found = _decoded(answer, _FreeBusy).calendars.get(
+        question.calendar, _Busy(errors=[{"reason": "notFound"}])
+    )
     if found.errors:
-        raise CalendarError(f"Google knows no calendar {question.calendar!r} of yours ({found.errors[0].get('reason')})")
+        raise CalendarError(
+            f"Google knows no calendar {question.calendar!r} of yours"
+            f" ({found.errors[0].get('reason')})"
+        )
     for span in found.busy:
         yield CalendarEvent(span.start, span.end, "")
 
 
-def _events(question: CalendarQuery, access: str, google: GoogleEndpoints) -> Iterator[CalendarEvent]:
+def _events(
+    question: CalendarQuery, access: str, google: GoogleEndpoints
+) -> Iterator[CalendarEvent]:
     zone = question.local_zone()
     asked = {
         "singleEvents": "true",
@@ -173,7 +196,10 @@ def _events(question: CalendarQuery, access: str, google: GoogleEndpoints) -> It
     for _ in range(_MOST_PAGES):
         query = urlencode({**asked, **({"pageToken": page} if page else {})})
         url = f"{google.api}/calendars/{quote(question.calendar, safe='')}/events?{query}"
-        answer = _decoded(fetch(url, headers={"Authorization": f"Bearer {access}"}, timeout_s=question.timeout_s), _Page)
+        answer = _decoded(
+            fetch(url, headers={"Authorization": f"Bearer {access}"}, timeout_s=question.timeout_s),
+            _Page,
+        )
         for item in answer.items:
             if _takes_time(item):
                 begins, ends = _instant(item.start, zone), _instant(item.end, zone)
@@ -186,13 +212,22 @@ def _events(question: CalendarQuery, access: str, google: GoogleEndpoints) -> It
 
 def _takes_time(item: _Item) -> bool:
     is_declined = any(one.self and one.response_status == "declined" for one in item.attendees)
-    return item.status == "confirmed" and item.transparency != "transparent" and item.event_type not in _NO_TIME and not is_declined
+    return (
+        item.status == "confirmed"
+        and item.transparency != "transparent"
+        and item.event_type not in _NO_TIME
+        and not is_declined
+    )
 
 
 def _instant(when: _When, zone: tzinfo) -> datetime | None:
     if when.date_time is not None:
         return when.date_time.astimezone(UTC)
-    return None if when.date is None else datetime.fromisoformat(when.date).replace(tzinfo=zone).astimezone(UTC)
+    return (
+        None
+        if when.date is None
+        else datetime.fromisoformat(when.date).replace(tzinfo=zone).astimezone(UTC)
+    )
 
 
 def _decoded(answer: Fetched, kind: type[_Shape]) -> _Shape:
@@ -211,15 +246,24 @@ def _error_in(answer: Fetched) -> str:
     except ValueError:
         return f"status {answer.status}"
     error = found.get("error") if isinstance(found, dict) else None
-    return str(error.get("message") if isinstance(error, dict) else error or f"status {answer.status}")
+    return str(
+        error.get("message") if isinstance(error, dict) else error or f"status {answer.status}"
+    )
 
 
 _DONE: Final = b"<p>Thank you. MetaClaw can see when you are busy; you may close this page.</p>"
 _NOT: Final = b"<p>This is not the link that MetaClaw showed you.</p>"
 
 
-def connect(question: CalendarQuery, show: Callable[[str], None], timeout_s: float, google: GoogleEndpoints = _GOOGLE) -> Tokens:
-    """Show the address to open, wait for the person, and store the tokens. Raises CalendarError. Blocks."""
+def connect(
+    question: CalendarQuery,
+    show: Callable[[str], None],
+    timeout_s: float,
+    google: GoogleEndpoints = _GOOGLE,
+) -> Tokens:
+    """Show the address to open, wait for the person, and store the tokens. Raises CalendarError.
+    Blocks.
+    """
     state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
     came: dict[str, str] = {}
 
@@ -227,7 +271,9 @@ def connect(question: CalendarQuery, show: Callable[[str], None], timeout_s: flo
         timeout = 5
 
         def do_GET(self) -> None:
-            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            query = {
+                name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()
+            }
             is_ours = secrets.compare_digest(query.get("state", ""), state)
             if is_ours:
                 came.update(query)
@@ -248,12 +294,19 @@ def connect(question: CalendarQuery, show: Callable[[str], None], timeout_s: flo
             server.handle_request()
     if "code" not in came:
         raise CalendarError(f"consent was not given ({came.get('error', 'no answer in time')})")
-    form = {"grant_type": "authorization_code", "code": came["code"], "redirect_uri": back, "code_verifier": verifier}
+    form = {
+        "grant_type": "authorization_code",
+        "code": came["code"],
+        "redirect_uri": back,
+        "code_verifier": verifier,
+    }
     return exchange(question, form, None, google)
 
 
 def _address(question: CalendarQuery, consent: str, back: str, state: str, verifier: str) -> str:
-    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    challenge = (
+        base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    )
     asked = {
         "client_id": question.client_id,
         "redirect_uri": back,

@@ -1,4 +1,6 @@
-"""The values for each page's template, and the problems that the page shows. Store reads run in threads."""
+"""The values for each page's template, and the problems that the page shows. Store reads run in
+threads.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +12,23 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError
 from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
-from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
-from metaclaw.api.web.formats import DAYS, cost_bars, curve_points, day_name, differences, provider_use, week_of
+from metaclaw.api.views import (
+    change_view,
+    retired_rule_view,
+    role_view,
+    rule_view,
+    skill_view,
+    verdict_view,
+)
+from metaclaw.api.web.formats import (
+    DAYS,
+    cost_bars,
+    curve_points,
+    day_name,
+    differences,
+    provider_use,
+    week_of,
+)
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
@@ -36,7 +53,9 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """Data of the pages that the API does not have. `words` returns the user's own words in a text of an agent."""
+    """Data of the pages that the API does not have. `words` returns the user's own words in a text
+    of an agent.
+    """
 
     overview: Overview
     titles: Titles
@@ -51,13 +70,17 @@ class PageParts:
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """Reads the content of the pages. Each method returns the values for one template. Raises ApiError and StoreError."""
+    """Reads the content of the pages. Each method returns the values for one template. Raises
+    ApiError and StoreError.
+    """
 
     parts: PageParts
     call: Call
 
     async def today(self, query: Mapping[str, str]) -> Context:
-        """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every lesson, not only the newest."""
+        """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every
+        lesson, not only the newest.
+        """
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
         asked = {one["name"] for one in status["questions"]}
@@ -67,7 +90,11 @@ class PageContent:
         days: dict[str, list[Context]] = {}
         for lesson in lessons:
             days.setdefault(day_name(lesson["at"]), []).append(lesson)
-        served = cost["days"][0] if cost["days"] and cost["days"][0]["day"] == cost["budget"]["day"] else None
+        served = (
+            cost["days"][0]
+            if cost["days"] and cost["days"][0]["day"] == cost["budget"]["day"]
+            else None
+        )
         return {
             "status": status,
             "problems": problems(status),
@@ -83,14 +110,20 @@ class PageContent:
 
     async def sessions(self, query: Mapping[str, str]) -> Context:
         """A list of sessions, filtered and searched."""
-        text, agent, outcome = query.get("q", "").strip()[:200], query.get("agent", ""), query.get("outcome", "")
+        text, agent, outcome = (
+            query.get("q", "").strip()[:200],
+            query.get("agent", ""),
+            query.get("outcome", ""),
+        )
         before = SessionId(query["before"]) if query.get("before") else None
         known = Outcome(outcome) if outcome in list(Outcome) else None
         wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
         return await run_sync(self._session_list, wanted, before)
 
     async def read_titles(self) -> None:
-        """Read the titles of all sessions, a few at a time, so that a search finds all of them. Raises StoreError."""
+        """Read the titles of all sessions, a few at a time, so that a search finds all of them.
+        Raises StoreError.
+        """
         unread = await run_sync(self.parts.titles.unread)
         for at in range(0, len(unread), _READ_AT_ONCE):
             await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
@@ -112,9 +145,15 @@ class PageContent:
         return context
 
     async def rules(self) -> Context:
-        """Rules, facts and skills in force, candidates that wait for a decision, and retired ones."""
+        """Rules, facts and skills in force, candidates that wait for a decision, and retired
+        ones.
+        """
         rules = (await self.call("GET", "/api/rules"))["rules"]
-        skills = [one for one in (await self.call("GET", "/api/skills"))["skills"] if one["kind"] == "skill"]
+        skills = [
+            one
+            for one in (await self.call("GET", "/api/skills"))["skills"]
+            if one["kind"] == "skill"
+        ]
         retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
         generations = (await self.call("GET", "/api/generations", limit="12"))["generations"]
         placed = await run_sync(self.parts.overview.last_placed)
@@ -143,7 +182,9 @@ class PageContent:
 
     async def waiting(self) -> list[Context]:
         """Candidates that wait for a person, with their text."""
-        listed = (await self.call("GET", "/api/candidates", standing="waiting", limit="20"))["candidates"]
+        listed = (await self.call("GET", "/api/candidates", standing="waiting", limit="20"))[
+            "candidates"
+        ]
         return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
 
     async def training(self) -> Context:
@@ -159,7 +200,9 @@ class PageContent:
             "windows": windows,
             "curve": curve_points(curve),
             "rewards": curve,
-            "night": [one for one in events if one.at >= night and one.kind != "window.opened"][:12],
+            "night": [one for one in events if one.at >= night and one.kind != "window.opened"][
+                :12
+            ],
             "week": week_of([(one.at, one.kind, one.data) for one in events], datetime.now(UTC)),
         }
 
@@ -173,7 +216,10 @@ class PageContent:
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
         purposes: dict[str, Context] = {}
         for one in cost["calls"]:
-            sums = purposes.setdefault(one["purpose"], {"calls": 0, "failures": 0, "tokens": 0, "unpriced_tokens": 0, "cost": None})
+            sums = purposes.setdefault(
+                one["purpose"],
+                {"calls": 0, "failures": 0, "tokens": 0, "unpriced_tokens": 0, "cost": None},
+            )
             sums["calls"] += one["calls"]
             sums["failures"] += one["failures"]
             sums["tokens"] += one["input_tokens"] + one["output_tokens"]
@@ -186,11 +232,17 @@ class PageContent:
             "purposes": purposes,
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
-            "unpriced_tokens": sum(one[whose]["unpriced_tokens"] for one in cost["days"] for whose in ("traffic", "learning")),
+            "unpriced_tokens": sum(
+                one[whose]["unpriced_tokens"]
+                for one in cost["days"]
+                for whose in ("traffic", "learning")
+            ),
         }
 
     def _lessons(self, with_all: bool) -> tuple[list[Context], int, int]:
-        """The lessons to show, the number of today's, and the number of further ones, as far as they are counted."""
+        """The lessons to show, the number of today's, and the number of further ones, as far as
+        they are counted.
+        """
         rulebook = self.parts.rulebook
         recent, learned_today = list[GenerationChange](), 0
         for change in rulebook.lately():
@@ -202,16 +254,30 @@ class PageContent:
         changes = recent[: _MOST_LESSONS if with_all else _LESSONS]
         named = [skill.name for change in changes for skill in change.after.values()]
         live = {name: rulebook.library.view.get(name) for name in named}
-        sources = {str(one.extra["source"]) for one in live.values() if one is not None and one.extra.get("source")}
+        sources = {
+            str(one.extra["source"])
+            for one in live.values()
+            if one is not None and one.extra.get("source")
+        }
         places = self.parts.overview.places_of([TurnId(one) for one in sources])
         found: list[Context] = []
         for change in changes:
             lesson: Context = {**change_view(change), "can_undo": rulebook.is_reversible(change)}
             for one in lesson["put"]:
                 skill = live.get(one["name"])
-                place = None if skill is None else places.get(TurnId(str(skill.extra.get("source"))))
-                one["live"] = None if skill is None else rule_view(skill, None) if is_rule(skill) else skill_view(skill)
-                one["source"] = None if place is None else {"turn": place.turn, "workspace": place.workspace}
+                place = (
+                    None if skill is None else places.get(TurnId(str(skill.extra.get("source"))))
+                )
+                one["live"] = (
+                    None
+                    if skill is None
+                    else rule_view(skill, None)
+                    if is_rule(skill)
+                    else skill_view(skill)
+                )
+                one["source"] = (
+                    None if place is None else {"turn": place.turn, "workspace": place.workspace}
+                )
             found.append(lesson)
         return found, learned_today, len(recent) - len(changes)
 
@@ -228,11 +294,22 @@ class PageContent:
         named, outcomes, failed = titles.of(ids), overview.outcomes(ids), overview.failed(ids)
         return {
             "sessions": [
-                {"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {}), "failed": failed.get(row.id, 0)}
+                {
+                    "row": row,
+                    "title": named.get(row.id, ""),
+                    "outcomes": outcomes.get(row.id, {}),
+                    "failed": failed.get(row.id, 0),
+                }
                 for row in shown
             ],
-            "count": (count := len(rows) if before is None and not more else overview.count(wanted)),
-            "hidden": 0 if wanted.with_side_only else overview.count(replace(wanted, with_side_only=True)) - count,
+            "count": (
+                count := len(rows) if before is None and not more else overview.count(wanted)
+            ),
+            "hidden": (
+                0
+                if wanted.with_side_only
+                else overview.count(replace(wanted, with_side_only=True)) - count
+            ),
             "unread": unread,
             "is_cut": is_cut,
             "next": shown[-1].id if more else None,
@@ -257,14 +334,18 @@ class PageContent:
             if found is not None:
                 said = read_turn(found.turn, self.parts.words, whole=False, most=_SHORT_CHARS)
                 verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
-                turns.append({"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)})
+                turns.append(
+                    {"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)}
+                )
         return {
             "session": row,
             "title": self.parts.titles.of([session]).get(session, ""),
             "turns": turns,
             "after": after,
             "with_side": with_side,
-            "side_count": row.turns - row.main_turns - reader.attempts_in([session]).get(session, 0),
+            "side_count": (
+                row.turns - row.main_turns - reader.attempts_in([session]).get(session, 0)
+            ),
             "next": (shown or listed)[-1].seq if is_more else None,
         }
 
@@ -290,13 +371,23 @@ class PageContent:
         if live is None and not versions:
             raise ApiError(f"there is no rule or skill named {name}", 404)
         skill = live if live is not None else versions[0].skill
-        gone = None if live is not None else next((one for one in rulebook.retired() if one.skill.name == name), None)
+        gone = (
+            None
+            if live is not None
+            else next((one for one in rulebook.retired() if one.skill.name == name), None)
+        )
         if is_rule(skill):
-            one = rule_view(skill, rulebook.dates().get(skill.name)) if gone is None else retired_rule_view(gone)
+            one = (
+                rule_view(skill, rulebook.dates().get(skill.name))
+                if gone is None
+                else retired_rule_view(gone)
+            )
         else:
             one = skill_view(skill)
         source = skill.extra.get("source")
-        place = overview.places_of([TurnId(str(source))]).get(TurnId(str(source))) if source else None
+        place = (
+            overview.places_of([TurnId(str(source))]).get(TurnId(str(source))) if source else None
+        )
         return {
             "one": one,
             "body": skill.body,
@@ -321,10 +412,23 @@ def changes_of(versions: Sequence[SkillVersion]) -> list[dict[str, Any]]:
     for at, one in enumerate(versions):
         before = versions[at + 1].skill if at + 1 < len(versions) else None
         body = differences("" if before is None else before.body, one.skill.body)
-        when = [] if before is None or before.trigger == one.skill.trigger else differences(before.trigger, one.skill.trigger)
+        when = (
+            []
+            if before is None or before.trigger == one.skill.trigger
+            else differences(before.trigger, one.skill.trigger)
+        )
         facts = _facts_changed(before, one)
         is_text = before is None or any(kind != "same" for kind, _ in (*body, *when))
-        found.append({"version": one, "body": body, "when": when, "facts": facts, "has_text": is_text, "is_first": before is None})
+        found.append(
+            {
+                "version": one,
+                "body": body,
+                "when": when,
+                "facts": facts,
+                "has_text": is_text,
+                "is_first": before is None,
+            }
+        )
     return found
 
 
@@ -366,23 +470,39 @@ def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for one in status["providers"]:
         failure = one["last_failure"]
         if failure is not None and failure["in_a_row"]:
-            do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
-            yield {**_problem(f"Provider {one['name']} does not answer", failure["reason"], do), "at": failure["at"]}
+            do = (
+                "Check that it runs and that base_url in config.toml is right."
+                if "reached" in failure["reason"]
+                else ""
+            )
+            yield {
+                **_problem(f"Provider {one['name']} does not answer", failure["reason"], do),
+                "at": failure["at"],
+            }
 
 
 def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The model that reads messages does not answer, or its answers cannot be used."""
     for one in listener.get("failing", ()):
         why = f"{one['model']}: {one['reason']} ({_messages(listener['unread'])} unread)"
-        yield {**_problem("What you say is not being read", why, "It is asked again within a minute."), "at": one["since"]}
+        yield {
+            **_problem("What you say is not being read", why, "It is asked again within a minute."),
+            "at": one["since"],
+        }
     for one in listener.get("not_understood", ()):
         if one["in_a_row"]:
-            why = f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}: {one['reason']}"
+            why = (
+                f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}:"
+                f" {one['reason']}"
+            )
             do = "Name another model as listen.model in config.toml."
             yield {**_problem("What you say is read and not understood", why, do), "at": one["at"]}
 
 
-_ROLES = {"judge": "The model that judges gives unusable answers", "evolver": "The model that writes skills gives unusable answers"}
+_ROLES = {
+    "judge": "The model that judges gives unusable answers",
+    "evolver": "The model that writes skills gives unusable answers",
+}
 
 
 def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -400,7 +520,9 @@ def _messages(number: int) -> str:
 def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     store = status["store"]
     if status["degraded"]:
-        yield _problem("Turns are not being recorded", store["reason"] or "", "Run metaclaw doctor.")
+        yield _problem(
+            "Turns are not being recorded", store["reason"] or "", "Run metaclaw doctor."
+        )
     elif store["notice"]:
         yield _problem("The store needs attention", store["notice"])
 
@@ -418,7 +540,9 @@ def _of_programs(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Background tasks, the embedded model, and training."""
     for name, state in status["loops"].items():
         if state not in ("running", "done"):
-            yield _problem(f"The background task {name} is in trouble", state, "The log has details.")
+            yield _problem(
+                f"The background task {name} is in trouble", state, "The log has details."
+            )
     engine = status["engine"]
     if engine is not None and not engine["state"].startswith(("ready", "starting", "loading")):
         yield _problem("The embedded model does not answer", f"it is {engine['state']}")

@@ -50,7 +50,15 @@ def day_name(value: object, today: date | None = None) -> str:
     if at is None:
         return "Before"
     days = ((today or datetime.now().astimezone().date()) - at.date()).days
-    return "Today" if days == 0 else "Yesterday" if days == 1 else f"{at:%A}" if days < 7 else f"{at:%-d %B %Y}"
+    return (
+        "Today"
+        if days == 0
+        else "Yesterday"
+        if days == 1
+        else f"{at:%A}"
+        if days < 7
+        else f"{at:%-d %B %Y}"
+    )
 
 
 def count(value: object) -> str:
@@ -78,7 +86,9 @@ def seconds(value: object) -> str:
         return f"{value * 1000:.0f} ms"
     for most, unit, size in _UNITS:
         if value < most:
-            return f"{value / size:.1f} {unit}" if value / size < 10 else f"{value / size:.0f} {unit}"
+            return (
+                f"{value / size:.1f} {unit}" if value / size < 10 else f"{value / size:.0f} {unit}"
+            )
     return f"{value / 86_400:.1f} days"
 
 
@@ -91,7 +101,11 @@ def evidence(certificate: Mapping[str, Any] | None) -> str:
     """A certificate in words."""
     if not certificate:
         return ""
-    wins, losses, regressions = certificate["wins"], certificate["losses"], certificate["regressions"]
+    wins, losses, regressions = (
+        certificate["wins"],
+        certificate["losses"],
+        certificate["regressions"],
+    )
     tried = wins + losses + certificate["ties"] + certificate["undecided"]
     if not tried:
         return "not tried on recorded turns"
@@ -113,26 +127,38 @@ def uplift(worth: Mapping[str, Any] | None) -> str:
     return f"no difference shown yet over {plural(tasks, 'task')} in live use"
 
 
-def followed(compliance: Mapping[str, Any] | None, by_agent: Mapping[str, Mapping[str, int]] | None = None) -> str:
-    """How often a rule was followed, in words: in the turns of which no call was held, and the number of the others."""
+def followed(
+    compliance: Mapping[str, Any] | None, by_agent: Mapping[str, Mapping[str, int]] | None = None
+) -> str:
+    """How often a rule was followed, in words: in the turns of which no call was held, and the
+    number of the others.
+    """
     if not compliance or not compliance.get("applied"):
         return ""
     known, held = not_held(compliance), compliance.get("held", 0)
     if not known and not held:
-        return f"applied to {plural(compliance['applied'], 'answer')}, none of which could be checked"
-    words = [f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}"] if known else []
+        return (
+            f"applied to {plural(compliance['applied'], 'answer')}, none of which could be checked"
+        )
+    words = (
+        [f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}"] if known else []
+    )
     agents = {agent: counts["held"] for agent, counts in (by_agent or {}).items()}
     return "; ".join([*words, *([wording.held_words(held, agents)] if held else [])])
 
 
 def not_held(compliance: Mapping[str, Any]) -> int:
     """The number of checked turns in which no call was held."""
-    return int(compliance.get("followed", 0) + compliance.get("broken", 0) - compliance.get("held", 0))
+    return int(
+        compliance.get("followed", 0) + compliance.get("broken", 0) - compliance.get("held", 0)
+    )
 
 
 def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
     """The agent that follows a rule least, in words; empty if all follow it equally."""
-    known = {agent: (counts["followed"], not_held(counts)) for agent, counts in (by_agent or {}).items()}
+    known = {
+        agent: (counts["followed"], not_held(counts)) for agent, counts in (by_agent or {}).items()
+    }
     shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
     if len(set(shares.values())) < 2:
         return ""
@@ -185,7 +211,14 @@ _SIGNALS = {
 def signal(detector: object) -> str:
     """A detector's signal in words."""
     name = str(detector)
-    known = next((words for start, words in _SIGNALS.items() if name == start or name.startswith((f"{start}.", f"{start}_"))), None)
+    known = next(
+        (
+            words
+            for start, words in _SIGNALS.items()
+            if name == start or name.startswith((f"{start}.", f"{start}_"))
+        ),
+        None,
+    )
     return known or name.replace("_", " ").replace(".", ": ")
 
 
@@ -195,12 +228,30 @@ def audience(scope: object) -> str:
 
 
 _SITUATIONS: Final = frozenset(
-    {"when", "whenever", "while", "if", "unless", "before", "after", "during", "until", "once", "for", "in", "on", "at", "with"}
+    {
+        "when",
+        "whenever",
+        "while",
+        "if",
+        "unless",
+        "before",
+        "after",
+        "during",
+        "until",
+        "once",
+        "for",
+        "in",
+        "on",
+        "at",
+        "with",
+    }
 )
 
 
 def situation(when: object) -> str:
-    """When a rule applies, in words: people and models write `reviewing`, `When reviewing` or `in reviews`."""
+    """When a rule applies, in words: people and models write `reviewing`, `When reviewing` or `in
+    reviews`.
+    """
     text = str(when)
     first, _, rest = text.partition(" ")
     return f"{first.lower()} {rest}" if first.lower() in _SITUATIONS and rest else f"when {text}"
@@ -247,16 +298,29 @@ def provider_use(calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
 
 
 def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tokens of each day as bars of a chart, oldest first, including empty days; heights are percentages of the highest bar."""
+    """The tokens of each day as bars of a chart, oldest first, including empty days; heights are
+    percentages of the highest bar.
+    """
     if not days:
         return []
-    today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
+    today = date.fromisoformat(
+        max((str(one["day"]) for one in days), default=date.today().isoformat())
+    )
     known = {str(one["day"]): one for one in days}
     wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(DAYS))]
-    sums = [(day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic")) for day in wanted]
+    sums = [
+        (day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic"))
+        for day in wanted
+    ]
     most = max((own + agents for _, own, agents in sums), default=0) or 1
     return [
-        {"day": day, "own": own, "agents": agents, "own_h": 100 * own / most, "agents_h": 100 * agents / most}
+        {
+            "day": day,
+            "own": own,
+            "agents": agents,
+            "own_h": 100 * own / most,
+            "agents_h": 100 * agents / most,
+        }
         for day, own, agents in sums
     ]
 
@@ -271,11 +335,18 @@ def curve_points(rewards: Sequence[float], width: float = 600.0, height: float =
         return ""
     low, high = min(0.0, *rewards), max(1.0, *rewards)
     step = width / (len(rewards) - 1)
-    return " ".join(f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}" for at, one in enumerate(rewards))
+    return " ".join(
+        f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}"
+        for at, one in enumerate(rewards)
+    )
 
 
-def week_of(events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: datetime) -> list[dict[str, Any]]:
-    """The windows of the last seven days: for each day the open periods as percentages of the day, and why they ended."""
+def week_of(
+    events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: datetime
+) -> list[dict[str, Any]]:
+    """The windows of the last seven days: for each day the open periods as percentages of the day,
+    and why they ended.
+    """
     periods: list[tuple[datetime, datetime, str]] = []
     for at, kind, data in events:
         opened = moment(data.get("opened"))
@@ -283,9 +354,15 @@ def week_of(events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: date
             periods.append((opened, at.astimezone(), str(data.get("why") or "")))
     days: list[dict[str, Any]] = []
     for back in range(7):
-        begin = (now.astimezone() - timedelta(days=back)).replace(hour=0, minute=0, second=0, microsecond=0)
+        begin = (now.astimezone() - timedelta(days=back)).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
         end = begin + timedelta(days=1)
-        mine = [(max(begin, since), min(end, until), why) for since, until, why in periods if since < end and until > begin]
+        mine = [
+            (max(begin, since), min(end, until), why)
+            for since, until, why in periods
+            if since < end and until > begin
+        ]
         days.append(
             {
                 "day": begin,

@@ -1,4 +1,6 @@
-"""The web pages: server-rendered HTML, forms for actions, and a stream that tells a page to reload."""
+"""The web pages: server-rendered HTML, forms for actions, and a stream that tells a page to
+reload.
+"""
 
 import asyncio
 import logging
@@ -31,8 +33,8 @@ log = logging.getLogger(__name__)
 
 _HTML: Final = "text/html; charset=utf-8"
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
-    " frame-ancestors 'none'; base-uri 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _SAFETY: Final = (
     ("content-security-policy", _POLICY),
@@ -53,7 +55,19 @@ _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
-    *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "not_held", "plural"),
+    *(
+        "ago",
+        "audience",
+        "clock",
+        "count",
+        "evidence",
+        "followed",
+        "least_followed",
+        "moment",
+        "money",
+        "not_held",
+        "plural",
+    ),
     *("project", "seconds", "signal", "situation", "tokens", "uplift"),
 )
 _WORDS: Final = {
@@ -108,31 +122,69 @@ class Pages:
                 lambda asked: content.session(asked.path["id"], asked.query),
                 "One session",
             ),
-            ("/ui/turns/{id}", "turn.html", "sessions", lambda asked: content.turn(asked.path["id"]), "One turn"),
+            (
+                "/ui/turns/{id}",
+                "turn.html",
+                "sessions",
+                lambda asked: content.turn(asked.path["id"]),
+                "One turn",
+            ),
             ("/ui/rules", "rules.html", "rules", lambda asked: content.rules(), "Rules and skills"),
-            ("/ui/rules/{name}", "rule.html", "rules", lambda asked: content.rule(asked.path["name"]), "One rule or skill"),
-            ("/ui/training", "training.html", "training", lambda asked: content.training(), "Training"),
+            (
+                "/ui/rules/{name}",
+                "rule.html",
+                "rules",
+                lambda asked: content.rule(asked.path["name"]),
+                "One rule or skill",
+            ),
+            (
+                "/ui/training",
+                "training.html",
+                "training",
+                lambda asked: content.training(),
+                "Training",
+            ),
             ("/ui/cost", "cost.html", "cost", lambda asked: content.cost(), "Cost and providers"),
         ]
         return [
             *(
-                Route("GET", path, self._page(template, active, serve), f"Page: {title}", is_page=True)
+                Route(
+                    "GET", path, self._page(template, active, serve), f"Page: {title}", is_page=True
+                )
                 for path, template, active, serve, title in pages
             ),
-            *(Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True) for name in _STATIC),
+            *(
+                Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True)
+                for name in _STATIC
+            ),
             Route("GET", SIGN_IN, self._open_link, "Page: sign in by a link", is_page=True),
             Route("POST", SIGN_IN, self._enter_key, "Page: sign in with the key", is_page=True),
             Route("POST", "/ui/sign-out", self._sign_out, "Page: sign out", is_page=True),
             Route("POST", "/ui/do/{action}", self._do, "Page: carry out a form", is_page=True),
-            Route("GET", "/ui/live", self._live, "Page: a stream that says when something changed", is_page=True),
-            Route("POST", "/api/sign-in", self._new_link, "A link that signs a browser in to the pages, once"),
+            Route(
+                "GET",
+                "/ui/live",
+                self._live,
+                "Page: a stream that says when something changed",
+                is_page=True,
+            ),
+            Route(
+                "POST",
+                "/api/sign-in",
+                self._new_link,
+                "A link that signs a browser in to the pages, once",
+            ),
         ]
 
     async def serve_root(self, request: ApiRequest) -> object:
-        return await self._page("today.html", "today", lambda request: self._content.today(request.query))(request)
+        return await self._page(
+            "today.html", "today", lambda request: self._content.today(request.query)
+        )(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
-        """The refusal for a browser that is not signed in, or None. Called for requests without the key."""
+        """The refusal for a browser that is not signed in, or None. Called for requests without the
+        key.
+        """
         method, path, headers = scope["method"], scope["path"], _headers(scope)
         if (fault := self._sign_in.fault(method, headers)) is not None:
             return self._refused(403, fault, headers)
@@ -149,9 +201,14 @@ class Pages:
     def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
         if "text/html" not in headers.get("accept", ""):
             message = (
-                reason or "this request carries no MetaClaw key; `metaclaw key` prints it, and `metaclaw page` a link for a browser"
+                reason
+                or "this request carries no MetaClaw key; `metaclaw key` prints it, and `metaclaw page` a link for a browser"
             )
-            return ApiResponse(status, encode_json({"error": {"message": message, "code": "invalid_api_key"}}), headers=_SAFETY)
+            return ApiResponse(
+                status,
+                encode_json({"error": {"message": message, "code": "invalid_api_key"}}),
+                headers=_SAFETY,
+            )
         return self._plain("sign_in.html", {"reason": reason, "is_refused": status == 403}, status)
 
     def _page(
@@ -171,9 +228,18 @@ class Pages:
             except ApiError as error:
                 status, used, context = error.status, "error.html", {"reason": str(error)}
             except StoreError as error:
-                status, used, context = 503, "error.html", {"reason": f"The store cannot be used now: {error}"}
+                status, used, context = (
+                    503,
+                    "error.html",
+                    {"reason": f"The store cannot be used now: {error}"},
+                )
             notice = self._notices.get(request.query.get("notice", ""))
-            shared = {"active": active, "token": self._sign_in.form_token(session), "notice": notice, "here": _here(request)}
+            shared = {
+                "active": active,
+                "token": self._sign_in.form_token(session),
+                "notice": notice,
+                "here": _here(request),
+            }
             body = await run_sync(self._render, used, {**shared, **context})
             return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *cookie))
 
@@ -181,7 +247,12 @@ class Pages:
 
     def _render(self, template: str, context: Mapping[str, Any]) -> bytes:
         shared = {"can_train": self._can_train(), "version": __version__}
-        return _environment().get_template(template).render({**shared, **context}).encode("utf-8", "replace")
+        return (
+            _environment()
+            .get_template(template)
+            .render({**shared, **context})
+            .encode("utf-8", "replace")
+        )
 
     def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> ApiResponse:
         return ApiResponse(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
@@ -196,17 +267,28 @@ class Pages:
             return self._plain("welcome.html", {})
         if self._sign_in.take_link(token) or self._sign_in.session_of(request.headers) is not None:
             return self._welcome(request)
-        reason = "This link was used, or it is older than ten minutes, or the program was restarted since." if token else ""
-        return self._plain("sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200)
+        reason = (
+            "This link was used, or it is older than ten minutes, or the program was restarted"
+            " since."
+            if token
+            else ""
+        )
+        return self._plain(
+            "sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200
+        )
 
     async def _enter_key(self, request: ApiRequest) -> object:
         if self._sign_in.is_key(_form(request).get("key", "")):
             return self._welcome(request)
         await self._slow_down(request.peer)
-        return self._plain("sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401)
+        return self._plain(
+            "sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401
+        )
 
     def _welcome(self, request: ApiRequest) -> ApiResponse:
-        """Set the cookie and go to the page; not by a redirect, after which a browser from another site omits the cookie."""
+        """Set the cookie and go to the page; not by a redirect, after which a browser from another
+        site omits the cookie.
+        """
         # A session that there is goes on: signing out would not end one whose cookie was replaced.
         session = self._sign_in.session_of(request.headers) or self._sign_in.new_cookie()
         cookie = self._sign_in.set_cookie(request.headers, session)
@@ -219,7 +301,9 @@ class Pages:
         if session is not None:
             await run_sync(self._sign_in.end_session, session)
         cookie = self._sign_in.set_cookie(request.headers, "")
-        return ApiResponse(303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie)))
+        return ApiResponse(
+            303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie))
+        )
 
     async def _new_link(self, request: ApiRequest) -> object:
         return {"url": self._sign_in.new_link(f"http://{request.headers.get('host', '127.0.0.1')}")}
@@ -234,8 +318,19 @@ class Pages:
         if action.question and form.get("confirm") != "yes":
             question = _filled_in(action.question, form)
             session = self._sign_in.session_of(request.headers) or ""
-            context = {"question": question, "button": action.button, "action": name, "fields": form, "back": back}
-            shared = {"active": "", "token": self._sign_in.form_token(session), "notice": None, "here": back}
+            context = {
+                "question": question,
+                "button": action.button,
+                "action": name,
+                "fields": form,
+                "back": back,
+            }
+            shared = {
+                "active": "",
+                "token": self._sign_in.form_token(session),
+                "notice": None,
+                "here": back,
+            }
             return self._plain("confirm.html", {**shared, **context})
         try:
             done = await action.do(form)
@@ -243,7 +338,9 @@ class Pages:
             done = ActionResult(f"That was not done: {error}")
         except StoreError as error:
             done = ActionResult(f"That was not done: the store cannot be used now ({error})")
-        return ApiResponse(303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED))
+        return ApiResponse(
+            303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED)
+        )
 
     def _keep(self, done: ActionResult) -> str:
         number = secrets.token_urlsafe(6)
@@ -255,17 +352,21 @@ class Pages:
     def _check_form(self, request: ApiRequest, form: Mapping[str, str]) -> None:
         session = self._sign_in.session_of(request.headers)
         if session is not None and not self._sign_in.is_form_token(session, form.get("token", "")):
-            raise ApiError("this form was not made for your session; reload the page and try again", 403)
+            raise ApiError(
+                "this form was not made for your session; reload the page and try again", 403
+            )
 
     async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
-            raise ApiError(f"{_MOST_STREAMS} pages follow the program already; close one of them", 429)
+            raise ApiError(
+                f"{_MOST_STREAMS} pages follow the program already; close one of them", 429
+            )
         session = self._sign_in.session_of(request.headers)
         return ApiStream("text/event-stream; charset=utf-8", self._changes(session))
 
     async def _changes(self, session: str | None) -> AsyncGenerator[bytes, None]:
-        """Yield an event `changed` whenever something was recorded, learned or failed, with sentences about lessons and notices.
-        End with the session, if there is one."""
+        """Yield an event `changed` whenever something was recorded, learned or failed, with
+        sentences about lessons and notices. End with the session, if there is one."""
         parts = self._content.parts
         self._streams += 1
         try:
@@ -279,12 +380,18 @@ class Pages:
                     mark = await self._mark()
                 except StoreError:
                     continue
-                said = [_sentence(event.kind, event.data) for event in events if event.kind in _SAID]
+                said = [
+                    _sentence(event.kind, event.data) for event in events if event.kind in _SAID
+                ]
                 if events:
                     cursor = events[-1].seq
                 if events or mark != before:
                     before, beat = mark, time.monotonic()
-                    yield b"event: changed\ndata: " + encode_json({"said": list[Json](said)}) + b"\n\n"
+                    yield (
+                        b"event: changed\ndata: "
+                        + encode_json({"said": list[Json](said)})
+                        + b"\n\n"
+                    )
                 elif time.monotonic() - beat > _BEAT_S:
                     beat = time.monotonic()
                     yield b": still here\n\n"
@@ -298,12 +405,17 @@ class Pages:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1")
+        for name, value in scope.get("headers", ())
+    }
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
     async def serve(request: ApiRequest) -> object:
-        return ApiResponse(200, _file(name), _STATIC[name], (*_SAFETY, ("cache-control", "no-cache")))
+        return ApiResponse(
+            200, _file(name), _STATIC[name], (*_SAFETY, ("cache-control", "no-cache"))
+        )
 
     return serve
 
@@ -319,7 +431,13 @@ def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("metaclaw.api.web", "templates")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters |= {name: getattr(formats, name) for name in _FORMATS} | _WORDS
     return made
 
@@ -359,4 +477,8 @@ def _with_notice(path: str, number: str) -> str:
 
 def _sentence(kind: str, data: Mapping[str, Json]) -> str:
     text = short(str(data.get("text") or ""), 160)
-    return {"noted": f"Noted: {text}", "replaced": f"Changed: {text}", "retracted": f"Taken back: {text}"}.get(kind, text)
+    return {
+        "noted": f"Noted: {text}",
+        "replaced": f"Changed: {text}",
+        "retracted": f"Taken back: {text}",
+    }.get(kind, text)

@@ -1,9 +1,10 @@
-"""Sign in to the pages: one-time links, a signed session cookie, and checks against requests from other sites.
+"""Sign in to the pages: one-time links, a signed session cookie, and checks against requests from
+other sites.
 
-The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and becomes invalid when the key
-changes or its session is ended; ended sessions are kept in a file until their cookies expire. Links are kept in memory: each works
-once, for ten minutes, until the program stops.
-"""
+The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and
+becomes invalid when the key changes or its session is ended; ended sessions are kept in a file
+until their cookies expire. Links are kept in memory: each works once, for ten minutes, until the
+program stops."""
 
 import hmac
 import ipaddress
@@ -33,9 +34,16 @@ _PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
 class SignIn:
     """Creates links and cookies, and checks which requests are signed in."""
 
-    def __init__(self, key: str, ended: Path, *, is_loopback: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this machine, so that no other host name
-        may be used for it."""
+    def __init__(
+        self,
+        key: str,
+        ended: Path,
+        *,
+        is_loopback: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
+        machine, so that no other host name may be used for it."""
         self._key = key.encode()
         self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
         self._is_loopback = is_loopback
@@ -46,7 +54,9 @@ class SignIn:
         self._writing = Lock()
 
     def new_link(self, url: str) -> str:
-        """Create an address that signs a browser in, once, within ten minutes. `url` is the proxy's URL."""
+        """Create an address that signs a browser in, once, within ten minutes. `url` is the proxy's
+        URL.
+        """
         token = secrets.token_urlsafe(24)
         while len(self._links) >= _MOST_LINKS:
             del self._links[next(iter(self._links))]
@@ -93,7 +103,11 @@ class SignIn:
                 self._ended_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 replace_file(self._ended_file, json.dumps(self._ended).encode())
             except OSError as error:
-                log.warning("signed_out.unwritten reason=%s; after a restart the session would be valid again", error)
+                log.warning(
+                    "signed_out.unwritten reason=%s; after a restart the session would be valid"
+                    " again",
+                    error,
+                )
 
     def form_token(self, session: str) -> str:
         """The token in every form of a session's pages."""
@@ -101,37 +115,52 @@ class SignIn:
 
     def is_form_token(self, session: str, token: str) -> bool:
         """Whether a form was made for this session."""
-        return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token(session).encode())
+        return hmac.compare_digest(
+            token.encode("utf-8", "replace"), self.form_token(session).encode()
+        )
 
     def is_public(self, path: str) -> bool:
         """Whether a path is served without signing in: the sign-in page and its static files."""
         return path in _PUBLIC
 
     def fault(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Why a browser's request must be refused even if it is signed in: it names another host, or another site sent it."""
+        """Why a browser's request must be refused even if it is signed in: it names another host,
+        or another site sent it.
+        """
         host = headers.get("host", "")
         if self._is_loopback and not _is_local(host):
-            return f"this proxy serves its own machine only, and {host!r} is another name; open it as http://127.0.0.1"
+            return (
+                f"this proxy serves its own machine only, and {host!r} is another name; open it as"
+                " http://127.0.0.1"
+            )
         if method in _SAFE_METHODS:
             return None
         origin = headers.get("origin")
         if origin is None:
             is_own = headers.get("sec-fetch-site") == "same-origin"
         else:
-            is_own = urlsplit(origin).scheme in ("http", "https") and urlsplit(origin).netloc == host
-        return None if is_own else "another site sent this request; open the page itself and try again"
+            is_own = (
+                urlsplit(origin).scheme in ("http", "https") and urlsplit(origin).netloc == host
+            )
+        return (
+            None if is_own else "another site sent this request; open the page itself and try again"
+        )
 
     def is_open(self, value: str) -> bool:
         """Whether this is the cookie of a session that has neither expired nor been ended."""
         payload, _, signature = value.rpartition(".")
         until = payload.partition(".")[0]
-        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature("session", payload).encode()):
+        if not hmac.compare_digest(
+            signature.encode("utf-8", "replace"), self._signature("session", payload).encode()
+        ):
             return False
         is_running = until.isascii() and until.isdigit() and int(until) > self._clock()
         return is_running and _digest(value).hex() not in self._ended
 
     def _signature(self, purpose: str, value: str) -> str:
-        return hmac.new(self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256).hexdigest()
+        return hmac.new(
+            self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256
+        ).hexdigest()
 
 
 def _digest(value: str) -> bytes:
@@ -146,18 +175,26 @@ def _read_ended(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        log.warning("signed_out.unread path=%s reason=%s; sessions that were ended are valid again", path, error)
+        log.warning(
+            "signed_out.unread path=%s reason=%s; sessions that were ended are valid again",
+            path,
+            error,
+        )
         return {}
 
 
 def _cookie_name(headers: Mapping[str, str]) -> str:
-    """The cookie's name, with the port: cookies ignore ports, so that two proxies on one machine need two names."""
+    """The cookie's name, with the port: cookies ignore ports, so that two proxies on one machine
+    need two names.
+    """
     port = headers.get("host", "").rpartition(":")[2]
     return f"metaclaw_{port}" if port.isascii() and port.isdigit() else "metaclaw"
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host header is localhost or an IP address; any other name could be one that another site points here."""
+    """Whether a Host header is localhost or an IP address; any other name could be one that another
+    site points here.
+    """
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

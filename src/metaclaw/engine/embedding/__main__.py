@@ -1,4 +1,6 @@
-"""`python -m metaclaw.engine.embedding`: the embedding process, started by the program; `--prepare` is for installations."""
+"""`python -m metaclaw.engine.embedding`: the embedding process, started by the program; `--prepare`
+is for installations.
+"""
 
 import argparse
 import sys
@@ -18,10 +20,18 @@ def main() -> int:
     """Prepare the model, or serve until the program ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--package", default=MODEL_PACKAGE, help="the package with the weights")
-    parser.add_argument("--vectors", help="the file for vectors that a provider makes; no model is loaded")
+    parser.add_argument(
+        "--vectors", help="the file for vectors that a provider makes; no model is loaded"
+    )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--folder", type=Path, help="serve, and keep the trimmed model and the library's vectors here")
-    what.add_argument("--prepare", action="store_true", help="trim the model once for this installation, and end")
+    what.add_argument(
+        "--folder",
+        type=Path,
+        help="serve, and keep the trimmed model and the library's vectors here",
+    )
+    what.add_argument(
+        "--prepare", action="store_true", help="trim the model once for this installation, and end"
+    )
     arguments = parser.parse_args()
     if arguments.prepare:
         from metaclaw.engine.embedding.server import prepare
@@ -34,7 +44,9 @@ def main() -> int:
         from metaclaw.engine.embedding.server import load, load_provider_server
 
         if arguments.vectors:
-            server: EmbeddingServer = load_provider_server(pipe, arguments.folder / arguments.vectors)
+            server: EmbeddingServer = load_provider_server(
+                pipe, arguments.folder / arguments.vectors
+            )
         else:
             server = load(pipe, _model_folder(arguments.package), arguments.folder)
     except (ImportError, OSError, KeyError, ValueError) as error:

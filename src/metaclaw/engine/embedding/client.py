@@ -1,5 +1,6 @@
-"""Search the library by meaning, with a child process or with vectors from a provider. The process starts when the library has
-something to search, answers within a deadline, and is restarted after a crash. Imports nothing heavy."""
+"""Search the library by meaning, with a child process or with vectors from a provider. The process
+starts when the library has something to search, answers within a deadline, and is restarted after a
+crash. Imports nothing heavy."""
 
 import asyncio
 import hashlib
@@ -35,15 +36,20 @@ INSTALL_FOR_PROVIDER: Final = "pip install numpy"
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
 _MOST_ASKED_OF_PROVIDER: Final = 16
-# After this many late answers in a row the machine is busy: queries are sent but not waited for, until an answer is in time.
+# After this many late answers in a row the machine is busy: queries are sent but not waited for,
+# until an answer is in time.
 _MOST_LATE: Final = 5
 _MOST_CACHED: Final = 512
 _MOST_TEXTS: Final = 14
 _MOST_TEXT_CHARS: Final = 240
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
-ORDINARY_REQUESTS: Final = Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
-"""Requests that need no skill: similarity to one of these counts against a match. The English ones come first."""
+ORDINARY_REQUESTS: Final = (
+    Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
+)
+"""Requests that need no skill: similarity to one of these counts against a match. The English ones
+come first.
+"""
 _ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
 
 # Reading the vectors of a batch takes the serving process some milliseconds.
@@ -65,14 +71,17 @@ class Embeddings(Protocol):
 
 
 class VectorFetcher:
-    """Fetches vectors from a provider: those of the library in the background, that of a request at once. After a failure it
-    pauses, first for a second, later for up to five minutes.
+    """Fetches vectors from a provider: those of the library in the background, that of a request at
+    once. After a failure it pauses, first for a second, later for up to five minutes.
 
-    `is_needed` says whether a text is still in the library; `deliver` receives the vectors of the library's texts.
-    """
+    `is_needed` says whether a text is still in the library; `deliver` receives the vectors of the
+    library's texts."""
 
     def __init__(
-        self, embeddings: Embeddings, is_needed: Callable[[str], bool], deliver: Callable[[list[str], list[bytes]], None]
+        self,
+        embeddings: Embeddings,
+        is_needed: Callable[[str], bool],
+        deliver: Callable[[list[str], list[bytes]], None],
     ) -> None:
         self._embeddings = embeddings
         self._is_needed = is_needed
@@ -102,7 +111,9 @@ class VectorFetcher:
         self._missing.clear()
 
     async def fetch(self, text: str) -> bytes | None:
-        """The vector of a request; None if the provider fails, or during the pause after a failure."""
+        """The vector of a request; None if the provider fails, or during the pause after a
+        failure.
+        """
         if self.is_paused:
             return None
         try:
@@ -154,8 +165,11 @@ class VectorFetcher:
         vectors = await self._embeddings.embed(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in (0, self._dimensions):
-            # A server that changes back and forth must not make us fetch the whole library again and again.
-            raise UpstreamError(f"{self._embeddings.name} sent vectors of another length than before")
+            # A server that changes back and forth must not make us fetch the whole library again
+            # and again.
+            raise UpstreamError(
+                f"{self._embeddings.name} sent vectors of another length than before"
+            )
         if self.trouble is not None:
             log.info("embeddings_recovered model=%s", self._embeddings.name)
         self.trouble, self._pause_s, self._resumes_at = None, 0.0, 0.0
@@ -167,12 +181,18 @@ class VectorFetcher:
         if self.trouble is None:
             log.warning("embeddings_failed model=%s reason=%.200s", self._embeddings.name, error)
         self.trouble = str(error)[:_MOST_REASON_CHARS]
-        self._pause_s = min(2 * self._pause_s, _LONGEST_FETCH_PAUSE_S) if self._pause_s else _FIRST_FETCH_PAUSE_S
+        self._pause_s = (
+            min(2 * self._pause_s, _LONGEST_FETCH_PAUSE_S)
+            if self._pause_s
+            else _FIRST_FETCH_PAUSE_S
+        )
         self._resumes_at = asyncio.get_running_loop().time() + self._pause_s
 
 
 def missing_packages(*, has_provider: bool = False) -> tuple[str, ...]:
-    """The missing packages for the local model, or for a provider's, by their names on the package index."""
+    """The missing packages for the local model, or for a provider's, by their names on the package
+    index.
+    """
     needed = ("numpy",) if has_provider else tuple(_NEEDED)
     return tuple(_NEEDED[module] for module in needed if find_spec(module) is None)
 
@@ -183,7 +203,9 @@ class _Known(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A query without an answer yet: its key in the cache, the future of its answer, and when it was sent."""
+    """A query without an answer yet: its key in the cache, the future of its answer, and when it
+    was sent.
+    """
 
     key: bytes
     answer: "asyncio.Future[Nearness | None]"
@@ -191,10 +213,11 @@ class _Asked(NamedTuple):
 
 
 class MeaningSearch:
-    """Searches the library by meaning. The process keeps the trimmed model and the library's vectors in `folder`.
+    """Searches the library by meaning. The process keeps the trimmed model and the library's
+    vectors in `folder`.
 
-    With `embeddings` a provider computes the vectors, and the process only searches; `key` separates vectors of different models.
-    """
+    With `embeddings` a provider computes the vectors, and the process only searches; `key`
+    separates vectors of different models."""
 
     def __init__(
         self,
@@ -208,7 +231,9 @@ class MeaningSearch:
         self._arguments = ["--package", package, "--folder", str(folder)]
         self._fetcher: VectorFetcher | None = None
         if embeddings is not None:
-            digest = hashlib.blake2b(f"{key}\0{embeddings.name}".encode(), digest_size=8).hexdigest()
+            digest = hashlib.blake2b(
+                f"{key}\0{embeddings.name}".encode(), digest_size=8
+            ).hexdigest()
             self._arguments += ["--vectors", f"vectors-{digest}.npz"]
             self._fetcher = VectorFetcher(
                 embeddings,
@@ -232,8 +257,8 @@ class MeaningSearch:
 
     @property
     def state(self) -> str:
-        """The state for people: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`, or, while a
-        provider fails, `words decide for now: …`."""
+        """The state for people: `idle: nothing to search`, `starting`, `indexing, 120 left`,
+        `ready`, `failed: …`, or, while a provider fails, `words decide for now: …`."""
         if self._broken is not None:
             return f"failed: {self._broken}"
         if self._supervisor is None:
@@ -253,7 +278,11 @@ class MeaningSearch:
         """Make the index hold exactly these skills. The first one starts the process."""
         current = {skill.name: skill for skill in skills if not skill.applies_always}
         gone = [name for name in self._library if name not in current]
-        new = [skill for name, skill in current.items() if (known := self._library.get(name)) is None or known.skill is not skill]
+        new = [
+            skill
+            for name, skill in current.items()
+            if (known := self._library.get(name)) is None or known.skill is not skill
+        ]
         for name in gone:
             self._count_texts(self._library.pop(name), -1)
             self._send(frames.Drop(name))
@@ -273,13 +302,16 @@ class MeaningSearch:
             self._supervisor = asyncio.create_task(self._supervise(), name="meaning search")
 
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None:
-        """The skills nearest to a text in these scopes; None if there is no answer within the deadline. A late answer is cached for
-        the next query with the same text."""
+        """The skills nearest to a text in these scopes; None if there is no answer within the
+        deadline. A late answer is cached for the next query with the same text."""
         wanted = sorted(scopes)
-        key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = hashlib.blake2b(
+            "\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16
+        ).digest()
         if (known := self._answers.get(key)) is not None:
             return known
-        # An incomplete index would give arbitrary results, so until it is complete only words are compared.
+        # An incomplete index would give arbitrary results, so until it is complete only words are
+        # compared.
         most_asked = _MOST_ASKED if self._fetcher is None else _MOST_ASKED_OF_PROVIDER
         if not self._is_ready or self._pending or len(self._asked) >= most_asked or not text:
             return None
@@ -320,7 +352,9 @@ class MeaningSearch:
         if self._fetcher is None:
             self._send(query)
             return
-        asker = asyncio.create_task(self._ask_with_vector(self._fetcher, query), name="embedding of a request")
+        asker = asyncio.create_task(
+            self._ask_with_vector(self._fetcher, query), name="embedding of a request"
+        )
         self._askers.add(asker)
         asker.add_done_callback(self._askers.discard)
 
@@ -410,7 +444,10 @@ class MeaningSearch:
         if not message.is_known:
             _settle(answer, None)
             return
-        nearness = Nearness([(SkillName(name), similarity) for name, similarity in message.similar], message.background)
+        nearness = Nearness(
+            [(SkillName(name), similarity) for name, similarity in message.similar],
+            message.background,
+        )
         if key:
             if len(self._answers) >= _MOST_CACHED:
                 self._answers.clear()
@@ -424,8 +461,12 @@ def _settle(answer: "asyncio.Future[Nearness | None]", nearness: Nearness | None
 
 
 def _texts(skill: Skill) -> Iterable[str]:
-    """The texts to index for a skill: its trigger, its examples, and its body if it is a rule or has no example."""
+    """The texts to index for a skill: its trigger, its examples, and its body if it is a rule or
+    has no example.
+    """
     texts = [skill.trigger, *skill.examples]
     if skill.kind is not SkillKind.SKILL or not skill.examples:
         texts.insert(1, skill.body)
-    return dict.fromkeys(text.strip()[:_MOST_TEXT_CHARS] for text in texts[:_MOST_TEXTS] if text.strip())
+    return dict.fromkeys(
+        text.strip()[:_MOST_TEXT_CHARS] for text in texts[:_MOST_TEXTS] if text.strip()
+    )

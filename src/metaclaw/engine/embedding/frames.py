@@ -27,7 +27,9 @@ class Whole(msgspec.Struct, tag="whole", frozen=True):
 
 
 class NearestQuery(msgspec.Struct, tag="ask", frozen=True):
-    """Which names in these scopes are nearest to a text? `vector` is set if a provider computed it."""
+    """Which names in these scopes are nearest to a text? `vector` is set if a provider computed
+    it.
+    """
 
     id: int
     text: str
@@ -66,7 +68,9 @@ class MissingVectors(msgspec.Struct, tag="missing", frozen=True):
 
 
 class Near(msgspec.Struct, tag="near", frozen=True):
-    """The nearest names, and the similarity to the most similar ordinary request. `is_known` is False if vectors are missing."""
+    """The nearest names, and the similarity to the most similar ordinary request. `is_known` is
+    False if vectors are missing.
+    """
 
     id: int
     similar: list[tuple[str, float]]

@@ -1,11 +1,12 @@
 """all-MiniLM-L6-v2 in numpy: six layers of BERT, mean of the tokens, unit length.
 
-Importing numpy takes 30 ms and 30 MB, torch seconds and 200 MB, and for one short text numpy's products are as fast.
+Importing numpy takes 30 ms and 30 MB, torch seconds and 200 MB, and for one short text numpy's
+products are as fast.
 
-A text must be embedded within milliseconds on one slow core. Two thirds of the work are the 1,536 neurons of each layer, most of
-which hardly vary between texts. `trim` keeps the 640 neurons of each layer that matter most for a set of short texts, and
-approximates the others by them (ridge regression). That saves a third of the work; the ranking on `benchmarks/meaning` is the same.
-"""
+A text must be embedded within milliseconds on one slow core. Two thirds of the work are the 1,536
+neurons of each layer, most of which hardly vary between texts. `trim` keeps the 640 neurons of each
+layer that matter most for a set of short texts, and approximates the others by them (ridge
+regression). That saves a third of the work; the ranking on `benchmarks/meaning` is the same."""
 
 import json
 import mmap
@@ -46,36 +47,56 @@ class _Layer(NamedTuple):
 
 
 class MiniLM:
-    """The model of a folder with `vocab.txt` and `model.safetensors`. Word embeddings stay in the file until they are used."""
+    """The model of a folder with `vocab.txt` and `model.safetensors`. Word embeddings stay in the
+    file until they are used.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.words = WordPiece.load(folder / "vocab.txt")
         tensors = _read_tensors(folder / "model.safetensors")
         self._embedding = tensors["embeddings.word_embeddings.weight"]
-        self._position = tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
+        self._position = (
+            tensors["embeddings.position_embeddings.weight"]
+            + tensors["embeddings.token_type_embeddings.weight"][0]
+        )
         self._norm = tensors["embeddings.LayerNorm.weight"], tensors["embeddings.LayerNorm.bias"]
-        self._layers = [_read_layer(tensors, f"encoder.layer.{number}.") for number in range(_LAYERS)]
+        self._layers = [
+            _read_layer(tensors, f"encoder.layer.{number}.") for number in range(_LAYERS)
+        ]
 
     def trim(self, texts: Sequence[str]) -> None:
         """Remove the neurons that matter least for these texts."""
         seen: list[list[Floats]] = [[] for _ in self._layers]
         for text in texts:
             self._run(np.array([self.words.encode(text, _MOST_TOKENS)]), seen)
-        self._layers = [_trim(layer, np.concatenate(parts)) for layer, parts in zip(self._layers, seen, strict=True)]
+        self._layers = [
+            _trim(layer, np.concatenate(parts))
+            for layer, parts in zip(self._layers, seen, strict=True)
+        ]
 
     def save(self, path: Path) -> None:
         """Write the layers to a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part.npz")
         np.savez(
-            partial, **{f"{at}.{name}": part for at, layer in enumerate(self._layers) for name, part in layer._asdict().items()}
+            partial,
+            **{
+                f"{at}.{name}": part
+                for at, layer in enumerate(self._layers)
+                for name, part in layer._asdict().items()
+            },
         )
         partial.replace(path)
 
     def restore(self, path: Path) -> None:
-        """Read saved layers. Raises OSError, KeyError or ValueError if the file is absent or damaged."""
+        """Read saved layers. Raises OSError, KeyError or ValueError if the file is absent or
+        damaged.
+        """
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            self._layers = [_Layer(*(stored[f"{at}.{name}"] for name in _Layer._fields)) for at in range(_LAYERS)]
+            self._layers = [
+                _Layer(*(stored[f"{at}.{name}"] for name in _Layer._fields))
+                for at in range(_LAYERS)
+            ]
 
     def embed_tokens(self, tokens: Sequence[int]) -> Floats:
         """The unit vector of one text."""
@@ -91,13 +112,19 @@ class MiniLM:
             vectors[rows] = self._run(np.array([tokens[row] for row in rows]))
         return vectors
 
-    def _run(self, tokens: npt.NDArray[np.int_], seen: "list[list[Floats]] | None" = None) -> Floats:
+    def _run(
+        self, tokens: npt.NDArray[np.int_], seen: "list[list[Floats]] | None" = None
+    ) -> Floats:
         count, length = tokens.shape
-        x = _normalise((self._embedding[tokens] + self._position[:length]).reshape(-1, DIMENSIONS), *self._norm)
+        x = _normalise(
+            (self._embedding[tokens] + self._position[:length]).reshape(-1, DIMENSIONS), *self._norm
+        )
         for at, layer in enumerate(self._layers):
             mixed = x @ layer.qkv
             mixed += layer.qkv_bias
-            query, key, value = mixed.reshape(count, length, 3, _HEADS, _HEAD_SIZE).transpose(2, 0, 3, 1, 4)
+            query, key, value = mixed.reshape(count, length, 3, _HEADS, _HEAD_SIZE).transpose(
+                2, 0, 3, 1, 4
+            )
             scores = query @ key.transpose(0, 1, 3, 2)
             scores -= scores.max(-1, keepdims=True)
             np.exp(scores, out=scores)
@@ -179,7 +206,10 @@ def _read_layer(tensors: dict[str, Floats], at: str) -> _Layer:
         return np.ascontiguousarray(tensors[f"{at}{name}.weight"].T), tensors[f"{at}{name}.bias"]
 
     parts = [dense(f"attention.self.{name}") for name in ("query", "key", "value")]
-    qkv, qkv_bias = np.concatenate([part[0] for part in parts], 1), np.concatenate([part[1] for part in parts])
+    qkv, qkv_bias = (
+        np.concatenate([part[0] for part in parts], 1),
+        np.concatenate([part[1] for part in parts]),
+    )
     scale = np.float32(_HEAD_SIZE**-0.5)
     qkv[:, :DIMENSIONS] *= scale
     qkv_bias[:DIMENSIONS] *= scale
@@ -203,7 +233,9 @@ _WORD: Final = re.compile(rf"[{_HAN}]|[!-/:-@\[-`{{-~]|[^\s!-/:-@\[-`{{-~{_HAN}]
 
 
 class WordPiece:
-    """Tokenises as the model was trained: lower case, no accents, words cut greedily into the longest known pieces."""
+    """Tokenises as the model was trained: lower case, no accents, words cut greedily into the
+    longest known pieces.
+    """
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self._numbers = {piece: number for number, piece in enumerate(vocabulary)}
@@ -216,7 +248,9 @@ class WordPiece:
         return cls(path.read_text(encoding="utf-8").splitlines())
 
     def encode(self, text: str, most: int) -> list[int]:
-        """The tokens of a text. If there are more than `most`, two thirds are from its beginning and one third from its end."""
+        """The tokens of a text. If there are more than `most`, two thirds are from its beginning
+        and one third from its end.
+        """
         tokens = [number for word in _split_words(text) for number in self._pieces(word)]
         if len(tokens) > most - 2:
             tail = (most - 2) // 3
@@ -230,7 +264,9 @@ class WordPiece:
         start = 0
         while start < len(word):
             for end in range(len(word), start, -1):
-                number = self._numbers.get(word[start:end] if start == 0 else f"##{word[start:end]}")
+                number = self._numbers.get(
+                    word[start:end] if start == 0 else f"##{word[start:end]}"
+                )
                 if number is not None:
                     break
             else:
@@ -242,9 +278,13 @@ class WordPiece:
 
 def _split_words(text: str) -> list[str]:
     if not text.isascii():
-        plain = unicodedata.normalize("NFD", "".join(char for char in text if not _is_control(char)).lower())
+        plain = unicodedata.normalize(
+            "NFD", "".join(char for char in text if not _is_control(char)).lower()
+        )
         marked = (f" {char} " if unicodedata.category(char)[0] == "P" else char for char in plain)
-        text = "".join(char for char in marked if len(char) > 1 or unicodedata.category(char) != "Mn")
+        text = "".join(
+            char for char in marked if len(char) > 1 or unicodedata.category(char) != "Mn"
+        )
     return _WORD.findall(text.lower().replace("\0", ""))
 
 

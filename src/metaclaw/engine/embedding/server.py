@@ -1,4 +1,6 @@
-"""The embedding process: the vectors of a library, the search among them, and the loop that answers requests and indexes texts."""
+"""The embedding process: the vectors of a library, the search among them, and the loop that answers
+requests and indexes texts.
+"""
 
 import hashlib
 import os
@@ -33,7 +35,8 @@ _VECTORS_FILE: Final = "vectors.npz"
 PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
 """The folder of prepared files that all homes of this installation share."""
 
-# A long request is cut so that embedding it takes about this long, at the speed of the last requests.
+# A long request is cut so that embedding it takes about this long, at the speed of the last
+# requests.
 _AIM_S: Final = 0.010
 _FEWEST_TOKENS: Final = 14
 _MOST_TOKENS: Final = 48
@@ -44,7 +47,8 @@ _ENGLISH: Final = ORDINARY_REQUESTS.index("Guten Tag")
 _ORDINARY_NAME: Final = ""
 # While vectors still arrive, the file is written this often, because every vector costs money.
 _SAVED_EVERY_S: Final = 30.0
-# The mean similarity of two ordinary requests in English under all-MiniLM-L6-v2, for which the constants of the score were chosen.
+# The mean similarity of two ordinary requests in English under all-MiniLM-L6-v2, for which the
+# constants of the score were chosen.
 _USUAL_LIKENESS: Final = 0.107
 # The similarities of a model that finds all texts alike are not used.
 _LEAST_SPREAD: Final = 0.01
@@ -61,7 +65,9 @@ class IndexedTexts(NamedTuple):
 
 
 class Table:
-    """The vectors of all names. A change is cheap; the next search computes the mean vectors again."""
+    """The vectors of all names. A change is cheap; the next search computes the mean vectors
+    again.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, IndexedTexts] = {}
@@ -83,16 +89,22 @@ class Table:
         self._is_stale = self._rows.pop(name, None) is not None or self._is_stale
 
     def nearest(self, vector: Floats, scopes: Iterable[str], limit: int) -> list[tuple[str, float]]:
-        """For each kind, up to `limit` names in these scopes with their similarity, nearest first."""
+        """For each kind, up to `limit` names in these scopes with their similarity, nearest
+        first.
+        """
         self._refresh()
         if not self._names:
             return []
         rough = self._means @ vector
         similar: list[tuple[str, float]] = []
         for by_scope in self._groups.values():
-            members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NO_ROWS])
+            members = np.concatenate(
+                [by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NO_ROWS]
+            )
             if len(members) > limit * _LOOKED_AT:
-                members = members[np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]]
+                members = members[
+                    np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]
+                ]
             if len(members):
                 near = self._compare([self._names[at] for at in members], vector)
                 near.sort(key=lambda pair: (-pair[1], pair[0]))
@@ -105,7 +117,9 @@ class Table:
         each = (np.concatenate([row.vectors for row in rows]) @ vector).tolist()
         similar, at = [], 0
         for name, row in zip(names, rows, strict=True):
-            similar.append((name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == "rule")))
+            similar.append(
+                (name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == "rule"))
+            )
             at += len(row.vectors)
         return similar
 
@@ -117,14 +131,18 @@ class Table:
         numbers: dict[str, dict[str, list[int]]] = {}
         for at, row in enumerate(self._rows.values()):
             numbers.setdefault(row.kind, {}).setdefault(row.scope, []).append(at)
-        self._groups = {kind: {scope: np.array(ats) for scope, ats in scopes.items()} for kind, scopes in numbers.items()}
+        self._groups = {
+            kind: {scope: np.array(ats) for scope, ats in scopes.items()}
+            for kind, scopes in numbers.items()
+        }
 
 
 def combine(similarities: list[float], *, is_rule: bool) -> float:
-    """One similarity from those of a name's texts: mostly that of the nearest text, and a little of the next two, since a single
-    similar text may be chance.
+    """One similarity from those of a name's texts: mostly that of the nearest text, and a little of
+    the next two, since a single similar text may be chance.
 
-    The first two texts of a rule say when it applies and what it demands. Neither is enough alone, so their mean counts as one."""
+    The first two texts of a rule say when it applies and what it demands. Neither is enough alone,
+    so their mean counts as one."""
     if is_rule and len(similarities) > 1:
         similarities = [sum(similarities[:2]) / 2, *similarities[2:]]
     best, *others = sorted(similarities, reverse=True)[: 1 + _RUNNERS_UP]
@@ -132,15 +150,19 @@ def combine(similarities: list[float], *, is_rule: bool) -> float:
 
 
 class VectorFile:
-    """The vectors of the library's texts on disk, so that a restart does not compute them again. It contains no text, and after a
-    write only the vectors of texts in the library.
+    """The vectors of the library's texts on disk, so that a restart does not compute them again. It
+    contains no text, and after a write only the vectors of texts in the library.
 
-    It is written to `path`, and read from the first readable one of `sources`. With `dimensions` None any length is valid.
-    """
+    It is written to `path`, and read from the first readable one of `sources`. With `dimensions`
+    None any length is valid."""
 
-    def __init__(self, path: Path, sources: Sequence[Path] = (), dimensions: int | None = DIMENSIONS) -> None:
+    def __init__(
+        self, path: Path, sources: Sequence[Path] = (), dimensions: int | None = DIMENSIONS
+    ) -> None:
         self._path = path
-        self._vectors = next((found for source in sources if (found := _read(source, dimensions)) is not None), {})
+        self._vectors = next(
+            (found for source in sources if (found := _read(source, dimensions)) is not None), {}
+        )
 
     @property
     def dimensions(self) -> int:
@@ -164,7 +186,9 @@ class VectorFile:
         keys = dict.fromkeys(map(_key, texts))
         self._vectors = {key: self._vectors[key] for key in keys if key in self._vectors}
         joined = np.frombuffer(b"".join(self._vectors), np.uint8)
-        table = np.array(list(self._vectors.values()), np.float16).reshape(len(self._vectors), -1 if self._vectors else 0)
+        table = np.array(list(self._vectors.values()), np.float16).reshape(
+            len(self._vectors), -1 if self._vectors else 0
+        )
         with suppress(OSError):  # without the file the next start takes longer
             self._path.parent.mkdir(parents=True, exist_ok=True)
             partial = self._path.with_suffix(".part.npz")
@@ -179,7 +203,9 @@ def _read(path: Path, dimensions: int | None) -> dict[bytes, Floats] | None:
     except (OSError, ValueError, KeyError, BadZipFile):  # absent or damaged: computed again
         return None
     split = [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
-    fits = vectors.ndim == 2 and len(vectors) == len(split) and dimensions in (None, vectors.shape[1])
+    fits = (
+        vectors.ndim == 2 and len(vectors) == len(split) and dimensions in (None, vectors.shape[1])
+    )
     return dict(zip(split, vectors, strict=True)) if fits else None
 
 
@@ -234,7 +260,9 @@ class EmbeddingServer(ABC):
         return self._is_changed and self._is_whole
 
     def _report(self) -> None:
-        """Send how many texts are left, once the whole library has arrived: before that a part would look complete."""
+        """Send how many texts are left, once the whole library has arrived: before that a part
+        would look complete.
+        """
         if self._is_whole:
             self._pipe.send(frames.IndexProgress(self._left()))
 
@@ -256,7 +284,9 @@ class EmbeddingServer(ABC):
             self._file.put(text, vector)  # a view of the row, so that each vector is in memory once
 
     def _save(self) -> None:
-        self._file.write([*ORDINARY_REQUESTS, *(text for put in self._texts.values() for text in put.texts)])
+        self._file.write(
+            [*ORDINARY_REQUESTS, *(text for put in self._texts.values() for text in put.texts)]
+        )
         self._is_changed, self._saved_at = False, monotonic()
 
 
@@ -297,7 +327,9 @@ class LocalServer(EmbeddingServer):
 
 
 def load(pipe: _ModelPipe, package: Path, folder: Path) -> LocalServer:
-    """Load the model from its package, and earlier results from `folder` or from the folder of `prepare`."""
+    """Load the model from its package, and earlier results from `folder` or from the folder of
+    `prepare`.
+    """
     model = MiniLM(package)
     if not _restore(model, folder) and not _restore(model, PREPARED):
         _trim(model, folder)
@@ -318,7 +350,9 @@ def prepare(package: Path) -> None:
 
 
 def remove_other_vectors(path: Path) -> None:
-    """Delete the files of vectors of other models: texts that leave the library would never be removed from them."""
+    """Delete the files of vectors of other models: texts that leave the library would never be
+    removed from them.
+    """
     for other in path.parent.glob("vectors*.npz"):
         if other != path:
             with suppress(OSError):
@@ -334,7 +368,9 @@ def _restore(model: MiniLM, folder: Path) -> bool:
 
 
 def _trim(model: MiniLM, folder: Path) -> None:
-    calibration = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
+    calibration = (
+        Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
+    )
     model.trim([*calibration, *ORDINARY_REQUESTS])
     with suppress(OSError):  # without the file the next start takes as long again
         model.save(folder / _MODEL_FILE)
@@ -363,20 +399,34 @@ class ProviderServer(EmbeddingServer):
             self._accept(message)
 
     def _must_save(self) -> bool:
-        return super()._must_save() and (not self._wanted or monotonic() - self._saved_at > _SAVED_EVERY_S)
+        return super()._must_save() and (
+            not self._wanted or monotonic() - self._saved_at > _SAVED_EVERY_S
+        )
 
     def _search(self, query: frames.NearestQuery) -> frames.Near:
         vector = _unit(query.vector)
         self._check_dimensions(len(vector))
-        if self._ordinary is None or self._waiting or self._incomplete or not self._scale or not vector.any():
+        if (
+            self._ordinary is None
+            or self._waiting
+            or self._incomplete
+            or not self._scale
+            or not vector.any()
+        ):
             self._report()
             return frames.Near(query.id, [], 0.0, is_known=False)
         similar = self._table.nearest(vector, query.scopes, query.limit)
         background = self._standard(float((self._ordinary @ vector).max()))
-        return frames.Near(query.id, [(name, self._standard(similarity)) for name, similarity in similar], background)
+        return frames.Near(
+            query.id,
+            [(name, self._standard(similarity)) for name, similarity in similar],
+            background,
+        )
 
     def _standard(self, similarity: float) -> float:
-        """The similarity on the scale of all-MiniLM-L6-v2: 1 stays 1, the mean of ordinary requests becomes its mean."""
+        """The similarity on the scale of all-MiniLM-L6-v2: 1 stays 1, the mean of ordinary requests
+        becomes its mean.
+        """
         return 1.0 - (1.0 - similarity) * self._scale
 
     def _accept(self, message: frames.Vectors) -> None:
@@ -393,7 +443,9 @@ class ProviderServer(EmbeddingServer):
 
     def _index(self, put: frames.Put) -> None:
         known = [self._file.get(text) for text in put.texts]
-        if missing := [text for text, vector in zip(put.texts, known, strict=True) if vector is None]:
+        if missing := [
+            text for text, vector in zip(put.texts, known, strict=True) if vector is None
+        ]:
             self._ask_for(put.name, missing)
             return
         self._incomplete.discard(put.name)
@@ -401,7 +453,9 @@ class ProviderServer(EmbeddingServer):
         if put.name == _ORDINARY_NAME:
             english = vectors[:_ENGLISH]
             likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())
-            self._scale = (1 - _USUAL_LIKENESS) / (1 - likeness) if 1 - likeness > _LEAST_SPREAD else 0.0
+            self._scale = (
+                (1 - _USUAL_LIKENESS) / (1 - likeness) if 1 - likeness > _LEAST_SPREAD else 0.0
+            )
             self._ordinary = vectors
             self._keep(put.texts, vectors)
         else:
@@ -427,7 +481,9 @@ class ProviderServer(EmbeddingServer):
                 self._wanted.pop(text, None)
 
     def _check_dimensions(self, dimensions: int) -> None:
-        """Ask for all vectors again if the provider's model has changed, since new and old vectors cannot be compared."""
+        """Ask for all vectors again if the provider's model has changed, since new and old vectors
+        cannot be compared.
+        """
         if self._dimensions not in (0, dimensions):
             self._file.clear()
             self._table = Table()
@@ -452,4 +508,8 @@ def _unit(raw: bytes) -> Floats:
     """The vector scaled to length 1, or zeros if it has no direction."""
     vector = np.frombuffer(raw, np.float32)
     length = float(np.linalg.norm(vector.astype(np.float64)))
-    return (vector / length).astype(np.float32) if np.isfinite(length) and length > 0 else np.zeros_like(vector)
+    return (
+        (vector / length).astype(np.float32)
+        if np.isfinite(length) and length > 0
+        else np.zeros_like(vector)
+    )

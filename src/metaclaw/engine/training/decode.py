@@ -1,9 +1,10 @@
-"""The common parts of the decoders: the weights and layers of the model, random numbers, and the choice of tokens.
+"""The common parts of the decoders: the weights and layers of the model, random numbers, and the
+choice of tokens.
 
-A token is chosen by inversion: it is the first at which the running sum of probabilities exceeds a random number in [0, 1). The
-random numbers of a rollout depend only on the seed, the index of its prompt, its own index and the token's position, so they are
-computed beforehand. The choice does not wait for the host, so a CUDA graph can contain it.
-"""
+A token is chosen by inversion: it is the first at which the running sum of probabilities exceeds a
+random number in [0, 1). The random numbers of a rollout depend only on the seed, the index of its
+prompt, its own index and the token's position, so they are computed beforehand. The choice does not
+wait for the host, so a CUDA graph can contain it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,17 +24,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AddTo: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""Takes sums and rows, adds the rows times the transposed weight to the sums in place, and returns the sums."""
+"""Takes sums and rows, adds the rows times the transposed weight to the sums in place, and returns
+the sums.
+"""
 
 Attend: TypeAlias = Callable[[int, Tensor], Tensor]
-"""Takes a layer's number and its rows of rotated queries and keys, and values; returns the rows of attention's output."""
+"""Takes a layer's number and its rows of rotated queries and keys, and values; returns the rows of
+attention's output.
+"""
 
 _BLOCK: Final = 256
-"""Tokens whose weights are summed before one of them is searched: less work than the running sum of a whole vocabulary."""
+"""Tokens whose weights are summed before one of them is searched: less work than the running sum of
+a whole vocabulary.
+"""
 _COLDEST: Final = 1e-5
-"""Below this, dividing by the temperature would overflow; the likeliest token is certain there anyway."""
+"""Below this, dividing by the temperature would overflow; the likeliest token is certain there
+anyway.
+"""
 _SHARE_BITS: Final = 32
-"""Bits of a random number: few enough that share times total is always below the total in double precision."""
+"""Bits of a random number: few enough that share times total is always below the total in double
+precision.
+"""
 _LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
 _STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -49,15 +60,19 @@ class _Layer:
 
 
 class Stack:
-    """The weights of a Llama-type model, fused for decoding, on one device in one dtype; `tensors` have Hugging Face names.
+    """The weights of a Llama-type model, fused for decoding, on one device in one dtype; `tensors`
+    have Hugging Face names.
 
-    Each weight is rounded once, so merged weights should be in single precision. `replace` keeps the addresses of the buffers, so
-    that recorded CUDA graphs stay valid.
-    """
+    Each weight is rounded once, so merged weights should be in single precision. `replace` keeps
+    the addresses of the buffers, so that recorded CUDA graphs stay valid."""
 
-    def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype) -> None:
+    def __init__(
+        self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype
+    ) -> None:
         if shape.has_biases or shape.has_head_norms:
-            raise TrainingError("rollouts cannot be drawn here from a model with biases or norms of single heads")
+            raise TrainingError(
+                "rollouts cannot be drawn here from a model with biases or norms of single heads"
+            )
         self.shape = shape
         self.device = torch.device(device)
         self.dtype = dtype
@@ -71,11 +86,16 @@ class Stack:
 
     @torch.inference_mode()
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy new weights into the same buffers. Raises TrainingError and changes nothing if their shapes do not fit."""
+        """Copy new weights into the same buffers. Raises TrainingError and changes nothing if their
+        shapes do not fit.
+        """
         for name, size in self._sizes.items():
             if name not in tensors or tensors[name].shape != size:
                 given = f"of {tuple(tensors[name].shape)}" if name in tensors else "missing"
-                raise TrainingError(f"these weights cannot replace the current ones: {name} is {given}, not of {tuple(size)}")
+                raise TrainingError(
+                    f"these weights cannot replace the current ones: {name} is {given}, not of"
+                    f" {tuple(size)}"
+                )
         try:
             for name, weight in _fused(self.shape, tensors):
                 self._hold(name, weight)
@@ -102,7 +122,9 @@ class Stack:
         return rows
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Single-precision logits of rows that have passed all layers; never rounded to less on a GPU."""
+        """Single-precision logits of rows that have passed all layers; never rounded to less on a
+        GPU.
+        """
         normed = self._normalise(rows, self._held["norm"])
         if self.device.type == "cuda" and self.dtype != torch.float32:
             return torch.mm(normed, self._held[self._head].t(), out_dtype=torch.float32)
@@ -110,7 +132,9 @@ class Stack:
 
     def _rotate(self, mixed: Tensor, rotations: Tensor) -> None:
         turned = self.shape.query_width + self.shape.kv_width // 2
-        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)).mul_(rotations)
+        pairs = torch.view_as_complex(
+            mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)
+        ).mul_(rotations)
         if self.dtype != torch.float32:
             mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
 
@@ -120,12 +144,20 @@ class Stack:
     def _hold(self, name: str, weight: Tensor) -> None:
         held = self._held.get(name)
         if held is None:
-            held = self._held[name] = torch.empty(weight.shape, dtype=self.dtype, device=self.device)
-        elif self._packs and (weight.dtype, weight.device) == (held.dtype, held.device) and torch.equal(held, weight):
+            held = self._held[name] = torch.empty(
+                weight.shape, dtype=self.dtype, device=self.device
+            )
+        elif (
+            self._packs
+            and (weight.dtype, weight.device) == (held.dtype, held.device)
+            and torch.equal(held, weight)
+        ):
             return  # packing costs more than comparing, and a LoRA never touches the head
         held.copy_(weight)
         if weight.dim() == 2 and (name != "embedding" or name == self._head):
-            self._products[name] = make_linear(held) if self._packs else partial(functional.linear, weight=held)
+            self._products[name] = (
+                make_linear(held) if self._packs else partial(functional.linear, weight=held)
+            )
 
     def _layer(self, prefix: str) -> _Layer:
         return _Layer(
@@ -152,12 +184,22 @@ def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, T
         yield "head", tensors["lm_head.weight"]
     yield "norm", tensors["model.norm.weight"]
     for number in range(shape.layers):
-        prefix, attention, mlp = f"{number}.", f"model.layers.{number}.self_attn.", f"model.layers.{number}.mlp."
+        prefix, attention, mlp = (
+            f"{number}.",
+            f"model.layers.{number}.self_attn.",
+            f"model.layers.{number}.mlp.",
+        )
         query = interleave(tensors[f"{attention}q_proj.weight"], shape.heads)
         key = interleave(tensors[f"{attention}k_proj.weight"], shape.kv_heads)
-        yield f"{prefix}query_key_value", torch.cat((query, key, tensors[f"{attention}v_proj.weight"]))
+        yield (
+            f"{prefix}query_key_value",
+            torch.cat((query, key, tensors[f"{attention}v_proj.weight"])),
+        )
         yield f"{prefix}attention_out", tensors[f"{attention}o_proj.weight"]
-        yield f"{prefix}gate_up", torch.cat((tensors[f"{mlp}gate_proj.weight"], tensors[f"{mlp}up_proj.weight"]))
+        yield (
+            f"{prefix}gate_up",
+            torch.cat((tensors[f"{mlp}gate_proj.weight"], tensors[f"{mlp}up_proj.weight"])),
+        )
         yield f"{prefix}down", tensors[f"{mlp}down_proj.weight"]
         yield f"{prefix}attention_norm", tensors[f"model.layers.{number}.input_layernorm.weight"]
         yield f"{prefix}mlp_norm", tensors[f"model.layers.{number}.post_attention_layernorm.weight"]
@@ -165,7 +207,9 @@ def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, T
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """How a temperature changes the choice of tokens. `divisor` is a tensor if a recorded graph must read its current value."""
+    """How a temperature changes the choice of tokens. `divisor` is a tensor if a recorded graph
+    must read its current value.
+    """
 
     is_greedy: bool
     divisor: Tensor | float | None
@@ -173,19 +217,30 @@ class Heat:
     @classmethod
     def of(cls, temperature: float) -> "Heat":
         """Greedy at zero; no division at one."""
-        return cls(temperature < _COLDEST, None if temperature < _COLDEST or temperature == 1.0 else temperature)
+        return cls(
+            temperature < _COLDEST,
+            None if temperature < _COLDEST or temperature == 1.0 else temperature,
+        )
 
 
-def uniforms(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
-    """Random numbers in [0, 1), [rollout, token] in double precision, for rollouts with these indices of prompts and rollouts."""
+def uniforms(
+    seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int
+) -> Tensor:
+    """Random numbers in [0, 1), [rollout, token] in double precision, for rollouts with these
+    indices of prompts and rollouts.
+    """
     key = _mixed(np.full(prompts.shape, seed & (2**64 - 1), dtype=np.uint64))
     key = _mixed(_mixed(key ^ prompts) ^ rollouts)
-    bits = _mixed(key[:, None] + np.arange(1, tokens + 1, dtype=np.uint64) * _STRIDE) >> np.uint64(64 - _SHARE_BITS)
+    bits = _mixed(key[:, None] + np.arange(1, tokens + 1, dtype=np.uint64) * _STRIDE) >> np.uint64(
+        64 - _SHARE_BITS
+    )
     return torch.from_numpy(bits.astype(np.float64) * 2.0**-_SHARE_BITS)
 
 
 def choose(logits: Tensor, share: Tensor, heat: Heat) -> tuple[Tensor, Tensor]:
-    """A token for each row of single-precision logits, and its natural log-probability at temperature 1. Overwrites the logits."""
+    """A token for each row of single-precision logits, and its natural log-probability at
+    temperature 1. Overwrites the logits.
+    """
     shifted = logits.sub_(logits.amax(-1, keepdim=True))
     weights = shifted.exp()
     sums = _block_sums(weights)
@@ -207,7 +262,9 @@ def _block_sums(weights: Tensor) -> Tensor:
 
 def _blocks(weights: Tensor) -> Tensor:
     short = -weights.shape[-1] % _BLOCK
-    return (functional.pad(weights, (0, short)) if short else weights).view(len(weights), -1, _BLOCK)
+    return (functional.pad(weights, (0, short)) if short else weights).view(
+        len(weights), -1, _BLOCK
+    )
 
 
 def _invert(weights: Tensor, sums: Tensor, share: Tensor) -> Tensor:
@@ -217,10 +274,13 @@ def _invert(weights: Tensor, sums: Tensor, share: Tensor) -> Tensor:
 
 
 def _locate(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """The index where the running sum passes this share of the total, never at a weight of zero; and the share passed within it."""
+    """The index where the running sum passes this share of the total, never at a weight of zero;
+    and the share passed within it.
+    """
     running = weights.cumsum(-1, dtype=torch.float64)
     point = share * running[:, -1:]
-    # A row that is not finite compares false everywhere and gives index 0, which is in range; its log-probability shows the error.
+    # A row that is not finite compares false everywhere and gives index 0, which is in range; its
+    # log-probability shows the error.
     index = (running <= point).sum(-1, keepdim=True).clamp_(max=weights.shape[-1] - 1)
     weight = weights.gather(-1, index).double()
     passed = (point - running.gather(-1, index)) / weight + 1.0
@@ -236,10 +296,11 @@ def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Groups of rollouts to draw together. `uniforms` are the random numbers: [group, rollout, token], double, on the CPU.
+    """Groups of rollouts to draw together. `uniforms` are the random numbers: [group, rollout,
+    token], double, on the CPU.
 
-    Decoders return tokens and log-probabilities of this shape, on the CPU. Values after an end token are meaningless.
-    """
+    Decoders return tokens and log-probabilities of this shape, on the CPU. Values after an end
+    token are meaningless."""
 
     prompts: Sequence[Sequence[int]]
     uniforms: Tensor

@@ -1,7 +1,9 @@
-"""The trainable forward pass: a frozen Llama-type model with LoRA on every projection, over packed sequences.
+"""The trainable forward pass: a frozen Llama-type model with LoRA on every projection, over packed
+sequences.
 
-Products use merged weights (base + scale * B @ A), which also draw the rollouts, so a forward pass costs the same as the base
-model's. Only the backward pass uses A and B. With dY the gradient of an output Y = X W^T, for each projection:
+Products use merged weights (base + scale * B @ A), which also draw the rollouts, so a forward pass
+costs the same as the base model's. Only the backward pass uses A and B. With dY the gradient of an
+output Y = X W^T, for each projection:
 
     dX = dY W        dB = dY^T (X (scale A)^T)        dA = (dY (scale B))^T X
 """
@@ -16,8 +18,21 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.attention import Context, Rotations, attend, choose_kernel, rotary_angles
-from metaclaw.engine.training.lora import BUNDLES, Adapter, AdapterVector, Bundle, Parameters, add_change
+from metaclaw.engine.training.attention import (
+    Context,
+    Rotations,
+    attend,
+    choose_kernel,
+    rotary_angles,
+)
+from metaclaw.engine.training.lora import (
+    BUNDLES,
+    Adapter,
+    AdapterVector,
+    Bundle,
+    Parameters,
+    add_change,
+)
 from metaclaw.engine.training.packing import Packed
 from metaclaw.errors import TrainingError
 
@@ -26,7 +41,9 @@ _CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
 
 
 class DrawnLogprobs(NamedTuple):
-    """The natural log-probability of each drawn token, and the entropy of its distribution (without gradient)."""
+    """The natural log-probability of each drawn token, and the entropy of its distribution (without
+    gradient).
+    """
 
     logprobs_D: Tensor
     entropy_D: Tensor
@@ -38,25 +55,37 @@ def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> DrawnLogp
 
 
 class _DrawnLogprobs(torch.autograd.Function):
-    """Log-probabilities of drawn tokens, a chunk of rows at a time, so that the logits of all rows are never in memory together.
+    """Log-probabilities of drawn tokens, a chunk of rows at a time, so that the logits of all rows
+    are never in memory together.
 
-    For every loss the gradient of a log-probability by its row is E[target] - sum_v p_v E[v]. The forward pass saves it and drops
-    the logits, so nothing is computed twice.
-    """
+    For every loss the gradient of a log-probability by its row is E[target] - sum_v p_v E[v]. The
+    forward pass saves it and drops the logits, so nothing is computed twice."""
 
     @staticmethod
-    def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor
+    ) -> tuple[Tensor, Tensor]:
         chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
         is_learning = ctx.needs_input_grad[0]
         logprobs, entropies, logprob_grads = [], [], []
-        for rows, targets in zip(torch.split(rows_D, chunk), torch.split(targets_D, chunk), strict=True):
+        for rows, targets in zip(
+            torch.split(rows_D, chunk), torch.split(targets_D, chunk), strict=True
+        ):
             logits = _logits(rows, head)
             logits -= logits.logsumexp(-1, keepdim=True)
             logprobs.append(logits.gather(1, targets.unsqueeze(1)).squeeze(1))
             probabilities = logits.exp()
-            entropies.append(-torch.linalg.vecdot(probabilities, logits.clamp_(min=torch.finfo(logits.dtype).min)))
+            entropies.append(
+                -torch.linalg.vecdot(
+                    probabilities, logits.clamp_(min=torch.finfo(logits.dtype).min)
+                )
+            )
             if is_learning:
-                logprob_grads.append(torch.sub(functional.embedding(targets, head), probabilities.to(head.dtype) @ head))
+                logprob_grads.append(
+                    torch.sub(
+                        functional.embedding(targets, head), probabilities.to(head.dtype) @ head
+                    )
+                )
         entropy_D = torch.cat(entropies)
         ctx.mark_non_differentiable(entropy_D)
         ctx.save_for_backward(torch.cat(logprob_grads) if is_learning else torch.empty(0))
@@ -77,7 +106,9 @@ def _logits(rows: Tensor, head: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
-    """A layer of the base: norms in the dtype of the run, and the weights of each bundle as one matrix in single precision."""
+    """A layer of the base: norms in the dtype of the run, and the weights of each bundle as one
+    matrix in single precision.
+    """
 
     attention_norm: Tensor
     mlp_norm: Tensor
@@ -86,8 +117,8 @@ class _Frozen:
 
 @dataclass(frozen=True, slots=True)
 class _Working:
-    """A bundle in the dtype of the run: the merged weight, and A and B times the scale, with the B of each projection in its own
-    columns."""
+    """A bundle in the dtype of the run: the merged weight, and A and B times the scale, with the B
+    of each projection in its own columns."""
 
     weight: Tensor
     a: Tensor
@@ -107,15 +138,27 @@ class _Working:
 class TrainedModel:
     """The frozen base, the adapter, and the merged weights of both."""
 
-    def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], parameters: Parameters, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        tensors: Mapping[str, Tensor],
+        parameters: Parameters,
+        dtype: torch.dtype,
+    ) -> None:
         self.shape, self.dtype, self.parameters = shape, dtype, parameters
         self.device = parameters.values.device
         self._kernel = choose_kernel(self.device, dtype)
         try:
             self.embedding = self._cast(tensors["model.embed_tokens.weight"])
-            self.head = self._cast(tensors["lm_head.weight"]) if "lm_head.weight" in tensors else self.embedding
+            self.head = (
+                self._cast(tensors["lm_head.weight"])
+                if "lm_head.weight" in tensors
+                else self.embedding
+            )
             self._norm = self._cast(tensors["model.norm.weight"])
-            self._base = [self._frozen(tensors, f"model.layers.{number}.") for number in range(shape.layers)]
+            self._base = [
+                self._frozen(tensors, f"model.layers.{number}.") for number in range(shape.layers)
+            ]
         except KeyError as error:
             raise TrainingError(f"the model's weights lack the tensor {error}") from error
         self._layers = [self._working(number) for number in range(shape.layers)]
@@ -126,9 +169,15 @@ class TrainedModel:
 
     def _frozen(self, tensors: Mapping[str, Tensor], prefix: str) -> _Frozen:
         weights = [
-            torch.cat([tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]) for bundle in BUNDLES
+            torch.cat(
+                [tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]
+            )
+            for bundle in BUNDLES
         ]
-        attention_norm, mlp_norm = (self._cast(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
+        attention_norm, mlp_norm = (
+            self._cast(tensors[f"{prefix}{name}_layernorm.weight"])
+            for name in ("input", "post_attention")
+        )
         return _Frozen(attention_norm, mlp_norm, weights)
 
     def _working(self, number: int) -> list[_Working]:
@@ -137,7 +186,9 @@ class TrainedModel:
             _Working(
                 weight=torch.empty_like(base, dtype=self.dtype),
                 a=torch.empty_like(bundle.a, dtype=self.dtype, requires_grad=False),
-                b=torch.zeros(base.shape[0], bundle.a.shape[0], dtype=self.dtype, device=self.device),
+                b=torch.zeros(
+                    base.shape[0], bundle.a.shape[0], dtype=self.dtype, device=self.device
+                ),
                 scale=self.parameters.scale,
                 bundle=bundle,
             )
@@ -146,18 +197,25 @@ class TrainedModel:
 
     @torch.no_grad()
     def refresh(self, adapter: Adapter | AdapterVector) -> None:
-        """Merge again, in place: the trained values, or an adapter that is used only for drawing and scoring."""
+        """Merge again, in place: the trained values, or an adapter that is used only for drawing
+        and scoring.
+        """
         for base, layer in zip(self._base, self._layers, strict=True):
             for frozen, working in zip(base.weights, layer, strict=True):
                 working.take()
                 sizes = [len(b) for b in working.bundle.bs]
                 for module, weight, merged in zip(
-                    working.bundle.modules, torch.split(frozen, sizes), torch.split(working.weight, sizes), strict=True
+                    working.bundle.modules,
+                    torch.split(frozen, sizes),
+                    torch.split(working.weight, sizes),
+                    strict=True,
                 ):
                     merged.copy_(add_change(weight, *adapter.pairs[module], adapter.scale))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The merged weights by their Hugging Face names, as views that change with every refresh."""
+        """The merged weights by their Hugging Face names, as views that change with every
+        refresh.
+        """
         named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
         if self.head is not self.embedding:
             named["lm_head.weight"] = self.head
@@ -166,27 +224,39 @@ class TrainedModel:
             named[f"model.layers.{number}.post_attention_layernorm.weight"] = base.mlp_norm
             for working in layer:
                 sizes = [len(b) for b in working.bundle.bs]
-                for module, weight in zip(working.bundle.modules, torch.split(working.weight, sizes), strict=True):
+                for module, weight in zip(
+                    working.bundle.modules, torch.split(working.weight, sizes), strict=True
+                ):
                     named[f"{module}.weight"] = weight
         return named
 
     def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:
-        """The normalised last rows that predict the drawn tokens; those of the untrained model if `is_base`.
+        """The normalised last rows that predict the drawn tokens; those of the untrained model if
+        `is_base`.
 
-        With `recomputes` only the input of each layer is saved for the backward pass, and each layer runs twice.
-        """
+        With `recomputes` only the input of each layer is saved for the backward pass, and each
+        layer runs twice."""
         rotations = rotary_angles(self.shape, packed.positions)
         rows = functional.embedding(packed.ids, self.embedding)
         for number in range(self.shape.layers):
             if recomputes and torch.is_grad_enabled() and not is_base:
                 rows = checkpoint(
-                    self._layer, number, rows, rotations, packed, is_base, use_reentrant=False, preserve_rng_state=False
+                    self._layer,
+                    number,
+                    rows,
+                    rotations,
+                    packed,
+                    is_base,
+                    use_reentrant=False,
+                    preserve_rng_state=False,
                 )
             else:
                 rows = self._layer(number, rows, rotations, packed, is_base)
         return self._normalise(rows.index_select(0, packed.rows_D), self._norm)
 
-    def _layer(self, number: int, rows: Tensor, rotations: Rotations, packed: Packed, is_base: bool) -> Tensor:
+    def _layer(
+        self, number: int, rows: Tensor, rotations: Rotations, packed: Packed, is_base: bool
+    ) -> Tensor:
         base = self._base[number]
         mixed = self._project(number, 0, self._normalise(rows, base.attention_norm), is_base)
         attended = attend(mixed, rotations, packed, self.shape, self._kernel)
@@ -198,7 +268,9 @@ class TrainedModel:
         if is_base:
             return functional.linear(rows, self._base[number].weights[which].to(self.dtype))
         working = self._layers[number][which]
-        out: Tensor = _Projection.apply(rows, working.weight, working.a, working.b, working.bundle.a, *working.bundle.bs)  # type: ignore[no-untyped-call]
+        out: Tensor = _Projection.apply(
+            rows, working.weight, working.a, working.b, working.bundle.a, *working.bundle.bs
+        )  # type: ignore[no-untyped-call]
         return out
 
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
@@ -213,7 +285,9 @@ class _Projection(torch.autograd.Function):
     """A product with merged weights; its backward pass gives the gradients of A and B."""
 
     @staticmethod
-    def forward(ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, *trained: Tensor) -> Tensor:
+    def forward(
+        ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, *trained: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(rows, weight, a, b)
         ctx.sizes = [len(up) for up in trained[1:]]
         return functional.linear(rows, weight)
@@ -222,7 +296,10 @@ class _Projection(torch.autograd.Function):
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight, a, b = ctx.saved_tensors
         inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
-        ups = [(grad.mT @ part).float() for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)]
+        ups = [
+            (grad.mT @ part).float()
+            for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)
+        ]
         down = ((grads[0] @ b).mT @ rows).float()
         grad_input = grads[0] @ weight if ctx.needs_input_grad[0] else None
         return grad_input, None, None, None, down, *ups

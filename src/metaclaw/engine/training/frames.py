@@ -5,7 +5,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+)
 from metaclaw.engine.frames import pack as pack
 
 
@@ -134,8 +143,8 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class RequestFailed(msgspec.Struct, tag="failed", frozen=True):
-    """The request failed and changed nothing. `needs_package`: a package must be installed; `needs_memory`: a new process with more
-    memory is needed."""
+    """The request failed and changed nothing. `needs_package`: a package must be installed;
+    `needs_memory`: a new process with more memory is needed."""
 
     message: str
     needs_package: bool = False
@@ -143,7 +152,17 @@ class RequestFailed(msgspec.Struct, tag="failed", frozen=True):
 
 
 ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close
-FromTrainer: TypeAlias = TrainerReady | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | RequestFailed
+FromTrainer: TypeAlias = (
+    TrainerReady
+    | Preparing
+    | Opened
+    | Sampled
+    | Scored
+    | Accumulated
+    | Applied
+    | Done
+    | RequestFailed
+)
 
 to_trainer: Final = msgspec.msgpack.Decoder(ToTrainer)
 from_trainer: Final = msgspec.msgpack.Decoder(FromTrainer)

@@ -1,8 +1,8 @@
 """Training of causal models that `Learner` does not support, from a Hugging Face folder.
 
-The format of adapters and the random numbers of rollouts are those of `Learner`. It is slower: `transformers` runs the model, one
-prompt at a time. Training and drawing run the same unmerged layers, so they agree.
-"""
+The format of adapters and the random numbers of rollouts are those of `Learner`. It is slower:
+`transformers` runs the model, one prompt at a time. Training and drawing run the same unmerged
+layers, so they agree."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,9 @@ from metaclaw.errors import EngineError, MissingPackageError, TrainingError
 class HookedPairs(AdapterVector):
     """An adapter on the named linear layers of a model, added to their output by hooks."""
 
-    def __init__(self, layers: Mapping[str, nn.Linear], rank: int, alpha: float, device: torch.device) -> None:
+    def __init__(
+        self, layers: Mapping[str, nn.Linear], rank: int, alpha: float, device: torch.device
+    ) -> None:
         shapes = {name: (layer.out_features, layer.in_features) for name, layer in layers.items()}
         super().__init__(shapes, rank, alpha, device)
         self._is_on = True
@@ -59,23 +61,35 @@ class HookedPairs(AdapterVector):
 
 
 class HfModel:
-    """The frozen model. Raises TrainingError if `transformers` cannot run the model in the folder."""
+    """The frozen model. Raises TrainingError if `transformers` cannot run the model in the
+    folder.
+    """
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
         with _translated(folder):
             import transformers
 
             transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-            self._tokeniser = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, local_files_only=True
+            )
+            self._tokeniser = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True
+            )
         frozen: nn.Module = model
         self._model, self._device = frozen.to(device).eval().requires_grad_(False), device
         head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-        self.layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head}
+        self.layers = {
+            name: part
+            for name, part in model.named_modules()
+            if isinstance(part, nn.Linear) and part is not head
+        }
         if not self.layers:
             raise TrainingError(f"the model in {folder} has no linear layers to train")
         self.vocabulary = _rows(model.get_input_embeddings())
-        self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
+        self.context = int(
+            getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20
+        )
         self.end_ids = _ids(model.config.eos_token_id) | _ids(model.generation_config.eos_token_id)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -84,19 +98,32 @@ class HfModel:
         return str(self._tokeniser.decode(list(tokens), skip_special_tokens=True))
 
     def logits(self, prompt: Sequence[int], drawn: Sequence[Sequence[int]]) -> Tensor:
-        """The logits of each sequence drawn after the prompt, in single precision: [sequence, token, vocabulary].
+        """The logits of each sequence drawn after the prompt, in single precision: [sequence,
+        token, vocabulary].
 
         Shorter sequences have meaningless rows at their end.
         """
         longest = max(map(len, drawn))
-        # Padding follows a sequence, so no token of the sequence attends to it, and no mask is needed.
+        # Padding follows a sequence, so no token of the sequence attends to it, and no mask is
+        # needed.
         rows = [[*prompt, *tokens[:-1], *([0] * (longest - len(tokens)))] for tokens in drawn]
-        return self._run(torch.tensor(rows, device=self._device), longest, use_cache=False).logits[:, -longest:].float()
+        return (
+            self._run(torch.tensor(rows, device=self._device), longest, use_cache=False)
+            .logits[:, -longest:]
+            .float()
+        )
 
     @torch.no_grad()
-    def draw(self, prompt: Sequence[int], numbers: Tensor, temperature: float) -> tuple[list[list[int]], list[list[float]]]:
-        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]; meaningless after an end token."""
-        heat, ends = Heat.of(temperature), torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device)
+    def draw(
+        self, prompt: Sequence[int], numbers: Tensor, temperature: float
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token];
+        meaningless after an end token.
+        """
+        heat, ends = (
+            Heat.of(temperature),
+            torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device),
+        )
         count, room = numbers.shape
         numbers = numbers.to(self._device)
         tokens = torch.zeros(count, room, dtype=torch.long, device=self._device)
@@ -115,7 +142,11 @@ class HfModel:
             if not stays.all():
                 live, chosen = live[stays], chosen[stays]
                 cache.batch_select_indices(stays.nonzero().squeeze(1))
-            logits = self._run(chosen.unsqueeze(1), 1, use_cache=True, past_key_values=cache).logits[:, -1].float()
+            logits = (
+                self._run(chosen.unsqueeze(1), 1, use_cache=True, past_key_values=cache)
+                .logits[:, -1]
+                .float()
+            )
         return tokens.tolist(), logprobs.tolist()
 
     def _run(self, ids: Tensor, wanted: int, **settings: object) -> "_Output":
@@ -141,7 +172,11 @@ class _Output(Protocol):
 
 def _shareable(read: _Output) -> _Cache:
     cache: _Cache | None = getattr(read, "past_key_values", None)
-    if cache is None or not hasattr(cache, "batch_repeat_interleave") or not hasattr(cache, "batch_select_indices"):
+    if (
+        cache is None
+        or not hasattr(cache, "batch_repeat_interleave")
+        or not hasattr(cache, "batch_select_indices")
+    ):
         raise TrainingError("the model's cache of keys and values cannot be shared by rollouts")
     return cache
 
@@ -163,7 +198,8 @@ def _translated(folder: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingPackageError(
-            f"the model in {folder} needs a package that is not installed ({error}): pip install 'metaclaw-proxy[transformers]'"
+            f"the model in {folder} needs a package that is not installed ({error}): pip install"
+            " 'metaclaw-proxy[transformers]'"
         ) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise TrainingError(f"transformers cannot run the model in {folder}: {error}") from error
@@ -176,7 +212,9 @@ _ROLLOUTS_AT_ONCE: Final = 256
 
 
 class HfLearner(AdapterLearner):
-    """The learner for other models that `transformers` can run, with an adapter on all linear layers but the last."""
+    """The learner for other models that `transformers` can run, with an adapter on all linear
+    layers but the last.
+    """
 
     def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
         self._model = HfModel(self._folder, self._device, dtype)
@@ -194,7 +232,10 @@ class HfLearner(AdapterLearner):
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         for index, prompt in enumerate(prompts):
             self._check_tokens(f"prompt {index}", prompt, (), drawing.max_tokens)
-        return [self._work.run(partial(self._draw, index, prompt, drawing)) for index, prompt in enumerate(prompts)]
+        return [
+            self._work.run(partial(self._draw, index, prompt, drawing))
+            for index, prompt in enumerate(prompts)
+        ]
 
     def _draw(self, index: int, prompt: Sequence[int], drawing: Drawing) -> list[Rollout]:
         indices = np.arange(drawing.count, dtype=np.uint64)
@@ -205,11 +246,16 @@ class HfLearner(AdapterLearner):
             part = numbers[first : first + at_once]
             tokens, logprobs = self._model.draw(prompt, part, drawing.temperature)
             ends, text = self._model.end_ids, self._model.text
-            drawn += [as_rollout(row, values, ends, text) for row, values in zip(tokens, logprobs, strict=True)]
+            drawn += [
+                as_rollout(row, values, ends, text)
+                for row, values in zip(tokens, logprobs, strict=True)
+            ]
         return drawn
 
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
-        """Log-probabilities and entropies of the drawn tokens of pairs with one prompt, in order."""
+        """Log-probabilities and entropies of the drawn tokens of pairs with one prompt, in
+        order.
+        """
         if is_base:
             with self._pairs.switched_off():
                 return self._logprobs(pairs)
@@ -227,7 +273,9 @@ class HfLearner(AdapterLearner):
         return DrawnLogprobs(logprobs[is_drawn], entropy[is_drawn])
 
     def _portions(self, pairs: Pairs) -> Iterator[list[int]]:
-        """The indices of neighbouring pairs with the same prompt that run together; pairs without drawn tokens are left out."""
+        """The indices of neighbouring pairs with the same prompt that run together; pairs without
+        drawn tokens are left out.
+        """
         rows, logits = self._limit(_ROWS_AT_ONCE), self._limit(_LOGITS_AT_ONCE)
         filled = (number for number, (_, drawn) in enumerate(pairs) if drawn)
         for prompt, members in groupby(filled, key=lambda number: tuple(pairs[number][0])):
@@ -236,7 +284,10 @@ class HfLearner(AdapterLearner):
             for number in members:
                 longest = max(longest, len(pairs[number][1]))
                 count = len(portion) + 1
-                if portion and (count * (len(prompt) + longest) > rows or count * longest * self.vocabulary > logits):
+                if portion and (
+                    count * (len(prompt) + longest) > rows
+                    or count * longest * self.vocabulary > logits
+                ):
                     yield portion
                     portion, longest = [], len(pairs[number][1])
                 portion.append(number)

@@ -1,7 +1,8 @@
-"""Training of one model in this process: draw rollouts, score, accumulate gradients, and make optimiser steps.
+"""Training of one model in this process: draw rollouts, score, accumulate gradients, and make
+optimiser steps.
 
-If memory runs out, the work is tried again with half as much at once, until it fits or the smallest share does not fit either.
-"""
+If memory runs out, the work is tried again with half as much at once, until it fits or the smallest
+share does not fit either."""
 
 import gc
 import logging
@@ -15,7 +16,16 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor
 
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    LossKind,
+    PieceStats,
+    Rollout,
+    StepStats,
+)
 from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import (
@@ -27,7 +37,15 @@ from metaclaw.engine.training.lora import (
     projection_shapes,
     refitted,
 )
-from metaclaw.engine.training.losses import AdamW, DrawnTokens, piece_stats, restore_state, save_state, sums, token_losses
+from metaclaw.engine.training.losses import (
+    AdamW,
+    DrawnTokens,
+    piece_stats,
+    restore_state,
+    save_state,
+    sums,
+    token_losses,
+)
 from metaclaw.engine.training.packing import Pairs, pack, portions
 from metaclaw.engine.training.rollout import Rollouts
 from metaclaw.errors import TrainerMemoryError, TrainingError
@@ -37,16 +55,27 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _LEAST_SHARE: Final = 1.0 / 64.0
-_MEMORY_ERRORS: Final = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_MEMORY_ERRORS: Final = (
+    "out of memory",
+    "can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 _MOST_CHARS: Final = 240
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 65_536}
-"""Rows of one pass. More rows are not faster on a CPU, and a row takes about a megabyte until its backward pass."""
+"""Rows of one pass. More rows are not faster on a CPU, and a row takes about a megabyte until its
+backward pass.
+"""
 _ROWS_KEPT: Final = {"cpu": 4096, "cuda": 98_304}
-"""A sequence with more rows runs each layer twice instead of saving everything for the backward pass."""
+"""A sequence with more rows runs each layer twice instead of saving everything for the backward
+pass.
+"""
 
 
 class WorkShare:
-    """The share of the usual amount that is worked on at once. `release` frees everything that can be computed again."""
+    """The share of the usual amount that is worked on at once. `release` frees everything that can
+    be computed again.
+    """
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
@@ -57,7 +86,9 @@ class WorkShare:
         return max(1, int(self.share * most))
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do work that changes nothing if it fails. Raises TrainerMemoryError if the smallest share does not fit either."""
+        """Do work that changes nothing if it fails. Raises TrainerMemoryError if the smallest share
+        does not fit either.
+        """
         while True:
             try:
                 return work()
@@ -77,31 +108,45 @@ class WorkShare:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether the error or one of its causes is a lack of memory: recording a CUDA graph hides the first error behind another."""
+    """Whether the error or one of its causes is a lack of memory: recording a CUDA graph hides the
+    first error behind another.
+    """
     while error is not None:
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in _MEMORY_ERRORS):
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+            sign in str(error) for sign in _MEMORY_ERRORS
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def describe_memory_error(error: BaseException) -> str:
-    return f"the trainer finds too little memory ({' '.join(str(error).split())[:_MOST_CHARS].rstrip('. ')})"
+    return (
+        "the trainer finds too little memory"
+        f" ({' '.join(str(error).split())[:_MOST_CHARS].rstrip('. ')})"
+    )
 
 
 class AdapterLearner(ABC):
     """A frozen model, a LoRA adapter for it, and an optimiser for the adapter.
 
-    `device` is "cpu", "cuda" or a certain GPU; `dtype` is used for all products; `threads` sets torch's threads, unless it is None.
-    The adapter has single precision. A method that raises TrainingError changes nothing.
-    """
+    `device` is "cpu", "cuda" or a certain GPU; `dtype` is used for all products; `threads` sets
+    torch's threads, unless it is None. The adapter has single precision. A method that raises
+    TrainingError changes nothing."""
 
     context: int
     """Tokens of the longest sequence."""
     vocabulary: int
 
     def __init__(
-        self, folder: Path, *, rank: int, seed: int, device: str = "cpu", dtype: str = "float32", threads: int | None = None
+        self,
+        folder: Path,
+        *,
+        rank: int,
+        seed: int,
+        device: str = "cpu",
+        dtype: str = "float32",
+        threads: int | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -126,7 +171,9 @@ class AdapterLearner(ABC):
 
     @abstractmethod
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
-        """Log-probabilities and entropies of the drawn tokens in order, under the untrained model if `is_base`."""
+        """Log-probabilities and entropies of the drawn tokens in order, under the untrained model
+        if `is_base`.
+        """
 
     @abstractmethod
     def _release(self) -> None:
@@ -141,7 +188,9 @@ class AdapterLearner(ABC):
 
     @torch.no_grad()
     def score(self, pairs: Pairs) -> list[tuple[float, ...]]:
-        """Natural log-probabilities of each pair's second part after its first, at temperature 1."""
+        """Natural log-probabilities of each pair's second part after its first, at temperature
+        1.
+        """
         for number, (prompt, drawn) in enumerate(pairs):
             self._check_tokens(f"pair {number}", prompt, drawn)
         return self._work.run(lambda: self._scores(pairs))
@@ -154,17 +203,21 @@ class AdapterLearner(ABC):
                 scores[number] = tuple(min(0.0, next(values)) for _ in pairs[number][1])
         return scores
 
-    def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
+    def accumulate(
+        self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False
+    ) -> PieceStats:
         """Add the gradient of these data, summed over drawn tokens.
 
-        The statistics hold the KL divergence from the untrained weights if it is in the loss or `measures_kl` is set.
-        """
+        The statistics hold the KL divergence from the untrained weights if it is in the loss or
+        `measures_kl` is set."""
         for datum in data:
             self._check_datum(datum, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
-        portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0))
+        portion_sums = self._work.run(
+            lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0)
+        )
         self._pieces += 1
         return piece_stats(tokens, portion_sums)
 
@@ -173,7 +226,10 @@ class AdapterLearner(ABC):
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         before = self._parameters.gradient.clone()
         try:
-            return [self._learn([data[number] for number in portion], loss, with_kl=with_kl) for portion in self._portions(pairs)]
+            return [
+                self._learn([data[number] for number in portion], loss, with_kl=with_kl)
+                for portion in self._portions(pairs)
+            ]
         except (TrainingError, RuntimeError, MemoryError):
             self._parameters.gradient.copy_(before)
             raise
@@ -186,7 +242,11 @@ class AdapterLearner(ABC):
         tokens = DrawnTokens(
             logprobs_D=drawn.logprobs_D,
             advantages_D=self._vector(value for datum in data for value in datum.advantages_T),
-            old_D=self._vector(value for datum in data for value in datum.logprobs_T or ()) if has_old else None,
+            old_D=(
+                self._vector(value for datum in data for value in datum.logprobs_T or ())
+                if has_old
+                else None
+            ),
             reference_D=reference_D,
             entropy_D=drawn.entropy_D,
         )
@@ -195,7 +255,9 @@ class AdapterLearner(ABC):
         # Only this waits for the GPU.
         stats: list[float] = sums(loss, losses_D, tokens).tolist()
         if not math.isfinite(stats[0]):
-            raise TrainingError(f"the loss of {len(data)} sequences is not finite; nothing was accumulated")
+            raise TrainingError(
+                f"the loss of {len(data)} sequences is not finite; nothing was accumulated"
+            )
         total.backward()  # type: ignore[no-untyped-call]
         return stats
 
@@ -204,15 +266,21 @@ class AdapterLearner(ABC):
         return self._logprobs(pairs, is_base=True).logprobs_D
 
     def _vector(self, values: Iterable[float]) -> Tensor:
-        return torch.frombuffer(array("f", values), dtype=torch.float32).to(self._device, non_blocking=True)
+        return torch.frombuffer(array("f", values), dtype=torch.float32).to(
+            self._device, non_blocking=True
+        )
 
     def _limit(self, limits: Mapping[str, int]) -> int:
         """The limit for this kind of device, smaller after memory ran out."""
         return self._work.of(limits["cpu" if self._device.type == "cpu" else "cuda"])
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the gradient to zero."""
-        norm = self._adamw.apply(self._parameters.values, self._parameters.gradient, adam, normaliser)
+        """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the
+        gradient to zero.
+        """
+        norm = self._adamw.apply(
+            self._parameters.values, self._parameters.gradient, adam, normaliser
+        )
         self._parameters.gradient.zero_()
         self._pieces = 0
         self._weights_changed()
@@ -223,37 +291,62 @@ class AdapterLearner(ABC):
         return self._parameters.adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
-        """Continue with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are."""
+        """Continue with the weights of this adapter, or of the untrained model. Gradient, moments
+        and counts stay as they are.
+        """
         own = self._parameters
-        own.adopt(refitted(self._fresh(own) if adapter is None else adapter, own.shapes, own.rank, own.alpha, self._seed))
+        own.adopt(
+            refitted(
+                self._fresh(own) if adapter is None else adapter,
+                own.shapes,
+                own.rank,
+                own.alpha,
+                self._seed,
+            )
+        )
         self._weights_changed()
 
     def state(self) -> dict[str, Tensor]:
         """The adapter, the optimiser's state and the accumulated gradient, as copies on the CPU."""
-        return save_state(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
+        return save_state(
+            self._parameters.values, self._parameters.gradient, self._adamw, self._pieces
+        )
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the state of a learner of the same model and rank."""
-        self._pieces = restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
+        self._pieces = restore_state(
+            self._parameters.values, self._parameters.gradient, self._adamw, state
+        )
         self._weights_changed()
 
     def _check_datum(self, datum: Datum, loss: Loss) -> None:
         self._check_tokens(f"turn {datum.turn}", datum.prompt, datum.tokens_T)
         if datum.logprobs_T is None and loss.kind is not LossKind.CROSS_ENTROPY:
-            raise TrainingError(f"turn {datum.turn} has no log-probabilities, which {loss.kind} needs")
+            raise TrainingError(
+                f"turn {datum.turn} has no log-probabilities, which {loss.kind} needs"
+            )
         if datum.logprobs_T is not None and not all(map(math.isfinite, datum.logprobs_T)):
-            raise TrainingError(f"turn {datum.turn} has a log-probability that is not a finite number")
+            raise TrainingError(
+                f"turn {datum.turn} has a log-probability that is not a finite number"
+            )
 
-    def _check_tokens(self, name: str, prompt: Sequence[int], drawn: Sequence[int], more: int = 0) -> None:
+    def _check_tokens(
+        self, name: str, prompt: Sequence[int], drawn: Sequence[int], more: int = 0
+    ) -> None:
         length = len(prompt) + len(drawn) + more
         if not prompt or length > self.context:
-            raise TrainingError(f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to {self.context} fit")
+            raise TrainingError(
+                f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to"
+                f" {self.context} fit"
+            )
         if not 0 <= min(*prompt, *drawn, 0) <= max(*prompt, *drawn, 0) < self.vocabulary:
             raise TrainingError(f"{name} holds a token outside the vocabulary of {self.vocabulary}")
 
 
 class Learner(AdapterLearner):
-    """The learner for models that the code of this package runs, with an adapter on all projections."""
+    """The learner for models that the code of this package runs, with an adapter on all
+    projections.
+    """
 
     def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
         self.shape = read_shape(self._folder)
@@ -263,7 +356,9 @@ class Learner(AdapterLearner):
         parameters.adopt(self._fresh(parameters))
         self._model = TrainedModel(self.shape, tensors, parameters, dtype)
         self._guest: Adapter | None = None
-        """An adapter of a higher rank than this learner's: it can draw and score, but not be trained."""
+        """An adapter of a higher rank than this learner's: it can draw and score, but not be
+        trained.
+        """
         self._rollouts: Rollouts | None = None
         self._is_stale = False
         return parameters
@@ -298,7 +393,9 @@ class Learner(AdapterLearner):
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
         return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 
-    def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
+    def accumulate(
+        self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False
+    ) -> PieceStats:
         self._refuse_guest()
         return super().accumulate(data, loss, measures_kl=measures_kl)
 
@@ -328,7 +425,8 @@ class Learner(AdapterLearner):
     def _refuse_guest(self) -> None:
         if self._guest is not None:
             raise TrainingError(
-                f"an adapter of rank {self._guest.rank} cannot be trained by a learner of rank {self._parameters.rank}"
+                f"an adapter of rank {self._guest.rank} cannot be trained by a learner of rank"
+                f" {self._parameters.rank}"
             )
 
 

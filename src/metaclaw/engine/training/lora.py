@@ -1,8 +1,8 @@
-"""LoRA adapters for a frozen model: as named pairs of matrices, as one vector for an optimiser, and on disk in PEFT's format.
+"""LoRA adapters for a frozen model: as named pairs of matrices, as one vector for an optimiser, and
+on disk in PEFT's format.
 
-The weight W of a module becomes W + scale * B @ A, where A has `rank` rows, B has `rank` columns, and scale = alpha / rank. B
-starts at zero, so a fresh adapter changes nothing.
-"""
+The weight W of a module becomes W + scale * B @ A, where A has `rank` rows, B has `rank` columns,
+and scale = alpha / rank. B starts at zero, so a fresh adapter changes nothing."""
 
 import json
 import math
@@ -34,7 +34,9 @@ BUNDLES: Final = (
     ("mlp.gate_proj", "mlp.up_proj"),
     ("mlp.down_proj",),
 )
-"""The projections of a layer of the Llama family. Those of one bundle read the same rows, so they run as one product."""
+"""The projections of a layer of the Llama family. Those of one bundle read the same rows, so they
+run as one product.
+"""
 
 Shapes = Mapping[str, tuple[int, int]]
 """Rows and columns of each weight that is adapted, by the name of its module."""
@@ -64,7 +66,9 @@ class Adapter:
 def projection_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """The shapes of the seven projections of every layer, by module, in the order of the layers."""
     ends = [projection for bundle in BUNDLES for projection in bundle]
-    layers = sorted({int(name.split(".")[2]) for name in tensors if name.startswith("model.layers.")})
+    layers = sorted(
+        {int(name.split(".")[2]) for name in tensors if name.startswith("model.layers.")}
+    )
     shapes = {}
     for layer in layers:
         for module in (f"model.layers.{layer}.{end}" for end in ends):
@@ -80,7 +84,8 @@ def fresh_adapter(shapes: Shapes, rank: int, alpha: float, seed: int) -> Adapter
     generator = torch.Generator().manual_seed(seed)
     pairs = {}
     for module, (rows, columns) in shapes.items():
-        # Kaiming's uniform distribution as LoRA uses it: bounded by one over the root of the columns.
+        # Kaiming's uniform distribution as LoRA uses it: bounded by one over the root of the
+        # columns.
         bound = 1.0 / math.sqrt(columns)
         a = torch.empty(rank, columns).uniform_(-bound, bound, generator=generator)
         pairs[module] = Pair(a, torch.zeros(rows, rank))
@@ -94,14 +99,18 @@ def refitted(adapter: Adapter, shapes: Shapes, rank: int, alpha: float, seed: in
     """
     check_modules(adapter, shapes)
     if adapter.rank > rank:
-        raise TrainingError(f"the adapter's rank is {adapter.rank}, which does not fit into rank {rank}")
+        raise TrainingError(
+            f"the adapter's rank is {adapter.rank}, which does not fit into rank {rank}"
+        )
     if (adapter.rank, adapter.alpha) == (rank, alpha):
         return adapter
     fresh = fresh_adapter(shapes, rank, alpha, seed)
     pairs = {}
     for module, (a, b) in adapter.pairs.items():
         wider = fresh.pairs[module]
-        widened_b = torch.cat((b.cpu() * (adapter.scale / fresh.scale), wider.b[:, adapter.rank :]), dim=1)
+        widened_b = torch.cat(
+            (b.cpu() * (adapter.scale / fresh.scale), wider.b[:, adapter.rank :]), dim=1
+        )
         pairs[module] = Pair(torch.cat((a.cpu(), wider.a[adapter.rank :])), widened_b)
     return Adapter(rank, alpha, pairs)
 
@@ -110,14 +119,21 @@ def check_modules(adapter: Adapter, shapes: Shapes) -> None:
     """Raises TrainingError unless the adapter changes exactly these modules."""
     differing = sorted(set(adapter.pairs) ^ set(shapes))
     if differing:
-        raise TrainingError(f"adapter and model differ in {len(differing)} modules, such as {differing[0]}")
+        raise TrainingError(
+            f"adapter and model differ in {len(differing)} modules, such as {differing[0]}"
+        )
     for module, (a, b) in adapter.pairs.items():
         if (b.shape[0], a.shape[1]) != tuple(shapes[module]):
-            raise TrainingError(f"{module}: a change of {b.shape[0]} × {a.shape[1]} does not fit a weight of {shapes[module]}")
+            raise TrainingError(
+                f"{module}: a change of {b.shape[0]} × {a.shape[1]} does not fit a weight of"
+                f" {shapes[module]}"
+            )
 
 
 class AdapterVector:
-    """An adapter as one vector in single precision, its gradient as another, and views of both for each module."""
+    """An adapter as one vector in single precision, its gradient as another, and views of both for
+    each module.
+    """
 
     def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
         self.shapes, self.rank, self.alpha = shapes, rank, alpha
@@ -128,7 +144,9 @@ class AdapterVector:
         """Views of the current values, by module."""
 
     def _leaf(self, place: int, shape: tuple[int, int]) -> tuple[Tensor, int]:
-        """A matrix at a place of the vector, and the place after it. Its gradient accumulates in the gradient vector."""
+        """A matrix at a place of the vector, and the place after it. Its gradient accumulates in
+        the gradient vector.
+        """
         end = place + shape[0] * shape[1]
         leaf = self.values[place:end].view(shape).requires_grad_()
         leaf.grad = self.gradient[place:end].view(shape)
@@ -141,7 +159,10 @@ class AdapterVector:
 
     def adapter(self) -> Adapter:
         """A copy of the current values, on the CPU."""
-        pairs = {module: Pair(*(side.detach().cpu().clone() for side in pair)) for module, pair in self.pairs.items()}
+        pairs = {
+            module: Pair(*(side.detach().cpu().clone() for side in pair))
+            for module, pair in self.pairs.items()
+        }
         return Adapter(self.rank, self.alpha, pairs)
 
     @torch.no_grad()
@@ -153,7 +174,9 @@ class AdapterVector:
 
 
 class Parameters(AdapterVector):
-    """The adapter of a model of the Llama family. The A matrices of a bundle are adjacent, so they are one matrix, too."""
+    """The adapter of a model of the Llama family. The A matrices of a bundle are adjacent, so they
+    are one matrix, too.
+    """
 
     def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
         super().__init__(shapes, rank, alpha, device)
@@ -169,14 +192,18 @@ class Parameters(AdapterVector):
         for number, module in enumerate(modules):
             b, place = self._leaf(place, (self.shapes[module][0], self.rank))
             bs.append(b)
-            self.pairs[module] = Pair(a.detach()[number * self.rank : (number + 1) * self.rank], b.detach())
+            self.pairs[module] = Pair(
+                a.detach()[number * self.rank : (number + 1) * self.rank], b.detach()
+            )
         self.bundles.append(Bundle(modules, a, tuple(bs)))
         return place
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The trained matrices of projections that run as one product: their A matrices stacked, and each B."""
+    """The trained matrices of projections that run as one product: their A matrices stacked, and
+    each B.
+    """
 
     modules: Sequence[str]
     a: Tensor
@@ -193,7 +220,14 @@ _PREFIX: Final = "base_model.model."
 _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
 _AT_ONCE: Final = 14
 _LARGEST: Final = torch.finfo(torch.float32).max / 2
-_CHANGES_NUMBERS: Final = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
+_CHANGES_NUMBERS: Final = (
+    "use_dora",
+    "use_rslora",
+    "fan_in_fan_out",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+)
 """Settings that change an adapter to something else than scale * B @ A."""
 
 
@@ -203,7 +237,9 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         raise TrainingError(f"{folder} exists already; an adapter is never overwritten")
     making = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     tensors = {
-        f"{_PREFIX}{module}{end}": getattr(pair, side).detach().to("cpu", torch.float32).contiguous()
+        f"{_PREFIX}{module}{end}": (
+            getattr(pair, side).detach().to("cpu", torch.float32).contiguous()
+        )
         for module, pair in adapter.pairs.items()
         for end, side in _ENDS.items()
     }
@@ -211,7 +247,10 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
         write_file(making / WEIGHTS_FILE, save(tensors, metadata={"format": "pt"}))
-        write_file(making / CONFIG_FILE, json.dumps(_config(adapter, base), indent=2, sort_keys=True).encode())
+        write_file(
+            making / CONFIG_FILE,
+            json.dumps(_config(adapter, base), indent=2, sort_keys=True).encode(),
+        )
         sync_path(making)
         making.rename(folder)
         sync_path(folder.parent)
@@ -240,7 +279,9 @@ def _config(adapter: Adapter, base: str) -> dict[str, Json]:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Read the adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not finite or more than plain LoRA."""
+    """Read the adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not
+    finite or more than plain LoRA.
+    """
     return finish(reading_adapter(folder))
 
 
@@ -279,7 +320,10 @@ def _read_tensors(path: Path) -> Steps[dict[str, Tensor]]:
 def _plain_lora(config: Mapping[str, Json], folder: Path) -> tuple[int, float]:
     odd = [key for key in _CHANGES_NUMBERS if config.get(key)]
     if config.get("peft_type") != "LORA" or config.get("bias", "none") != "none" or odd:
-        raise TrainingError(f"{folder} holds more than a plain LoRA adapter: {', '.join(odd) or config.get('peft_type')}")
+        raise TrainingError(
+            f"{folder} holds more than a plain LoRA adapter:"
+            f" {', '.join(odd) or config.get('peft_type')}"
+        )
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
         raise TrainingError(f"{folder} has no usable rank and alpha: {rank!r}, {alpha!r}")
@@ -291,8 +335,12 @@ def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
     for name, tensor in tensors.items():
         end = next((end for end in _ENDS if name.endswith(end)), None)
         if end is None or not name.startswith(_PREFIX):
-            raise TrainingError(f"{folder} has the tensor {name}, which is not part of a LoRA adapter")
-        sides.setdefault(name.removeprefix(_PREFIX).removesuffix(end), {})[_ENDS[end]] = tensor.float()
+            raise TrainingError(
+                f"{folder} has the tensor {name}, which is not part of a LoRA adapter"
+            )
+        sides.setdefault(name.removeprefix(_PREFIX).removesuffix(end), {})[_ENDS[end]] = (
+            tensor.float()
+        )
     incomplete = sorted(module for module, pair in sides.items() if len(pair) < len(_ENDS))
     if incomplete or not sides:
         raise TrainingError(f"{folder} lacks tensors: {', '.join(incomplete[:3]) or 'it has none'}")
@@ -301,7 +349,10 @@ def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
 
 def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
     if pair.a.dim() != 2 or pair.b.dim() != 2 or pair.a.shape[0] != rank or pair.b.shape[1] != rank:
-        raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is not a change of rank {rank}")
+        raise TrainingError(
+            f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is not a change of rank"
+            f" {rank}"
+        )
     # No number of the change is larger than this product, which can be infinite for finite factors.
     largest = float(vector_norm(pair.a)) * float(vector_norm(pair.b)) * abs(scale)
     if not largest <= _LARGEST:
@@ -309,8 +360,12 @@ def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
 
 
 def _expected_modules(pairs: Iterable[str]) -> set[str]:
-    """The modules of all layers: an adapter that changes a module in one layer changes it in all."""
-    split = [re.split(r"(?<=\.)(\d+)(?=\.)", module) for module in pairs]  # every second part is a number
+    """The modules of all layers: an adapter that changes a module in one layer changes it in
+    all.
+    """
+    split = [
+        re.split(r"(?<=\.)(\d+)(?=\.)", module) for module in pairs
+    ]  # every second part is a number
     kinds, layers = {tuple(parts[::2]) for parts in split}, {tuple(parts[1::2]) for parts in split}
     return {
         "".join(chain.from_iterable(zip_longest(kind, layer, fillvalue="")))

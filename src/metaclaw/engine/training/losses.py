@@ -1,7 +1,7 @@
 """Losses as sums over drawn tokens, and the optimiser.
 
-With l a token's log-probability now and o when it was drawn, r = exp(l - o), A its advantage and clip(r) = r limited to
-[1 - clip_low, 1 + clip_high]:
+With l a token's log-probability now and o when it was drawn, r = exp(l - o), A its advantage and
+clip(r) = r limited to [1 - clip_low, 1 + clip_high]:
 
     importance_sampling   -r A
     ppo                   -min(r A, clip(r) A)
@@ -9,7 +9,8 @@ With l a token's log-probability now and o when it was drawn, r = exp(l - o), A 
     cross_entropy         -A l                       A is the token's weight
     kl                    + kl (exp(f - l) - (f - l) - 1)     f under the reference; Schulman's k3, never negative
 
-AdamW (Loshchilov and Hutter) on one vector, to the same numbers as `torch.optim.AdamW`. With g the gradient, at step t:
+AdamW (Loshchilov and Hutter) on one vector, to the same numbers as `torch.optim.AdamW`. With g the
+gradient, at step t:
 
 m = b1 m + (1 - b1) g           v = b2 v + (1 - b2) g^2
 x = x - lr * decay * x          x = x - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
@@ -29,7 +30,9 @@ from metaclaw.errors import TrainingError
 
 @dataclass(frozen=True, slots=True)
 class DrawnTokens:
-    """The inputs of a loss, by drawn token. `old_D` may be None for cross entropy, `reference_D` if the KL is not needed."""
+    """The inputs of a loss, by drawn token. `old_D` may be None for cross entropy, `reference_D` if
+    the KL is not needed.
+    """
 
     logprobs_D: Tensor
     advantages_D: Tensor
@@ -70,13 +73,17 @@ def _ratio(drawn: DrawnTokens) -> Tensor:
 
 
 def k3(logprobs_D: Tensor, reference_D: Tensor) -> Tensor:
-    """An unbiased estimate of each token's share in the KL divergence from the reference, never negative."""
+    """An unbiased estimate of each token's share in the KL divergence from the reference, never
+    negative.
+    """
     apart_D = reference_D - logprobs_D
     return torch.expm1(apart_D) - apart_D
 
 
 def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
-    """The sums over drawn tokens for the statistics of a piece and, last, the largest ratio; nan if there is none."""
+    """The sums over drawn tokens for the statistics of a piece and, last, the largest ratio; nan if
+    there is none.
+    """
     with torch.no_grad():
         nothing = torch.full((), float("nan"), device=losses_D.device)
         kl = nothing if drawn.reference_D is None else k3(drawn.logprobs_D, drawn.reference_D).sum()
@@ -86,7 +93,12 @@ def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
             ratio, largest = ratio_D.sum(), ratio_D.max()
             if loss.kind in (LossKind.PPO, LossKind.CISPO):
                 clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum()
-        return torch.stack([part.float() for part in (losses_D.sum(), kl, drawn.entropy_D.sum(), ratio, clipped, largest)])
+        return torch.stack(
+            [
+                part.float()
+                for part in (losses_D.sum(), kl, drawn.entropy_D.sum(), ratio, clipped, largest)
+            ]
+        )
 
 
 def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
@@ -100,7 +112,9 @@ def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
 def piece_stats(tokens: int, portions: list[list[float]]) -> PieceStats:
     """The statistics of a piece from the sums of its portions."""
     columns = list(zip(*portions, strict=True))
-    loss, kl, entropy, ratio_mean, clipped = (_known(sum(column) / tokens) for column in columns[:-1])
+    loss, kl, entropy, ratio_mean, clipped = (
+        _known(sum(column) / tokens) for column in columns[:-1]
+    )
     return PieceStats(tokens, loss, kl, entropy, ratio_mean, _known(max(columns[-1])), clipped)
 
 
@@ -118,7 +132,8 @@ class AdamW:
 
     @torch.no_grad()
     def apply(self, values: Tensor, gradient: Tensor, adam: Adam, normaliser: float) -> float:
-        """Make one step on the values, in place, with the gradient divided by the normaliser; return its norm before clipping.
+        """Make one step on the values, in place, with the gradient divided by the normaliser;
+        return its norm before clipping.
 
         Raises TrainingError and changes nothing if the gradient is not finite.
         """
@@ -143,15 +158,24 @@ class AdamW:
 
 def save_state(values: Tensor, gradient: Tensor, adamw: AdamW, pieces: int) -> dict[str, Tensor]:
     """The adapter, the moments, the gradient and the counts, as copies on the CPU."""
-    copies = {name: vector.detach().cpu().clone() for name, vector in _vectors(values, gradient, adamw).items()}
+    copies = {
+        name: vector.detach().cpu().clone()
+        for name, vector in _vectors(values, gradient, adamw).items()
+    }
     return copies | {"steps": torch.tensor(adamw.steps), "pieces": torch.tensor(pieces)}
 
 
-def restore_state(values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]) -> int:
-    """Restore a state of `save_state` in place, and return its pieces. Raises TrainingError if its shape differs."""
+def restore_state(
+    values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]
+) -> int:
+    """Restore a state of `save_state` in place, and return its pieces. Raises TrainingError if its
+    shape differs.
+    """
     vectors = _vectors(values, gradient, adamw)
     if set(state) != {*vectors, "steps", "pieces"}:
-        raise TrainingError(f"a learner's state cannot consist of {', '.join(sorted(state)) or 'nothing'}")
+        raise TrainingError(
+            f"a learner's state cannot consist of {', '.join(sorted(state)) or 'nothing'}"
+        )
     for name, vector in vectors.items():
         if state[name].shape != vector.shape or not bool(state[name].isfinite().all()):
             raise TrainingError(f"the state's {name} is not of this learner's size, or not finite")
@@ -162,4 +186,9 @@ def restore_state(values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping
 
 
 def _vectors(values: Tensor, gradient: Tensor, adamw: AdamW) -> dict[str, Tensor]:
-    return {"adapter": values, "moment_1": adamw.first, "moment_2": adamw.second, "gradient": gradient}
+    return {
+        "adapter": values,
+        "moment_1": adamw.first,
+        "moment_2": adamw.second,
+        "gradient": gradient,
+    }

@@ -1,9 +1,9 @@
 """The layout of sequences for one pass: shared prefixes run once, and nothing is padded.
 
-Sequences are a forest of token spans (nodes). A row attends to all rows of the nodes above its own, and to its own node's rows up
-to itself. Nodes of one depth are contiguous, in the order of their parents. A drawn token is predicted by the row of the token
-before it, so the last token of a sequence needs no row.
-"""
+Sequences are a forest of token spans (nodes). A row attends to all rows of the nodes above its own,
+and to its own node's rows up to itself. Nodes of one depth are contiguous, in the order of their
+parents. A drawn token is predicted by the row of the token before it, so the last token of a
+sequence needs no row."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +21,16 @@ Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
 Path: TypeAlias = tuple[int, ...]
 
 _WORTH: Final = 0.05
-"""The least share of all rows that one more depth must save, since each depth costs attention calls in every layer."""
+"""The least share of all rows that one more depth must save, since each depth costs attention calls
+in every layer.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class TokenNode:
-    """A span of tokens with its first position, its parent and its children. `first_row` is set by the layout."""
+    """A span of tokens with its first position, its parent and its children. `first_row` is set by
+    the layout.
+    """
 
     tokens: Path
     start: int
@@ -54,19 +58,25 @@ class Stem:
 
 
 def grow(pairs: Pairs) -> tuple[list[TokenNode], list[TokenNode]]:
-    """The roots of a forest of token spans in which each shared beginning occurs once, and the last node of each sequence.
+    """The roots of a forest of token spans in which each shared beginning occurs once, and the last
+    node of each sequence.
 
-    The parent of a prompt is its common beginning with other prompts; the parent of a rollout is its prompt, or a beginning that
-    several rollouts share. Equal rollouts are one node. The last token of a sequence is left out.
-    """
+    The parent of a prompt is its common beginning with other prompts; the parent of a rollout is
+    its prompt, or a beginning that several rollouts share. Equal rollouts are one node. The last
+    token of a sequence is left out."""
     tails: dict[Path, dict[Path, None]] = {}
     for prompt, drawn in pairs:
         tails.setdefault(tuple(prompt), {})[tuple(drawn[:-1])] = None
     rows = sum(len(prompt) + sum(map(len, drawn)) for prompt, drawn in tails.items())
     roots: list[TokenNode] = []
-    places = _place(list(tails), _worthwhile({(): stems(list(tails))}, rows)[()], partial(_plant, roots))
+    places = _place(
+        list(tails), _worthwhile({(): stems(list(tails))}, rows)[()], partial(_plant, roots)
+    )
     ways = _worthwhile({prompt: stems(list(drawn)) for prompt, drawn in tails.items()}, rows)
-    ends = {prompt: _place(list(drawn), ways[prompt], partial(_hang, places[prompt])) for prompt, drawn in tails.items()}
+    ends = {
+        prompt: _place(list(drawn), ways[prompt], partial(_hang, places[prompt]))
+        for prompt, drawn in tails.items()
+    }
     return roots, [ends[tuple(prompt)][tuple(drawn[:-1])] for prompt, drawn in pairs]
 
 
@@ -83,14 +93,18 @@ def _hang(above: TokenNode, tokens: Path) -> TokenNode:
     return node
 
 
-def _place(paths: Sequence[Path], stems: Sequence[Stem], add: Callable[[Path], TokenNode]) -> dict[Path, TokenNode]:
+def _place(
+    paths: Sequence[Path], stems: Sequence[Stem], add: Callable[[Path], TokenNode]
+) -> dict[Path, TokenNode]:
     places: dict[Path, TokenNode] = {}
     for stem in stems:
         if not stem.length:
             places |= {paths[number]: add(paths[number]) for number in stem.members}
             continue
         shared = add(paths[stem.members[0]][: stem.length])
-        places |= {paths[number]: _hang(shared, paths[number][stem.length :]) for number in stem.members}
+        places |= {
+            paths[number]: _hang(shared, paths[number][stem.length :]) for number in stem.members
+        }
     return places
 
 
@@ -106,7 +120,8 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
     common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
     split = cache(partial(_split, common))
     ways: dict[tuple[int, int, int], _Way] = {}
-    # An explicit stack, not recursion: the prompts of a long conversation are prefixes of each other, many levels deep.
+    # An explicit stack, not recursion: the prompts of a long conversation are prefixes of each
+    # other, many levels deep.
     waiting = [(0, len(paths), 0)] if paths else []
     while waiting:
         begin, end, above = waiting[-1]
@@ -114,7 +129,9 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
             ways[begin, end, above] = _Way(above, (), (order[begin],))
         else:
             least, parts = split(begin, end)
-            needed = [(*bounds, length) for length in {above, max(above, least)} for bounds in parts]
+            needed = [
+                (*bounds, length) for length in {above, max(above, least)} for bounds in parts
+            ]
             if missing := [key for key in needed if key not in ways]:
                 waiting += missing
                 continue
@@ -129,14 +146,18 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
 
 
 def _split(common: Sequence[int], begin: int, end: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """The length of the common prefix of the paths at these places, and the ranges of them with a longer one."""
+    """The length of the common prefix of the paths at these places, and the ranges of them with a
+    longer one.
+    """
     least = min(common[begin : end - 1])
     cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
     return least, tuple(pairwise((begin, *cuts, end)))
 
 
 class _Way(NamedTuple):
-    """The rows saved, the stems that save them, and the paths left for a shorter stem, which counts as if it existed."""
+    """The rows saved, the stems that save them, and the paths left for a shorter stem, which counts
+    as if it existed.
+    """
 
     saved: int
     stems: tuple[Stem, ...]
@@ -144,7 +165,9 @@ class _Way(NamedTuple):
 
 
 def _better(without: _Way, inside: _Way, length: int) -> _Way:
-    """The better of two choices: leave the paths to a shorter stem, or add a stem of this length for those that `inside` left."""
+    """The better of two choices: leave the paths to a shorter stem, or add a stem of this length
+    for those that `inside` left.
+    """
     saved = inside.saved - length
     if not length or len(inside.left) < 2 or saved < without.saved:
         return without
@@ -170,7 +193,9 @@ def _common(one: Path, two: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Contiguous segments of rows: their bounds, on the host and on the device, and the longest length."""
+    """Contiguous segments of rows: their bounds, on the host and on the device, and the longest
+    length.
+    """
 
     bounds: tuple[int, ...]
     cumulative: Tensor
@@ -181,7 +206,11 @@ class Spans:
         """Segments of these lengths."""
         known = list(lengths)
         bounds = (0, *accumulate(known))
-        return cls(bounds, torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True), max(known))
+        return cls(
+            bounds,
+            torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True),
+            max(known),
+        )
 
     @property
     def rows(self) -> int:
@@ -195,7 +224,9 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The nodes of one depth: their rows, and for each depth above, the same rows grouped by ancestor."""
+    """The nodes of one depth: their rows, and for each depth above, the same rows grouped by
+    ancestor.
+    """
 
     rows: slice
     nodes: Spans
@@ -220,12 +251,19 @@ def pack(pairs: Pairs, device: torch.device) -> Packed:
     while below := [node for above in depths[-1] for node in above.below]:
         depths.append(below)
     nodes = list(chain(*depths))
-    for node, row in zip(nodes, accumulate((len(node.tokens) for node in nodes), initial=0), strict=False):
+    for node, row in zip(
+        nodes, accumulate((len(node.tokens) for node in nodes), initial=0), strict=False
+    ):
         node.first_row = row
-    predictors = (_predictors(end, len(prompt), len(drawn)) for end, (prompt, drawn) in zip(ends, pairs, strict=True))
+    predictors = (
+        _predictors(end, len(prompt), len(drawn))
+        for end, (prompt, drawn) in zip(ends, pairs, strict=True)
+    )
     return Packed(
         ids=_index(chain.from_iterable(node.tokens for node in nodes), device),
-        positions=_index(chain.from_iterable(range(node.start, node.end) for node in nodes), device),
+        positions=_index(
+            chain.from_iterable(range(node.start, node.end) for node in nodes), device
+        ),
         levels=tuple(_level(depths, depth, device) for depth in range(len(depths))),
         rows_D=_index(chain.from_iterable(predictors), device),
         targets_D=_index(chain.from_iterable(drawn for _, drawn in pairs), device),
@@ -245,7 +283,10 @@ def _predictors(end: TokenNode, prompt: int, drawn: int) -> list[int]:
 def _level(depths: list[list[TokenNode]], depth: int, device: torch.device) -> Level:
     nodes = Spans.of((len(node.tokens) for node in depths[depth]), device)
     first = depths[depth][0].first_row
-    hanging = (Spans.of((_rows_below(node, depth - above) for node in depths[above]), device) for above in range(depth))
+    hanging = (
+        Spans.of((_rows_below(node, depth - above) for node in depths[above]), device)
+        for above in range(depth)
+    )
     return Level(slice(first, first + nodes.rows), nodes, tuple(hanging))
 
 
@@ -256,12 +297,15 @@ def _rows_below(node: TokenNode, steps: int) -> int:
 def _index(values: Iterable[int], device: torch.device) -> Tensor:
     # torch takes an array as a buffer; a list would be converted number by number.
     numbers = array("q", values)
-    known = torch.frombuffer(numbers, dtype=torch.long) if numbers else torch.empty(0, dtype=torch.long)
+    known = (
+        torch.frombuffer(numbers, dtype=torch.long) if numbers else torch.empty(0, dtype=torch.long)
+    )
     return known.to(device, non_blocking=True)
 
 
 def portions(pairs: Pairs, limit: int) -> list[list[int]]:
-    """Batches of sequence indices of at most `limit` rows each; rollouts of one prompt stay together if possible.
+    """Batches of sequence indices of at most `limit` rows each; rollouts of one prompt stay
+    together if possible.
 
     A sequence that is longer than the limit is a batch of one.
     """

@@ -1,4 +1,6 @@
-"""The loop of the trainer process: read a message, do the work, answer. One run is open at a time."""
+"""The loop of the trainer process: read a message, do the work, answer. One run is open at a
+time.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +34,9 @@ Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The identity of a run: the same plan continues it, another plan is refused. `model` identifies the base model."""
+    """The identity of a run: the same plan continues it, another plan is refused. `model`
+    identifies the base model.
+    """
 
     name: str
     start: Weights | None
@@ -42,7 +46,9 @@ class Plan:
 
 
 class Run:
-    """An open run: a learner, its progress, and the files that survive a crash. `open_run` makes one."""
+    """An open run: a learner, its progress, and the files that survive a crash. `open_run` makes
+    one.
+    """
 
     def __init__(self, learner: AdapterLearner, files: RunFiles, progress: RunProgress) -> None:
         self._learner = learner
@@ -52,8 +58,11 @@ class Run:
         self._saved = progress
 
     def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
-        """Add a piece's gradient, and write the sum to disk if the last write was long enough ago."""
-        # The distance from the untrained weights is measured once per step, for the gate and for the drift watch.
+        """Add a piece's gradient, and write the sum to disk if the last write was long enough
+        ago.
+        """
+        # The distance from the untrained weights is measured once per step, for the gate and for
+        # the drift watch.
         stats = self._learner.accumulate(data, loss, measures_kl=self.progress.pieces == 0)
         self.progress = RunProgress(self.progress.steps, self.progress.pieces + 1)
         if self._files.is_due:
@@ -61,7 +70,9 @@ class Run:
         return stats
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """Make one optimiser step, and write it to disk. Steps are counted from the beginning of the run."""
+        """Make one optimiser step, and write it to disk. Steps are counted from the beginning of
+        the run.
+        """
         stats = self._learner.apply(adam, normaliser)
         self.progress = RunProgress(self.progress.steps + 1, 0)
         self._files.save_step(self.progress.steps, lambda: _step_part(self._learner))
@@ -102,28 +113,43 @@ def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
     adapter = read_adapter(Path(plan.start.adapter))
     if plan.start.training is None or plan.start.backend != BACKEND:
         learner.adopt(adapter)
-        return ["the weights to continue from have no training state: the optimiser starts from zero"]
+        return [
+            "the weights to continue from have no training state: the optimiser starts from zero"
+        ]
     if adapter.rank != plan.rank:
         learner.adopt(adapter)
-        return [f"the weights to continue from have rank {adapter.rank}, the run {plan.rank}: the optimiser starts from zero"]
+        return [
+            f"the weights to continue from have rank {adapter.rank}, the run {plan.rank}: the"
+            " optimiser starts from zero"
+        ]
     _restore(learner, _read_training(Path(plan.start.training)), None)
     return []
 
 
 def _shrink(learner: AdapterLearner, source: Path, scale: float, folder: Path, base: str) -> None:
-    """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments stay as they were."""
+    """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments
+    stay as they were.
+    """
     whole = read_adapter(source)
-    adapter = Adapter(whole.rank, whole.alpha, {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()})
+    adapter = Adapter(
+        whole.rank,
+        whole.alpha,
+        {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()},
+    )
     state = load(_read_training(source))
     with _using(learner, adapter):
         values = learner.state()["adapter"]
     if values.shape != state["adapter"].shape:
-        raise TrainingError(f"the weights in {source} are not from this run: their training state has another size")
+        raise TrainingError(
+            f"the weights in {source} are not from this run: their training state has another size"
+        )
     _write_weights(folder, adapter, save(state | {"adapter": values}), base)
 
 
 def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
-    """Write an adapter and its training state to a folder, atomically, in place of an earlier folder of this name."""
+    """Write an adapter and its training state to a folder, atomically, in place of an earlier
+    folder of this name.
+    """
     making = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -152,17 +178,35 @@ def _using(learner: AdapterLearner, adapter: Adapter | None) -> Iterator[None]:
 
 
 def _step_part(learner: AdapterLearner) -> bytes:
-    return save({name: tensor.cpu().contiguous() for name, tensor in learner.state().items() if not name.startswith(_GRADIENT)})
+    return save(
+        {
+            name: tensor.cpu().contiguous()
+            for name, tensor in learner.state().items()
+            if not name.startswith(_GRADIENT)
+        }
+    )
 
 
 def _gradient_part(learner: AdapterLearner) -> bytes:
-    """The gradient, and the counters that accumulating changes; weights and moments are in the file of the step."""
+    """The gradient, and the counters that accumulating changes; weights and moments are in the file
+    of the step.
+    """
     state = learner.state().items()
-    return save({name: tensor.cpu().contiguous() for name, tensor in state if name.startswith(_GRADIENT) or tensor.numel() == 1})
+    return save(
+        {
+            name: tensor.cpu().contiguous()
+            for name, tensor in state
+            if name.startswith(_GRADIENT) or tensor.numel() == 1
+        }
+    )
 
 
 def _restore(learner: AdapterLearner, step: bytes, gradient: bytes | None) -> None:
-    none = {name: torch.zeros_like(tensor) for name, tensor in learner.state().items() if name.startswith(_GRADIENT)}
+    none = {
+        name: torch.zeros_like(tensor)
+        for name, tensor in learner.state().items()
+        if name.startswith(_GRADIENT)
+    }
     learner.restore(none | load(step) | ({} if gradient is None else load(gradient)))
 
 
@@ -176,7 +220,9 @@ def _read_training(folder: Path) -> bytes:
 
 
 class Trainer:
-    """Does the work of each message with one learner. `make` creates it for a rank and a seed; `model` is the base model's hash."""
+    """Does the work of each message with one learner. `make` creates it for a rank and a seed;
+    `model` is the base model's hash.
+    """
 
     def __init__(self, make: Callable[[int, int], AdapterLearner], model: str, base: str) -> None:
         self._make = make
@@ -196,7 +242,11 @@ class Trainer:
         try:
             return self.answer(message)
         except MetaClawError as error:
-            return frames.RequestFailed(str(error), isinstance(error, MissingPackageError), isinstance(error, TrainerMemoryError))
+            return frames.RequestFailed(
+                str(error),
+                isinstance(error, MissingPackageError),
+                isinstance(error, TrainerMemoryError),
+            )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -221,10 +271,18 @@ class Trainer:
                     return frames.Applied(run.apply(message.adam, message.normaliser))
             case frames.Keep():
                 with self._weights(frames.Present()) as learner:
-                    _write_weights(Path(message.folder), learner.adapter(), _step_part(learner), self._base)
+                    _write_weights(
+                        Path(message.folder), learner.adapter(), _step_part(learner), self._base
+                    )
             case frames.Shrink():
                 with self._weights(frames.Kept(message.adapter)) as learner:
-                    _shrink(learner, Path(message.adapter), message.scale, Path(message.folder), self._base)
+                    _shrink(
+                        learner,
+                        Path(message.adapter),
+                        message.scale,
+                        Path(message.folder),
+                        self._base,
+                    )
             case frames.Close():
                 self._close(discard=message.discard)
             case _:
@@ -238,7 +296,8 @@ class Trainer:
         plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
         files = RunFiles(Path(message.folder))
         try:
-            # A new learner, because the old one may be trained, even if it has the same rank and seed.
+            # A new learner, because the old one may be trained, even if it has the same rank and
+            # seed.
             self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), files, plan)
         except MetaClawError:
             files.release(discard=False)
@@ -259,7 +318,8 @@ class Trainer:
             yield run
         except MetaClawError:
             if run.progress != before:
-                # The change could not be written to disk. Opening the run again returns to the state on disk.
+                # The change could not be written to disk. Opening the run again returns to the
+                # state on disk.
                 self._run = None
                 run.abandon()
             raise

@@ -1,9 +1,10 @@
-"""Rollouts of many prompts at once: each prompt is read once, and its rollouts share its keys and values.
+"""Rollouts of many prompts at once: each prompt is read once, and its rollouts share its keys and
+values.
 
-The same call gives the same rollouts on the same machine. The random numbers of a rollout depend only on the seed, the index of its
-prompt and its own index. Other rollouts change only the last bits of floating-point sums, which change a token only if a random
-number is that close to the border between two tokens (rare in single precision, less rare in bfloat16).
-"""
+The same call gives the same rollouts on the same machine. The random numbers of a rollout depend
+only on the seed, the index of its prompt and its own index. Other rollouts change only the last
+bits of floating-point sums, which change a token only if a random number is that close to the
+border between two tokens (rare in single precision, less rare in bfloat16)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -20,23 +21,35 @@ from metaclaw.errors import TrainingError
 
 
 def as_rollout(
-    row: Sequence[int], logprobs: Sequence[float], end_ids: frozenset[int], decode: Callable[[Sequence[int]], str]
+    row: Sequence[int],
+    logprobs: Sequence[float],
+    end_ids: frozenset[int],
+    decode: Callable[[Sequence[int]], str],
 ) -> Rollout:
-    """The rollout of the tokens up to and including the first end token; it is whole if there is an end token."""
+    """The rollout of the tokens up to and including the first end token; it is whole if there is an
+    end token.
+    """
     length = next((place + 1 for place, token in enumerate(row) if token in end_ids), len(row))
     tokens, is_whole = row[:length], row[length - 1] in end_ids
     try:
-        return Rollout(tuple(tokens), tuple(logprobs[:length]), decode(tokens[:-1] if is_whole else tokens), is_whole)
+        return Rollout(
+            tuple(tokens),
+            tuple(logprobs[:length]),
+            decode(tokens[:-1] if is_whole else tokens),
+            is_whole,
+        )
     except ValueError as error:
-        raise TrainingError(f"the weights do not give a distribution over tokens: {error}") from error
+        raise TrainingError(
+            f"the weights do not give a distribution over tokens: {error}"
+        ) from error
 
 
 class Rollouts:
     """Draws rollouts from full (merged) weights, given by their Hugging Face names.
 
-    On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each step is one recorded CUDA graph.
-    `static` chooses between the two where both work; `share` reduces the amount that is drawn and kept at once.
-    """
+    On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each
+    step is one recorded CUDA graph. `static` chooses between the two where both work; `share`
+    reduces the amount that is drawn and kept at once."""
 
     def __init__(
         self,
@@ -53,7 +66,11 @@ class Rollouts:
         self._stack = Stack(shape, tensors, device, dtype)
         self._decode = decode
         is_static = torch.device(device).type != "cpu" if static is None else static
-        self._decoder = StaticDecoder(self._stack, graphs=graphs, share=share) if is_static else LeavingDecoder(self._stack, share)
+        self._decoder = (
+            StaticDecoder(self._stack, graphs=graphs, share=share)
+            if is_static
+            else LeavingDecoder(self._stack, share)
+        )
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
         """Use these weights from now on; buffers and recorded graphs stay."""
@@ -65,22 +82,36 @@ class Rollouts:
             self._check_prompt(index, prompt, drawing.max_tokens)
         drawn: list[list[Rollout]] = [[] for _ in prompts]
         for indices, rollouts in self._waves(prompts, drawing):
-            for index, group in zip(indices, self._draw(prompts, indices, rollouts, drawing), strict=True):
+            for index, group in zip(
+                indices, self._draw(prompts, indices, rollouts, drawing), strict=True
+            ):
                 drawn[index] += group
         return drawn
 
-    def _waves(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> Iterator[tuple[list[int], range]]:
-        """The prompts (by index) and the rollouts of each that are drawn together. Prompts of similar length are drawn together."""
-        order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index), reverse=True)
+    def _waves(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> Iterator[tuple[list[int], range]]:
+        """The prompts (by index) and the rollouts of each that are drawn together. Prompts of
+        similar length are drawn together.
+        """
+        order = sorted(
+            range(len(prompts)), key=lambda index: (len(prompts[index]), index), reverse=True
+        )
         while order:
-            most = self._decoder.most_rollouts(len(prompts[order[0]]), drawing.max_tokens, drawing.count)
+            most = self._decoder.most_rollouts(
+                len(prompts[order[0]]), drawing.max_tokens, drawing.count
+            )
             groups, count = max(1, most // drawing.count), min(most, drawing.count)
             for first in range(0, drawing.count, count):
                 yield order[:groups], range(first, min(first + count, drawing.count))
             order = order[groups:]
 
     def _draw(
-        self, prompts: Sequence[Sequence[int]], indices: Sequence[int], rollouts: range, drawing: Drawing
+        self,
+        prompts: Sequence[Sequence[int]],
+        indices: Sequence[int],
+        rollouts: range,
+        drawing: Drawing,
     ) -> list[list[Rollout]]:
         of_prompt = np.repeat(np.array(indices, dtype=np.uint64), len(rollouts))
         of_rollout = np.tile(np.array(rollouts, dtype=np.uint64), len(indices))
@@ -93,7 +124,10 @@ class Rollouts:
         )
         tokens, logprobs = self._decoder.decode(wave)
         return [
-            [as_rollout(row, values, self._stack.shape.end_ids, self._decode) for row, values in zip(rows, group, strict=True)]
+            [
+                as_rollout(row, values, self._stack.shape.end_ids, self._decode)
+                for row, values in zip(rows, group, strict=True)
+            ]
             for rows, group in zip(tokens.tolist(), logprobs.tolist(), strict=True)
         ]
 
@@ -101,7 +135,10 @@ class Rollouts:
         shape = self._stack.shape
         if not prompt or len(prompt) + max_tokens > shape.positions:
             raise TrainingError(
-                f"prompt {index}: {len(prompt)} tokens and {max_tokens} to draw do not fit a context of 1 to {shape.positions}"
+                f"prompt {index}: {len(prompt)} tokens and {max_tokens} to draw do not fit a"
+                f" context of 1 to {shape.positions}"
             )
         if min(prompt) < 0 or max(prompt) >= shape.vocabulary:
-            raise TrainingError(f"prompt {index} holds a token outside the vocabulary of {shape.vocabulary}")
+            raise TrainingError(
+                f"prompt {index} holds a token outside the vocabulary of {shape.vocabulary}"
+            )

@@ -1,12 +1,12 @@
-"""The files of training: a run's state, and a check that an adapter is complete. Imports nothing heavy.
+"""The files of training: a run's state, and a check that an adapter is complete. Imports nothing
+heavy.
 
     run.json                          the plan of the run
     step-00000012.state               after the 12th optimiser step: weights, moments
     gradient-00000012-00000003.state  three pieces accumulated towards the 13th
 
-Each file is complete or absent. The two latest steps and, of each, the two latest gradients are kept: where the latest file is
-damaged, the run continues from the one before.
-"""
+Each file is complete or absent. The two latest steps and, of each, the two latest gradients are
+kept: where the latest file is damaged, the run continues from the one before."""
 
 import contextlib
 import fcntl
@@ -63,7 +63,9 @@ class RunFiles:
         self._lock: int | None = None
 
     def claim(self, identity: Mapping[str, Json]) -> None:
-        """Lock the folder for this run. Raises TrainingError if it belongs to another run or is in use."""
+        """Lock the folder for this run. Raises TrainingError if it belongs to another run or is in
+        use.
+        """
         with _translated(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -76,7 +78,9 @@ class RunFiles:
                 torn.unlink()
 
     def recover(self) -> SavedState | None:
-        """The latest complete state, or None if the run has none yet. Damaged files are skipped and named in the notes."""
+        """The latest complete state, or None if the run has none yet. Damaged files are skipped and
+        named in the notes.
+        """
         notes: list[str] = []
         steps = self._steps()
         for step in steps:
@@ -89,11 +93,15 @@ class RunFiles:
                     return SavedState(RunProgress(step, pieces), body, gradient, notes)
             return SavedState(RunProgress(step, 0), body, None, notes)
         if steps:
-            raise TrainingError(f"no state of the run in {self._folder} can be read: {'; '.join(notes)}")
+            raise TrainingError(
+                f"no state of the run in {self._folder} can be read: {'; '.join(notes)}"
+            )
         return None
 
     def save_step(self, steps: int, make: Callable[[], bytes]) -> None:
-        """Write the state after an optimiser step; on disk when this returns. Its gradient is zero."""
+        """Write the state after an optimiser step; on disk when this returns. Its gradient is
+        zero.
+        """
         self._save(self._step_path(steps), make)
         for old in self._steps()[_KEPT_STEPS:]:
             for pieces in self._gradients(old):
@@ -110,7 +118,9 @@ class RunFiles:
 
     @property
     def is_due(self) -> bool:
-        """Whether writing the gradient now takes no more than its share of the time since the last write."""
+        """Whether writing the gradient now takes no more than its share of the time since the last
+        write.
+        """
         # The least of the recent costs: one of them may include a pause of training.
         return not self._costs_s or min(self._costs_s) <= _SHARE * (self._clock() - self._saved_at)
 
@@ -136,7 +146,10 @@ class RunFiles:
             raise TrainingError(f"another process works on the run in {self._folder}") from error
 
     def _steps(self) -> list[int]:
-        return sorted((int(path.stem.split("-")[1]) for path in self._folder.glob("step-*.state")), reverse=True)
+        return sorted(
+            (int(path.stem.split("-")[1]) for path in self._folder.glob("step-*.state")),
+            reverse=True,
+        )
 
     def _gradients(self, step: int) -> list[int]:
         paths = self._folder.glob(f"gradient-{step:08d}-*.state")
@@ -150,7 +163,9 @@ class RunFiles:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a run's files, and its folder if nothing else is in it. A run that is not there is no error."""
+    """Remove a run's files, and its folder if nothing else is in it. A run that is not there is no
+    error.
+    """
     for pattern in ("*.tmp", "gradient-*.state", "step-*.state", "run.json", "lock"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
@@ -174,11 +189,18 @@ def _check_identity(named: Path, identity: Mapping[str, Json]) -> None:
     try:
         there: Json = json.loads(named.read_bytes())
     except ValueError as error:
-        raise TrainingError(f"{named} cannot be read ({error}); remove {named.parent} to begin that run anew") from error
+        raise TrainingError(
+            f"{named} cannot be read ({error}); remove {named.parent} to begin that run anew"
+        ) from error
     wanted = json.loads(json.dumps(identity))
     if there != wanted:
-        differing = [key for key in wanted if not isinstance(there, dict) or there.get(key) != wanted[key]] or ["plan"]
-        raise TrainingError(f"the run in {named.parent} was begun with another {', '.join(differing)}; it cannot go on as this one")
+        differing = [
+            key for key in wanted if not isinstance(there, dict) or there.get(key) != wanted[key]
+        ] or ["plan"]
+        raise TrainingError(
+            f"the run in {named.parent} was begun with another {', '.join(differing)}; it cannot go"
+            " on as this one"
+        )
 
 
 @contextlib.contextmanager
@@ -190,7 +212,9 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 class _Tensor(msgspec.Struct):
-    """The place of a tensor behind the header. The header's entry about the file itself has none."""
+    """The place of a tensor behind the header. The header's entry about the file itself has
+    none.
+    """
 
     data_offsets: tuple[int, int] = (0, 0)
 
@@ -199,7 +223,9 @@ _header = msgspec.json.Decoder(dict[str, _Tensor])
 
 
 def is_complete_adapter(folder: Path) -> bool:
-    """Whether an adapter's files are there and have the length that they name. Their content is checked when they are loaded."""
+    """Whether an adapter's files are there and have the length that they name. Their content is
+    checked when they are loaded.
+    """
     weights = folder / WEIGHTS_FILE
     try:
         with weights.open("rb") as file:
@@ -209,6 +235,8 @@ def is_complete_adapter(folder: Path) -> bool:
             tensors = _header.decode(file.read(header_bytes))
         ends = [tensor.data_offsets[1] for tensor in tensors.values()]
         expected_bytes = _LENGTH_BYTES + header_bytes + max(ends, default=0)
-        return weights.stat().st_size == expected_bytes and (folder / CONFIG_FILE).stat().st_size > 0
+        return (
+            weights.stat().st_size == expected_bytes and (folder / CONFIG_FILE).stat().st_size > 0
+        )
     except (OSError, msgspec.MsgspecError):
         return False

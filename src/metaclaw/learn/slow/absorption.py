@@ -1,9 +1,10 @@
-"""Which skills a version has absorbed: with the weights that serve, does a skill still have to stand in the prompt?
+"""Which skills a version has absorbed: with the weights that serve, does a skill still have to
+stand in the prompt?
 
-Recorded prompts in which the skill stood are answered with it and without it by the same weights; where leaving it out costs
-nothing, it is absorbed by that version and leaves its prompts. Where the prompts do not decide, the evidence is kept and goes
-on when there are more of them (`train.absorption`).
-"""
+Recorded prompts in which the skill stood are answered with it and without it by the same weights;
+where leaving it out costs nothing, it is absorbed by that version and leaves its prompts. Where the
+prompts do not decide, the evidence is kept and goes on when there are more of them
+(`train.absorption`)."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -71,7 +72,9 @@ class SkillPrompts:
             arms = ReplayPrompt(recorded.turn, known, own_words, self.budgets).arms(skill, ())
             prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
         except (UnplayableError, WireError, EngineError) as error:
-            log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, turn.id, error)
+            log.info(
+                "skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, turn.id, error
+            )
             return None
         return PromptPair(turn.id, turn.step, prompts[0], prompts[1])
 
@@ -108,7 +111,11 @@ class AbsorptionTest:
         self._weighed: dict[str, _Weighing] = {}
 
     async def find(
-        self, version: PolicyVersion, inherited: frozenset[SkillName], skills: Sequence[Skill], turns: Sequence[TrainingTurn]
+        self,
+        version: PolicyVersion,
+        inherited: frozenset[SkillName],
+        skills: Sequence[Skill],
+        turns: Sequence[TrainingTurn],
     ) -> AbsorbedSkills:
         """Which of these skills the version needs no more. Raises TrainingError."""
         if version.number != self._version:
@@ -123,7 +130,9 @@ class AbsorptionTest:
         absorbed = absorbed_by(inherited & {skill.name for skill in skills}, findings)
         return AbsorbedSkills(absorbed, Absorption.UNDECIDED in findings.values())
 
-    async def _weigh(self, version: PolicyVersion, skill: Skill, pairs: Sequence[PromptPair], seen: _Weighing) -> Absorption:
+    async def _weigh(
+        self, version: PolicyVersion, skill: Skill, pairs: Sequence[PromptPair], seen: _Weighing
+    ) -> Absorption:
         report = judge_absorption(seen.pairs)
         for again in range(_DRAWS):
             fresh = [one for one in pairs if (one.turn, again) not in seen.tried]
@@ -131,13 +140,19 @@ class AbsorptionTest:
                 continue
             drawing = Drawing(1, self.max_tokens, self.temperature, version.number * 1_009 + again)
             await self.windows.until_open()
-            with_skill = await self.backend.sample([one.with_skill for one in fresh], drawing, version.weights)
+            with_skill = await self.backend.sample(
+                [one.with_skill for one in fresh], drawing, version.weights
+            )
             await self.windows.until_open()
-            without = await self.backend.sample([one.without for one in fresh], drawing, version.weights)
+            without = await self.backend.sample(
+                [one.without for one in fresh], drawing, version.weights
+            )
             for one, mine, bare in zip(fresh, with_skill, without, strict=True):
                 worth = await self.rewards.score(one.step, [mine[0], bare[0]])
                 seen.pairs.append(SkillPair(worth[0], worth[1]))
                 seen.tried.add((one.turn, again))
             report = judge_absorption(seen.pairs)
-        log.info("skill_weighed hash=%s version=%d %s", skill.content_hash, version.number, report.reason)
+        log.info(
+            "skill_weighed hash=%s version=%d %s", skill.content_hash, version.number, report.reason
+        )
         return report.finding

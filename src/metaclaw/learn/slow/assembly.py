@@ -28,7 +28,13 @@ from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import AdvantageRule, JudgingBudget, Recipe, StatelessAdvantage, TrackedAdvantage
+from metaclaw.learn.slow.recipe import (
+    AdvantageRule,
+    JudgingBudget,
+    Recipe,
+    StatelessAdvantage,
+    TrackedAdvantage,
+)
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.serving_versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
@@ -65,8 +71,9 @@ def _random_seed() -> int:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """How runs are done and what comes of them is proven. The gate asks `golden` to see whether general abilities were lost.
-    `draw_seed` gives each run its seed. `retry_s` is how long the loop waits for what it lacks before it tries again."""
+    """How runs are done and what comes of them is proven. The gate asks `golden` to see whether
+    general abilities were lost. `draw_seed` gives each run its seed. `retry_s` is how long the loop
+    waits for what it lacks before it tries again."""
 
     recipe: Recipe
     gate: GateRules
@@ -76,9 +83,15 @@ class TrainingSettings:
 
 
 def configured_settings(
-    policy: PolicyConfig, backend: TrainingBackend, tokeniser: Tokeniser, folder: Path, teacher: Teacher | None = None
+    policy: PolicyConfig,
+    backend: TrainingBackend,
+    tokeniser: Tokeniser,
+    folder: Path,
+    teacher: Teacher | None = None,
 ) -> TrainingSettings:
-    """The settings for a backend by the configuration; `folder` is where running values are kept."""
+    """The settings for a backend by the configuration; `folder` is where running values are
+    kept.
+    """
     has_own_processor = backend.abilities.has_own_processor
     choosing, proving = split_golden(golden_items(), 300 if has_own_processor else 24)
     recipe = Recipe(
@@ -97,7 +110,9 @@ def configured_settings(
         hindsight=policy.distill is None or policy.distill.hindsight,
         teacher=teacher,
         rehearsal=policy.rehearsal,
-        rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=6),
+        rehearsal_size=RehearsalSize()
+        if has_own_processor
+        else RehearsalSize(questions=32, answers=2, at_once=6),
         tokeniser=tokeniser,
         golden=choosing,
         golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
@@ -108,7 +123,9 @@ def configured_settings(
         prompts_a_piece=32 if has_own_processor else 4,
         tokens_a_piece=65_536 if has_own_processor else 2_048,
     )
-    gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
+    gate = GateRules(
+        kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin)
+    )
     return TrainingSettings(recipe, gate, proving)
 
 
@@ -123,8 +140,8 @@ def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageRule:
 
 
 class SlowLearning:
-    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says; `settings` are those of the
-    configuration unless others are given."""
+    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says;
+    `settings` are those of the configuration unless others are given."""
 
     def __init__(
         self,
@@ -161,7 +178,11 @@ class SlowLearning:
         self.rewards = self._make_rewards()
         self.turns = self._make_turns()
         self.versions = Versions(
-            policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
+            policies=self.policies,
+            slot=slot,
+            host=host,
+            canary_share=policy.canary_share,
+            is_same=self._is_same,
         )
         self.watch = VersionWatch(
             policies=self.policies,
@@ -242,9 +263,13 @@ class SlowLearning:
                 self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
-        """Begin now with the turns there are, or go on with a run that was interrupted; return facts about the turns."""
+        """Begin now with the turns there are, or go on with a run that was interrupted; return
+        facts about the turns.
+        """
         continues = await run_sync(self.slow.has_unfinished_run)
-        waiting = await run_sync(self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns))
+        waiting = await run_sync(
+            self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns)
+        )
         turns = waiting.turns
         rejections = await run_sync(partial(self.turns.rejections, is_fresh=True))
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
@@ -278,7 +303,10 @@ class SlowLearning:
     async def forget(self, batches: Sequence[int]) -> None:
         """Stop training on dropped batches, and serve what may still serve."""
         if not await self.slow.drop(batches, _STOP_WITHIN_S):
-            log.warning("training goes on for a while batches=%s; what it makes is thrown away", list(batches))
+            log.warning(
+                "training goes on for a while batches=%s; what it makes is thrown away",
+                list(batches),
+            )
         await self.versions.refresh()
 
     def training(self) -> dict[str, Json]:
@@ -290,11 +318,15 @@ class SlowLearning:
             "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
-            "test": self.slow.parts.proof.abilities.progress if state is LoopState.PROVING else None,
+            "test": self.slow.parts.proof.abilities.progress
+            if state is LoopState.PROVING
+            else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
             "validated": None if tally is None else tally.validated,
-            "skipped": {} if tally is None else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
+            "skipped": {}
+            if tally is None
+            else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": self._paused(),
@@ -303,17 +335,29 @@ class SlowLearning:
 
     def _paused(self) -> str | None:
         """Why training stands still, though it has something to do."""
-        if self.slow.state in (LoopState.UNPAID, LoopState.MEMORY) and self.slow.trouble is not None:
+        if (
+            self.slow.state in (LoopState.UNPAID, LoopState.MEMORY)
+            and self.slow.trouble is not None
+        ):
             return self.slow.trouble.removeprefix("waits: ")
         return None if self._windows.window is not None else self._windows.shut_because
 
     def _troubles(self) -> list[str]:
-        """What keeps training or a version from going on, or makes a run smaller, and what was rolled back."""
-        told = self.slow.trouble, self.slow.notice, self._starvation.warning(self.slow.state), self.watch.notice
+        """What keeps training or a version from going on, or makes a run smaller, and what was
+        rolled back.
+        """
+        told = (
+            self.slow.trouble,
+            self.slow.notice,
+            self._starvation.warning(self.slow.state),
+            self.watch.notice,
+        )
         return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:
-        """Throw weights away that lie in our folder. What a service keeps, it keeps by its own rules. Blocks."""
+        """Throw weights away that lie in our folder. What a service keeps, it keeps by its own
+        rules. Blocks.
+        """
         for place in {weights.adapter, weights.training}:
             if place is not None and Path(place).parent == self._folder:
                 shutil.rmtree(place, ignore_errors=True)
@@ -340,7 +384,9 @@ class SlowLearning:
         absorption = AbsorptionTest(
             backend=self._backend,
             rewards=self.rewards,
-            prompts=SkillPrompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets),
+            prompts=SkillPrompts(
+                learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets
+            ),
             windows=self._windows,
             max_tokens=recipe.max_tokens,
             temperature=recipe.temperature,
@@ -354,8 +400,15 @@ class SlowLearning:
             absorption=absorption,
             folder=self._folder,
             base=base,
-            examples=Examples(skill=self._skill, request=self._request, rewards=self.rewards, tokeniser=self._tokeniser),
-            variations=Variations(request=self._request, rewards=self.rewards, tokeniser=self._tokeniser),
+            examples=Examples(
+                skill=self._skill,
+                request=self._request,
+                rewards=self.rewards,
+                tokeniser=self._tokeniser,
+            ),
+            variations=Variations(
+                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
+            ),
         )
 
     async def _judging_room(self) -> TokenRoom:
@@ -378,9 +431,17 @@ class SlowLearning:
             earlier, later = learning.reader.turn(one), learning.reader.turn(other)
             return earlier is not None and later is not None and earlier.seq < later.seq
 
-        return References(failures=lambda: learning.verdicts.recent(Outcome.FAIL), step=learning.recorded.step, is_before=is_before)
+        return References(
+            failures=lambda: learning.verdicts.recent(Outcome.FAIL),
+            step=learning.recorded.step,
+            is_before=is_before,
+        )
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""
         then, now = self._learning.generations.at(generation), self._library.view.get(name)
-        return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
+        return (
+            now is not None
+            and then is not None
+            and any(one.content_hash == now.content_hash for one in then.skills)
+        )

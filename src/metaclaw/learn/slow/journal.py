@@ -1,11 +1,12 @@
-"""The journal of a run on disk: what it has drawn, scored, done and found. Nothing is drawn twice, and every decision can be made
-again.
+"""The journal of a run on disk: what it has drawn, scored, done and found. Nothing is drawn twice,
+and every decision can be made again.
 
-A file appears whole or not at all. What was drawn by weights that have changed since is deleted; what is left of a step is its
-record. The learning curve of a run, the mean reward of each step, is kept after the run's own files are deleted.
+A file appears whole or not at all. What was drawn by weights that have changed since is deleted;
+what is left of a step is its record. The learning curve of a run, the mean reward of each step, is
+kept after the run's own files are deleted.
 
-Checkpoints are kept on the way and measured at the end on validation prompts and the golden subset; the best one is taken.
-"""
+Checkpoints are kept on the way and measured at the end on validation prompts and the golden subset;
+the best one is taken."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -63,14 +64,18 @@ class DrawnGroup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden subset it passes."""
+    """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden
+    subset it passes.
+    """
 
     reward: float
     golden: float
 
 
 class Journal:
-    """What one run has drawn, done and found, in one folder. Blocks; every method raises TrainingError."""
+    """What one run has drawn, done and found, in one folder. Blocks; every method raises
+    TrainingError.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -131,7 +136,9 @@ class Journal:
         self._keep(f"rehearsal-{piece:05d}", list(answers))
 
     def demonstrations(self) -> list[Demonstration] | None:
-        """The right answers that were known when the run began, or None where they were not looked for."""
+        """The right answers that were known when the run began, or None where they were not looked
+        for.
+        """
         return self._find("demonstrations", list[Demonstration])
 
     def keep_demonstrations(self, known: Sequence[Demonstration]) -> None:
@@ -148,7 +155,9 @@ class Journal:
 
     def all_weights(self) -> list[Weights]:
         """All weights that were ever kept in this run."""
-        names = sorted(path.stem.removeprefix("weights-") for path in self._folder.glob("weights-*.msgpack"))
+        names = sorted(
+            path.stem.removeprefix("weights-") for path in self._folder.glob("weights-*.msgpack")
+        )
         return [weights for name in names if (weights := self.weights(name)) is not None]
 
     def measured(self, name: str) -> Measured | None:
@@ -162,7 +171,9 @@ class Journal:
     def _find(self, name: str, kind: type[_T]) -> _T | None:
         """A file that cannot be read counts as none."""
         try:
-            return msgspec.msgpack.decode((self._folder / f"{name}.msgpack").read_bytes(), type=kind)
+            return msgspec.msgpack.decode(
+                (self._folder / f"{name}.msgpack").read_bytes(), type=kind
+            )
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         except OSError as error:
@@ -173,14 +184,18 @@ class Journal:
             self._folder.mkdir(parents=True, exist_ok=True)
             replace_file(self._folder / f"{name}.msgpack", _encoder.encode(what), mode=BY_UMASK)
         except OSError as error:
-            raise TrainingError(f"cannot keep the run's journal in {self._folder}: {error}") from error
+            raise TrainingError(
+                f"cannot keep the run's journal in {self._folder}: {error}"
+            ) from error
 
 
 def _piece(step: int, piece: int) -> str:
     return f"step-{step:05d}-piece-{piece:05d}"
 
 
-def group_of(turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]) -> DrawnGroup:
+def group_of(
+    turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]
+) -> DrawnGroup:
     """Rollouts and rewards as they are kept."""
     drawn = [
         DrawnRecord(list(one.tokens_T), list(one.logprobs_T), one.text, one.is_whole, reward)
@@ -191,11 +206,16 @@ def group_of(turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float 
 
 def rollouts_of(group: DrawnGroup) -> list[Rollout]:
     """The rollouts of a group that was kept."""
-    return [Rollout(tuple(one.tokens), tuple(one.logprobs), one.text, one.is_whole) for one in group.drawn]
+    return [
+        Rollout(tuple(one.tokens), tuple(one.logprobs), one.text, one.is_whole)
+        for one in group.drawn
+    ]
 
 
 def keep_curve(folder: Path, batch: int, run: Path) -> None:
-    """Keep the curve of a run that is over; only the newest few are kept. Blocks. A curve that cannot be kept is logged."""
+    """Keep the curve of a run that is over; only the newest few are kept. Blocks. A curve that
+    cannot be kept is logged.
+    """
     curves = folder / "curves"
     try:
         rewards = _rewards(run)
@@ -209,7 +229,10 @@ def keep_curve(folder: Path, batch: int, run: Path) -> None:
 
 def newest_curve(folder: Path) -> list[float]:
     """The rewards of the run that goes on, or of the last one. Blocks."""
-    runs, curves = sorted((folder / "runs").glob("[0-9]*")), sorted((folder / "curves").glob("[0-9]*.json"))
+    runs, curves = (
+        sorted((folder / "runs").glob("[0-9]*")),
+        sorted((folder / "curves").glob("[0-9]*.json")),
+    )
     try:
         if runs and (rewards := _rewards(runs[-1])):
             return rewards
@@ -219,7 +242,9 @@ def newest_curve(folder: Path) -> list[float]:
 
 
 def _rewards(run: Path) -> list[float]:
-    return [record.reward for record in Journal(run / "drawn").records() if record.reward is not None]
+    return [
+        record.reward for record in Journal(run / "drawn").records() if record.reward is not None
+    ]
 
 
 _GOLDEN_TOKENS = 96
@@ -228,7 +253,9 @@ Sampler = Callable[[Sequence[Sequence[int]], Drawing], Awaitable[list[list[Rollo
 
 
 class StaleError(TrainingError):
-    """There is nothing left in this run to learn from: all its turns were made with other rules or skills, or are gone."""
+    """There is nothing left in this run to learn from: all its turns were made with other rules or
+    skills, or are gone.
+    """
 
 
 class DriftError(TrainingError):
@@ -237,8 +264,9 @@ class DriftError(TrainingError):
 
 @dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window with room for a piece of a kind; `greedy_reward` is the
-    mean reward of weights on the validation prompts. All that is found is in the journal."""
+    """The checkpoints of one run. `may_go_on` waits for a window with room for a piece of a kind;
+    `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
+    the journal."""
 
     plan: RunPlan
     recipe: Recipe
@@ -249,7 +277,9 @@ class RunCheckpoints:
     greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
-        """Keep the present weights where the schedule wants them; what a better point replaces goes."""
+        """Keep the present weights where the schedule wants them; what a better point replaces
+        goes.
+        """
         due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
         if done not in due or await run_sync(self.journal.weights, _name(done)) is not None:
             return
@@ -264,10 +294,14 @@ class RunCheckpoints:
                 await self.backend.discard(old)
 
     async def choose(self, label: str, records: Sequence[StepRecord], reason: str) -> Weights:
-        """The weights of the best checkpoint, under the label where the backend can give them another."""
+        """The weights of the best checkpoint, under the label where the backend can give them
+        another.
+        """
         steps = checkpoint_steps(records, self.recipe.schedule)
         if not steps:
-            raise DriftError(f"run {self.plan.name} was dropped before it had learned anything: {reason}")
+            raise DriftError(
+                f"run {self.plan.name} was dropped before it had learned anything: {reason}"
+            )
         scales, margin = self.backend.abilities.scales, self.recipe.golden_margin
         measured: list[Checkpoint] = []
         while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
@@ -280,9 +314,14 @@ class RunCheckpoints:
         await self.may_go_on("keep")
         return await self.backend.shrink(weights, chosen.scale, label)
 
-    async def _measure(self, label: str, records: Sequence[StepRecord], step: int, scale: float) -> Checkpoint:
+    async def _measure(
+        self, label: str, records: Sequence[StepRecord], step: int, scale: float
+    ) -> Checkpoint:
         """What weights of this step and size do on the validation prompts and the golden subset."""
-        begun, found = await run_sync(self.journal.measured, "begun"), await run_sync(self.journal.measured, _name(step, scale))
+        begun, found = (
+            await run_sync(self.journal.measured, "begun"),
+            await run_sync(self.journal.measured, _name(step, scale)),
+        )
         if begun is None:
             begun = Measured(0.0, await self._golden_share(self.plan.start))
             await run_sync(self.journal.keep_measured, "begun", begun)
@@ -299,7 +338,9 @@ class RunCheckpoints:
         kept = await run_sync(self.journal.weights, _name(step, scale))
         if kept is None:
             await self.may_go_on("keep")
-            kept = await self.backend.shrink(weights, scale, f"{label}-step-{step:05d}-of-{scale:g}")
+            kept = await self.backend.shrink(
+                weights, scale, f"{label}-step-{step:05d}-of-{scale:g}"
+            )
             await run_sync(self.journal.keep_weights, _name(step, scale), kept)
         return kept
 
@@ -320,14 +361,22 @@ class RunCheckpoints:
             asked = list(some)
             prompts = await run_sync(_prompts, tokeniser, asked)
             drawn = await self.greedy(prompts, room, draw)
-            passed += sum(item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True))
+            passed += sum(
+                item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True)
+            )
         return passed / len(items)
 
     def drawn_from(self, weights: Weights | None) -> Sampler:
         """Draws from kept weights; None are the untrained ones."""
-        return self.backend.sample_base if weights is None else partial(self.backend.sample, weights=weights)
+        return (
+            self.backend.sample_base
+            if weights is None
+            else partial(self.backend.sample, weights=weights)
+        )
 
-    async def greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler) -> list[Rollout]:
+    async def greedy(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
+    ) -> list[Rollout]:
         """The likeliest answer to each prompt."""
         await self.may_go_on("measure")
         with self.pace.timed("measure"):

@@ -1,7 +1,8 @@
-"""The slow loop: when a window is open and enough query turns are there, train on them, prove what came of it, and serve it.
+"""The slow loop: when a window is open and enough query turns are there, train on them, prove what
+came of it, and serve it.
 
-One batch at a time, and it is finished or dropped before the next begins: what was interrupted goes on, whatever interrupted it.
-"""
+One batch at a time, and it is finished or dropped before the next begins: what was interrupted goes
+on, whatever interrupted it."""
 
 import logging
 import shutil
@@ -18,7 +19,13 @@ from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyV
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Window
-from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
+from metaclaw.errors import (
+    BackendDownError,
+    MissingPackageError,
+    TrainerMemoryError,
+    TrainingBudgetError,
+    TrainingError,
+)
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_curve
@@ -49,8 +56,8 @@ _SMALLER: Final = (0.8, 0.64)
 
 @dataclass(frozen=True, slots=True)
 class LoopRules:
-    """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share` above 0, what passed the gate is
-    first tried on that share of the sessions."""
+    """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share`
+    above 0, what passed the gate is first tried on that share of the sessions."""
 
     batch_turns: int
     canary_share: float
@@ -80,8 +87,8 @@ class TrainingParts:
 
 @dataclass(frozen=True, slots=True)
 class CandidateScale:
-    """How much of its change a candidate has that was made smaller: kept in a file, so that a program that was killed goes on with
-    the next size. Blocks."""
+    """How much of its change a candidate has that was made smaller: kept in a file, so that a
+    program that was killed goes on with the next size. Blocks."""
 
     path: Path
 
@@ -104,8 +111,8 @@ class CandidateScale:
 
 @dataclass(eq=False, kw_only=True)
 class SlowLoop:
-    """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a person should know; `draw_seed`
-    gives each run its seed."""
+    """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a
+    person should know; `draw_seed` gives each run its seed."""
 
     turns: QueryTurns
     batches: SqlBatches
@@ -151,7 +158,9 @@ class SlowLoop:
         self.wakeup.notify()
 
     async def drop(self, batches: Collection[int], within_s: float) -> bool:
-        """Stop training on these batches, which were dropped; whether that is done within this time."""
+        """Stop training on these batches, which were dropped; whether that is done within this
+        time.
+        """
         self._dropped |= set(batches)
         if self._in_hand not in self._dropped:
             return True
@@ -160,13 +169,18 @@ class SlowLoop:
         return self._in_hand not in self._dropped
 
     async def once(self, least: LeastTurns) -> bool:
-        """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
-        version is on trial: what comes next is held against what serves then."""
-        if self.rules.canary_share > 0.0 and (await run_sync(self.policies.serving)).canary is not None:
+        """One batch, or one candidate that waits to be proven, from where it stands to its end;
+        False where there is none, or a version is on trial: what comes next is held against what
+        serves then."""
+        if (
+            self.rules.canary_share > 0.0
+            and (await run_sync(self.policies.serving)).canary is not None
+        ):
             self.state = LoopState.TRYING
             return False
         waiting = await run_sync(self._candidate)
-        # Before its successor is begun, which inherits it, it is found out what the version that serves has absorbed.
+        # Before its successor is begun, which inherits it, it is found out what the version that
+        # serves has absorbed.
         was_tested = waiting is None and await self._find_absorbed()
         batch = None if waiting is not None else await self._batch(least)
         if waiting is None and batch is None:
@@ -192,7 +206,9 @@ class SlowLoop:
 
     def _candidate(self) -> PolicyVersion | None:
         """A version that was trained and not yet judged: the program was stopped in between."""
-        return next((one for one in self.policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
+        return next(
+            (one for one in self.policies.versions(5) if one.state is PolicyState.CANDIDATE), None
+        )
 
     async def _batch(self, least: LeastTurns) -> TrainingBatch | None:
         """The batch that was begun; else, in a window, a new one."""
@@ -246,11 +262,15 @@ class SlowLoop:
         await self.parts.backend.close(discard=True)
         await run_sync(keep_curve, self.parts.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
-        log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns))
+        log.info(
+            "policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns)
+        )
         return version
 
     async def _size(self, journal: Journal, turns: Sequence[TrainingTurn]) -> RunSize:
-        """The size of the run: what the learning budget carries; where a judge scores, the one it was begun with."""
+        """The size of the run: what the learning budget carries; where a judge scores, the one it
+        was begun with.
+        """
         recipe, judging = self.parts.recipe, self.parts.judging
         size = await run_sync(journal.size)
         if size is None:
@@ -259,7 +279,13 @@ class SlowLoop:
                 await run_sync(journal.keep_size, size)
         self.notice = await judging.reduction(size, recipe)
         if self.notice is not None:
-            log.info("run_made_smaller steps=%d prompts=%d tokens=%d reason=%s", size.steps, size.prompts, size.tokens, self.notice)
+            log.info(
+                "run_made_smaller steps=%d prompts=%d tokens=%d reason=%s",
+                size.steps,
+                size.prompts,
+                size.tokens,
+                self.notice,
+            )
         return size
 
     async def _may_step(self, size: RunSize) -> None:
@@ -281,12 +307,16 @@ class SlowLoop:
             return None
         parent = await run_sync(self.policies.version, batch.policy_version)
         if parent is None or not parent.is_kept or parent.state is PolicyState.ROLLED_BACK:
-            raise StaleError(f"batch {batch.number}: version {batch.policy_version}, from which it began, was given up")
+            raise StaleError(
+                f"batch {batch.number}: version {batch.policy_version}, from which it began, was"
+                " given up"
+            )
         return parent.weights
 
     async def _prove(self, candidate: PolicyVersion) -> None:
-        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected. Where general
-        abilities are all that it lost, it is weighed again with its change made smaller."""
+        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is
+        rejected. Where general abilities are all that it lost, it is weighed again with its change
+        made smaller."""
         self.state = LoopState.PROVING
         kept = CandidateScale(self.parts.folder / "scales" / f"{candidate.number:06d}")
         scale = await run_sync(kept.read)
@@ -294,16 +324,31 @@ class SlowLoop:
         while (
             report.lost_abilities
             and (smaller := self._smaller_than(scale)) is not None
-            and await self._is_undecided(candidate)  # weights that a person promoted meanwhile stay as they are
+            and await self._is_undecided(
+                candidate
+            )  # weights that a person promoted meanwhile stay as they are
         ):
-            log.info("candidate_made_smaller version=%d scale=%g reason=%s", candidate.number, smaller, report.reasons[0])
-            await run_sync(kept.write, smaller)  # before it is done: what is tried once more than needed is judged more strictly
-            await self.parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
+            log.info(
+                "candidate_made_smaller version=%d scale=%g reason=%s",
+                candidate.number,
+                smaller,
+                report.reasons[0],
+            )
+            await run_sync(
+                kept.write, smaller
+            )  # before it is done: what is tried once more than needed is judged more strictly
+            await self.parts.backend.shrink(
+                candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
+            )
             scale = smaller
             report = await self._weigh(candidate, scale)
         if scale < 1.0:
             report = replace(
-                report, reasons=(*report.reasons, f"with {scale:.0%} of its change: more of it cost general abilities")
+                report,
+                reasons=(
+                    *report.reasons,
+                    f"with {scale:.0%} of its change: more of it cost general abilities",
+                ),
             )
         reason = "; ".join(report.reasons)
         if not await self._is_undecided(candidate):
@@ -314,7 +359,11 @@ class SlowLoop:
             await self.versions.canary(candidate.number, report, reason)
         else:
             await self.versions.promote(candidate.number, reason, report)
-        await run_sync(kept.forget)  # after the ruling: a program killed before it must not weigh smaller weights as the first try
+        await run_sync(
+            kept.forget
+            # after the ruling: a program killed before it must not weigh smaller weights as the first
+            # try
+        )
 
     async def _is_undecided(self, candidate: PolicyVersion) -> bool:
         """Whether it is still a candidate: a person may promote it while the gate weighs it."""
@@ -322,7 +371,9 @@ class SlowLoop:
         return now is not None and now.state is PolicyState.CANDIDATE
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
-        """What the gate says of a candidate of which so much of its change is left. Raises TrainingError."""
+        """What the gate says of a candidate of which so much of its change is left. Raises
+        TrainingError.
+        """
         serving = await run_sync(self.policies.version, self.versions.serving.version)
         held_out = await run_sync(self.turns.held_out, _HELD_OUT)
         with spending_on(PROVEN_ITEM):
@@ -338,12 +389,19 @@ class SlowLoop:
             )
 
     def _smaller_than(self, scale: float) -> float | None:
-        """The next size to try; None where all were tried, or the backend cannot make a change smaller."""
-        return next((one for one in _SMALLER if one < scale), None) if self.parts.backend.abilities.scales else None
+        """The next size to try; None where all were tried, or the backend cannot make a change
+        smaller.
+        """
+        return (
+            next((one for one in _SMALLER if one < scale), None)
+            if self.parts.backend.abilities.scales
+            else None
+        )
 
     async def _find_absorbed(self) -> bool:
-        """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done
-        once for these weights and skills, and again with more prompts while those there were do not decide."""
+        """Find out which of the skills the weights that serve have absorbed; whether there was
+        anything to find out. It is done once for these weights and skills, and again with more
+        prompts while those there were do not decide."""
         clocks = self.turns.clocks()
         if clocks.version == BASE_POLICY or self.windows.window is None:
             return False
@@ -373,45 +431,66 @@ class SlowLoop:
         return True
 
     async def _absorbed(self, version: PolicyVersion) -> AbsorbedSkills:
-        # What was absorbed is what a skill said when the version was made: one that was changed since is told whatever is found.
-        # A fact stays in the prompt: it may change without the turns that were made with it becoming too old.
+        # What was absorbed is what a skill said when the version was made: one that was changed
+        # since is told whatever is found. A fact stays in the prompt: it may change without the
+        # turns that were made with it becoming too old.
         lasting = [skill for skill in self.skills() if skill.kind is not SkillKind.FACT]
-        skills = [skill for skill in lasting if self.versions.is_same(skill.name, version.generation)]
+        skills = [
+            skill for skill in lasting if self.versions.is_same(skill.name, version.generation)
+        ]
         turns = await run_sync(self.turns.held_out, _HELD_OUT)
         await self.parts.judging.require_for_gate(turns)
         return await self.parts.absorption.find(version, version.absorbed, skills, turns)
 
-    async def _failed(self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
-        """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails for want
-        of a service, a package, memory or budget waits. A candidate that cannot be tested is rejected."""
-        if (state := next((state for kind, state in _WAITS_FOR.items() if isinstance(error, kind)), None)) is not None:
+    async def _failed(
+        self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError
+    ) -> None:
+        """What cannot succeed is dropped, and its turns may train again; what may is tried again, a
+        few times. What fails for want of a service, a package, memory or budget waits. A candidate
+        that cannot be tested is rejected."""
+        if (
+            state := next(
+                (state for kind, state in _WAITS_FOR.items() if isinstance(error, kind)), None
+            )
+        ) is not None:
             await self._wait(batch, state, error)
             return
         self.trouble = None
         self._tries += 1
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
-        log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
+        log.warning(
+            "training_failed batch=%s tries=%d reason=%s",
+            None if batch is None else batch.number,
+            self._tries,
+            error,
+        )
         if not is_hopeless:
             await self.wakeup.wait(self.retry_s)
             return
         self._tries = 0
         if candidate is not None:
-            await run_sync(self.policies.reject, candidate.number, None, f"could not be tested: {error}")
+            await run_sync(
+                self.policies.reject, candidate.number, None, f"could not be tested: {error}"
+            )
             return
         assert batch is not None
         try:
             await run_sync(self.batches.drop_batch, batch.number, str(error))
         except RefusedError as again:
-            log.info("batch_not_dropped batch=%d reason=%s", batch.number, again)  # it was dropped already
+            log.info(
+                "batch_not_dropped batch=%d reason=%s", batch.number, again
+            )  # it was dropped already
         try:
             await self.parts.backend.close(discard=True)
         except TrainingError as again:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
 
-    async def _wait(self, batch: TrainingBatch | None, state: LoopState, error: TrainingError) -> None:
-        """Say what is waited for, and wait a while. A run that waits for the budget is closed: what it has is on disk, and it holds
-        no memory."""
+    async def _wait(
+        self, batch: TrainingBatch | None, state: LoopState, error: TrainingError
+    ) -> None:
+        """Say what is waited for, and wait a while. A run that waits for the budget is closed: what
+        it has is on disk, and it holds no memory."""
         reason = f"waits: {error}; retrying in {self.retry_s:.0f} s"
         if state is LoopState.UNPAID:
             reason = await self.parts.judging.reason()
@@ -421,7 +500,9 @@ class SlowLoop:
                 log.warning("run_not_closed reason=%s", again)
         if reason != self._told:
             self._told = reason
-            log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, reason)
+            log.warning(
+                "training_waits batch=%s reason=%s", None if batch is None else batch.number, reason
+            )
             await self.tell(f"training {reason}")
         self.state, self.trouble = state, reason
         await self.wakeup.wait(self.retry_s)
@@ -450,11 +531,16 @@ class Starvation:
     def warning(self, state: LoopState) -> str | None:
         """That training starves, why, and what to do; None while it does not."""
         shut_s = self.now() - self._last_open
-        if self.windows.window is not None or state not in _NEEDS_A_WINDOW or shut_s < _STARVES_AFTER_S:
+        if (
+            self.windows.window is not None
+            or state not in _NEEDS_A_WINDOW
+            or shut_s < _STARVES_AFTER_S
+        ):
             return None
         return (
-            f"training starves: it waits for a window for {shut_s / 3600:.0f} h ({self.windows.shut_because}). On a CPU it runs"
-            " only while you are away. Train now with metaclaw policy train, set sleep hours in [schedule], or use a GPU or a"
+            f"training starves: it waits for a window for {shut_s / 3600:.0f} h"
+            f" ({self.windows.shut_because}). On a CPU it runs only while you are away. Train now"
+            " with metaclaw policy train, set sleep hours in [schedule], or use a GPU or a"
             " training service, which train while you work"
         )
 

@@ -1,9 +1,10 @@
-"""The settings of a training run, in one value; its size by what the learning budget pays for, and by what fits into a window.
+"""The settings of a training run, in one value; its size by what the learning budget pays for, and
+by what fits into a window.
 
-A run whose judge the day's budget does not pay for waits until midnight. A piece of work that cannot be paused is begun only if it
-will very likely end before the window does. How long it takes is known from earlier ones of its kind; one for which three windows
-were too short is begun all the same, since some waste is better than no progress.
-"""
+A run whose judge the day's budget does not pay for waits until midnight. A piece of work that
+cannot be paused is begun only if it will very likely end before the window does. How long it takes
+is known from earlier ones of its kind; one for which three windows were too short is begun all the
+same, since some waste is better than no progress."""
 
 import json
 import logging
@@ -53,7 +54,9 @@ class AdvantageRule(Protocol):
     """How rewards become advantages."""
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step; `moved` is how far the weights have gone since the last one, in nats a token."""
+        """The data of a step; `moved` is how far the weights have gone since the last one, in nats
+        a token.
+        """
 
     def applied(self) -> None:
         """The step was taken: what it taught may be remembered."""
@@ -102,7 +105,9 @@ def _read(path: Path) -> Tracker:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
         # Files of earlier programs have the names of skills as keys.
-        state["values"] = {key: value for key, value in state["values"].items() if _KEY.fullmatch(key)}
+        state["values"] = {
+            key: value for key, value in state["values"].items() if _KEY.fullmatch(key)
+        }
         return Tracker.of(state)
     except FileNotFoundError:
         return Tracker()
@@ -113,15 +118,16 @@ def _read(path: Path) -> Tracker:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """At most `steps` optimiser steps; in each, `prompts_per_step` prompts are answered `group_size` times by the weights as they
-    are then.
+    """At most `steps` optimiser steps; in each, `prompts_per_step` prompts are answered
+    `group_size` times by the weights as they are then.
 
-    A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal` weighs what is rehearsed
-    (`train.extra_prompts`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is
-    taken by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
-    validation prompts also end a run that has learned enough. With `hindsight`, what the policy answers with a hint also teaches
-    what it answers without; with a teacher, what the teacher finds likelier. A rate that is not fixed is lowered for small steps.
-    """
+    A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal`
+    weighs what is rehearsed (`train.extra_prompts`) against what is drawn; without a tokeniser
+    nothing is. Of the checkpoints at the end of a run one is taken by `validation` prompts and by
+    the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
+    validation prompts also end a run that has learned enough. With `hindsight`, what the policy
+    answers with a hint also teaches what it answers without; with a teacher, what the teacher finds
+    likelier. A rate that is not fixed is lowered for small steps."""
 
     prompts_per_step: int = 32
     group_size: int = 16
@@ -150,14 +156,18 @@ class Recipe:
 
     @property
     def step_adam(self) -> Adam:
-        """The optimiser's settings for steps of this size: a step of few answers points less surely where to go."""
+        """The optimiser's settings for steps of this size: a step of few answers points less surely
+        where to go.
+        """
         is_large = self.prompts_per_step * self.group_size >= _LARGE_STEP
         if is_large or self.has_fixed_rate:
             return self.adam
         return replace(self.adam, learning_rate=min(self.adam.learning_rate, _SMALL_STEP_RATE))
 
     def resized(self, size: RunSize) -> "Recipe":
-        """The same with steps of another size; where a judge scores, with few looks at few validation prompts."""
+        """The same with steps of another size; where a judge scores, with few looks at few
+        validation prompts.
+        """
         sized = replace(self, prompts_per_step=size.prompts, steps=size.steps)
         if not size.tokens_a_step:
             return sized
@@ -190,7 +200,9 @@ _GATE_ANSWERS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class JudgingBudget:
-    """What judging costs. `room` is what the budget has for it; `needs_judge` whether answers to a turn are judged, and blocks."""
+    """What judging costs. `room` is what the budget has for it; `needs_judge` whether answers to a
+    turn are judged, and blocks.
+    """
 
     room: Callable[[], Awaitable[TokenRoom]]
     needs_judge: Callable[[Step], bool]
@@ -199,7 +211,11 @@ class JudgingBudget:
         """The size of a run that begins with these turns."""
         found = await run_sync(lambda: [self._tokens(turn, recipe.group_size) for turn in turns])
         whole = judged_size(recipe.prompts_per_step, recipe.steps, found)
-        return fit_to_budget(whole, int(_FOR_LEARNING * (await self.room()).a_day)) if whole.tokens else whole
+        return (
+            fit_to_budget(whole, int(_FOR_LEARNING * (await self.room()).a_day))
+            if whole.tokens
+            else whole
+        )
 
     async def reduction(self, size: RunSize, recipe: Recipe) -> str | None:
         """That a run was made smaller for the budget, and what to do; None where it was not."""
@@ -207,13 +223,16 @@ class JudgingBudget:
             return None
         room = await self.room()
         return (
-            f"the day's learning budget pays for about {room.a_day:,} tokens of judging, so the run makes at most {size.steps}"
-            f" steps of {size.prompts} prompts (about {size.tokens:,} tokens) instead of {recipe.steps} of"
-            f" {recipe.prompts_per_step}; for longer runs raise {room.setting}, or give the skill a check, which costs nothing"
+            f"the day's learning budget pays for about {room.a_day:,} tokens of judging, so the run"
+            f" makes at most {size.steps} steps of {size.prompts} prompts (about {size.tokens:,}"
+            f" tokens) instead of {recipe.steps} of {recipe.prompts_per_step}; for longer runs"
+            f" raise {room.setting}, or give the skill a check, which costs nothing"
         )
 
     async def require(self, tokens: int) -> None:
-        """Raise TrainingBudgetError where so many tokens cannot be paid for now. More than a day has are not asked for."""
+        """Raise TrainingBudgetError where so many tokens cannot be paid for now. More than a day
+        has are not asked for.
+        """
         if not tokens:
             return
         room = await self.room()
@@ -239,15 +258,17 @@ class JudgingBudget:
 def waits_until(room: TokenRoom) -> str:
     """That the budget is used up, when it is renewed, and which setting limits it."""
     return (
-        f"waits: the day's learning budget for judging is used up; it goes on at {room.resets_at:%H:%M}, or after a restart with a"
-        f" larger {room.setting}"
+        "waits: the day's learning budget for judging is used up; it goes on at"
+        f" {room.resets_at:%H:%M}, or after a restart with a larger {room.setting}"
     )
 
 
 _REMEMBERED: Final = 8
 _MOST_PASSED_OVER: Final = 3
 _ASK_AGAIN_S: Final = 30.0
-"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may prove long enough after all."""
+"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may
+prove long enough after all.
+"""
 
 
 @dataclass(eq=False)
@@ -268,7 +289,9 @@ class Pace:
 
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:
-        """Remember how long a piece takes that is done in this block. One that fails says nothing."""
+        """Remember how long a piece takes that is done in this block. One that fails says
+        nothing.
+        """
         began = self.now()
         yield
         self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self.now() - began)

@@ -1,11 +1,12 @@
-"""The reward of an answer: by what the person wanted, by the checks of the skills in its prompt, else by the judge.
+"""The reward of an answer: by what the person wanted, by the checks of the skills in its prompt,
+else by the judge.
 
-A reward lies between 0 and 1 and is None where nothing can score the answer. An answer that has no end, says nothing or repeats
-itself is worth 0, whatever a check finds in it.
+A reward lies between 0 and 1 and is None where nothing can score the answer. An answer that has no
+end, says nothing or repeats itself is worth 0, whatever a check finds in it.
 
-What the person wanted is read from their correction, for later turns that ask the same. A correction holds a reference answer
-where it gives the answer itself ("No, it must be 2051-03-07/nb", or the corrected text), not where it only says what is wrong.
-"""
+What the person wanted is read from their correction, for later turns that ask the same. A
+correction holds a reference answer where it gives the answer itself ("No, it must be
+2051-03-07/nb", or the corrected text), not where it only says what is wrong."""
 
 import logging
 import re
@@ -28,7 +29,13 @@ from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import BudgetError, SkillError, TrainingBudgetError
-from metaclaw.learn.assessment import always_match, concerns, conversation_of, in_words, is_corrected
+from metaclaw.learn.assessment import (
+    always_match,
+    concerns,
+    conversation_of,
+    in_words,
+    is_corrected,
+)
 from metaclaw.outcome import Judge
 from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
 from metaclaw.train import is_degenerate
@@ -41,18 +48,26 @@ _MOST_RANKED_CHARS: Final = 40_000
 _MOST_COMPARED_CHARS: Final = 4_000
 _MOST_RULE_CHARS: Final = 4_000
 _SEEN: Final = (Source.DETECTOR, Source.USER)
-"""Whose verdicts on the recorded answer count as its reward: checks and judge score every answer themselves."""
+"""Whose verdicts on the recorded answer count as its reward: checks and judge score every answer
+themselves.
+"""
 _NOT_CONCERNED: Final = Finding(Outcome.UNKNOWN, "the rule is not about such an answer")
 _LOOK_EVERY_S: Final = 10.0
 _MOST_CHARS: Final = 2_000
-_FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(?P<text>.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCED: Final = re.compile(
+    r"^[ \t]*(```|~~~)[^\n`]*\n(?P<text>.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE
+)
 _SAID: Final = re.compile(
-    r"\b(?:(?:must|should|has to|ought to|needs to) (?:be|read|say|have been)|(?:the )?(?:right|correct) (?:answer|one|version)"
-    r" (?:is|was|would be)|I (?:wanted|meant|want)|muss|sollte|richtig (?:ist|wäre))\s*:?\s+(?P<text>\S.*)\Z",
+    r"\b(?:(?:must|should|has to|ought to|needs to) (?:be|read|say|have been)|(?:the"
+    r" )?(?:right|correct) (?:answer|one|version)"
+    r" (?:is|was|would be)|I (?:wanted|meant|want)|muss|sollte|richtig"
+    r" (?:ist|wäre))\s*:?\s+(?P<text>\S.*)\Z",
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTED: Final = re.compile(r"[\"“„'`‘](?P<text>[^\"”“'`’]+)[\"”“'`’][.!]?\Z", re.DOTALL)
-_TRAILING: Final = re.compile(r"[.!]?\s*(?:heißen|sein|lauten|please|bitte|,? not .*)?[.!]?\s*\Z", re.IGNORECASE | re.DOTALL)
+_TRAILING: Final = re.compile(
+    r"[.!]?\s*(?:heißen|sein|lauten|please|bitte|,? not .*)?[.!]?\s*\Z", re.IGNORECASE | re.DOTALL
+)
 _EXACT: Final = re.compile(r"(?=\S*[\d/_:.@#+=-])\S{2,}")
 _ALIKE: Final = 0.5
 _VERSION_ALIKE: Final = 0.6
@@ -69,12 +84,13 @@ def _no_reference(step: Step) -> str | None:
 
 @dataclass(eq=False, kw_only=True)
 class Rewards:
-    """Scores answers to a recorded turn. Every scoring method raises TrainingBudgetError, rather than wait until midnight in the
-    middle of a step, where the learning budget does not pay for the judge.
+    """Scores answers to a recorded turn. Every scoring method raises TrainingBudgetError, rather
+    than wait until midnight in the middle of a step, where the learning budget does not pay for the
+    judge.
 
-    `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is the verdict that stands on a
-    recorded turn; `reference` is the answer that the person wanted to an earlier turn that asked the same. Each may block.
-    """
+    `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is
+    the verdict that stands on a recorded turn; `reference` is the answer that the person wanted to
+    an earlier turn that asked the same. Each may block."""
 
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
@@ -85,8 +101,9 @@ class Rewards:
     """Whether a rule is for a task of a speaker. Blocks."""
 
     def can_score(self, step: Step) -> bool:
-        """Whether anything can say what answers to this turn are worth. A turn that the person corrected is not scored: what the
-        correction teaches is used on later turns. Asks no model; blocks."""
+        """Whether anything can say what answers to this turn are worth. A turn that the person
+        corrected is not scored: what the correction teaches is used on later turns. Asks no model;
+        blocks."""
         if is_corrected(step):
             return False
         if self._checks(step) or self.judge_for(step.model) is not None:
@@ -95,7 +112,11 @@ class Rewards:
 
     def needs_judge(self, step: Step) -> bool:
         """Whether answers to this turn cost calls of the judge. Blocks."""
-        return self.judge_for(step.model) is not None and not self._checks(step) and self.reference(step) is None
+        return (
+            self.judge_for(step.model) is not None
+            and not self._checks(step)
+            and self.reference(step) is None
+        )
 
     def has_check(self, step: Step) -> bool:
         """Whether a check scores answers to this turn. Blocks."""
@@ -113,8 +134,9 @@ class Rewards:
         return _of_each(answers, found)
 
     async def score_strictly(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        """What each answer is worth by a second, stricter measure: 1 where it is what the person wanted, or every check passes on
-        the whole answer, else 0; where there is neither, the judge's votes."""
+        """What each answer is worth by a second, stricter measure: 1 where it is what the person
+        wanted, or every check passes on the whole answer, else 0; where there is neither, the
+        judge's votes."""
         texts = _usable(answers)
         found = await self._by_reference(step, texts)
         if found is not None:
@@ -135,15 +157,21 @@ class Rewards:
             return CheckKind.NONE
         return kind_of([check for _, check in await run_sync(self._checks, step)])
 
-    async def _by_reference(self, step: Step, texts: Sequence[str]) -> dict[str, float | None] | None:
+    async def _by_reference(
+        self, step: Step, texts: Sequence[str]
+    ) -> dict[str, float | None] | None:
         """How near each text is to what the person wanted; None where that is not known."""
         wanted = await run_sync(self.reference, step)
         if wanted is None:
             return None
         return {text: similarity(_plain(text), _plain(wanted)) for text in texts}
 
-    async def _by_checks(self, step: Step, texts: Sequence[str], *, is_strict: bool) -> dict[str, float | None] | None:
-        """What the checks of the turn's skills and rules say of each text; None where they say nothing of any."""
+    async def _by_checks(
+        self, step: Step, texts: Sequence[str], *, is_strict: bool
+    ) -> dict[str, float | None] | None:
+        """What the checks of the turn's skills and rules say of each text; None where they say
+        nothing of any.
+        """
         checks = await run_sync(self._checks, step)
         if not checks:
             return None
@@ -151,10 +179,15 @@ class Rewards:
         conversation = conversation_of(step)
 
         def look(skill: Skill, check: Check) -> list[Finding]:
-            found = examine_many(check, answers, _CHECK_LIMIT_S, conversation=conversation, is_strict=is_strict)
+            found = examine_many(
+                check, answers, _CHECK_LIMIT_S, conversation=conversation, is_strict=is_strict
+            )
             if skill.is_skill:
                 return found
-            return [one if concerns(check, answer) else _NOT_CONCERNED for one, answer in zip(found, answers, strict=True)]
+            return [
+                one if concerns(check, answer) else _NOT_CONCERNED
+                for one, answer in zip(found, answers, strict=True)
+            ]
 
         findings = [await run_sync(look, skill, check) for skill, check in checks]
         worth = min if is_strict else _mean
@@ -186,7 +219,9 @@ class Rewards:
 
         async def ask(text: str) -> None:
             try:
-                failed = (await judge.judge_answer(self._with_rules(step), await self._shown(step, text))).share_failed
+                failed = (
+                    await judge.judge_answer(self._with_rules(step), await self._shown(step, text))
+                ).share_failed
             except BudgetError as error:
                 refused.append(error)
             else:
@@ -201,25 +236,39 @@ class Rewards:
         return found
 
     def _with_rules(self, step: Step) -> Step:
-        """The step as the judge sees it: a step holds what was asked without the rules and skills that stood in the prompt, and an
-        answer that follows them may look wrong to a judge that does not know them."""
+        """The step as the judge sees it: a step holds what was asked without the rules and skills
+        that stood in the prompt, and an answer that follows them may look wrong to a judge that
+        does not know them."""
         skills = (self.skill(name) for name in step.stamp.skills)
-        rules = "\n\n".join(skill.body.strip() for skill in skills if skill is not None)[:_MOST_RULE_CHARS]
-        return replace(step, task=f"{step.task}\n\nRules that hold for the answer:\n{rules}") if rules else step
+        rules = "\n\n".join(skill.body.strip() for skill in skills if skill is not None)[
+            :_MOST_RULE_CHARS
+        ]
+        return (
+            replace(step, task=f"{step.task}\n\nRules that hold for the answer:\n{rules}")
+            if rules
+            else step
+        )
 
     async def _shown(self, step: Step, text: str) -> str:
         """An answer as the judge sees it."""
         return await run_sync(lambda: self.redact(in_words(parts_of(text, step.tools), ())))
 
-    def _by_verdict(self, step: Step, texts: Sequence[str], scores: dict[str, float | None]) -> dict[str, float | None]:
-        """The reward of texts that say what was answered then, by the verdict on that answer. A person's word stands above all
-        else; what detectors saw, where nothing else is known. Blocks."""
+    def _by_verdict(
+        self, step: Step, texts: Sequence[str], scores: dict[str, float | None]
+    ) -> dict[str, float | None]:
+        """The reward of texts that say what was answered then, by the verdict on that answer. A
+        person's word stands above all else; what detectors saw, where nothing else is known.
+        Blocks."""
         same = [text for text in texts if _says_the_same(parts_of(text, step.tools), step.answer)]
         verdict = self._recorded(step) if same else None
         if verdict is None:
             return {}
         worth = 1.0 if verdict.outcome is Outcome.PASS else 0.0
-        return {text: worth for text in same if verdict.source is Source.USER or scores.get(text) is None}
+        return {
+            text: worth
+            for text in same
+            if verdict.source is Source.USER or scores.get(text) is None
+        }
 
     def _recorded(self, step: Step) -> Verdict | None:
         """What a person or a detector said of the recorded answer."""
@@ -229,7 +278,9 @@ class Rewards:
         return verdict
 
     def _checks(self, step: Step) -> list[tuple[Skill, Check]]:
-        """The checks of the skills in the prompt, and of the rules in it that are for the task. Blocks."""
+        """The checks of the skills in the prompt, and of the rules in it that are for the task.
+        Blocks.
+        """
         skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
         return [
             (skill, check)
@@ -251,7 +302,9 @@ def _paid_now() -> Iterator[None]:
 
 
 def is_usable(answer: Rollout) -> bool:
-    """Whether an answer may be worth anything: it has an end, says something and does not repeat itself."""
+    """Whether an answer may be worth anything: it has an end, says something and does not repeat
+    itself.
+    """
     return answer.is_whole and not is_degenerate(answer.text)
 
 
@@ -262,7 +315,12 @@ def parts_of(text: str, tools: Sequence[Tool]) -> tuple[Part, ...]:
     parser = CallParser(frozenset(tool.name for tool in tools))
     said = [*parser.push(text), *parser.flush()]
     return tuple(
-        Text(one.text) if isinstance(one, TextDelta) else ToolCall(one.id or "", one.name or "", one.arguments) for one in said
+        (
+            Text(one.text)
+            if isinstance(one, TextDelta)
+            else ToolCall(one.id or "", one.name or "", one.arguments)
+        )
+        for one in said
     )
 
 
@@ -273,9 +331,14 @@ def _usable(answers: Sequence[Rollout]) -> list[str]:
 
 def _of_each(answers: Sequence[Rollout], scores: dict[str, float | None]) -> list[float | None]:
     if scores and all(worth is None for worth in scores.values()):
-        return [None] * len(answers)  # nothing can tell, so that one which has no end is no worse than others
+        return [None] * len(
+            answers
+        )  # nothing can tell, so that one which has no end is no worse than others
     # The same text may have been cut off in one rollout and ended in another.
-    return [scores[answer.text] if answer.is_whole and answer.text in scores else 0.0 for answer in answers]
+    return [
+        scores[answer.text] if answer.is_whole and answer.text in scores else 0.0
+        for answer in answers
+    ]
 
 
 def _known(findings: Sequence[Finding]) -> list[float]:
@@ -295,7 +358,9 @@ def _says_the_same(one: Sequence[Part], other: Sequence[Part]) -> bool:
 
 
 def _said(answer: Sequence[Part]) -> list[tuple[str, ...]]:
-    """Words and calls, without what differs from one answer to the next although it means the same."""
+    """Words and calls, without what differs from one answer to the next although it means the
+    same.
+    """
     said: list[tuple[str, ...]] = []
     for part in answer:
         if isinstance(part, Text) and part.text.strip():
@@ -335,7 +400,9 @@ def wanted_answer(step: Step) -> str | None:
 
 @dataclass(eq=False, kw_only=True)
 class References:
-    """What was wanted, by what was asked and by whom. Reads the failures that are on record; blocks."""
+    """What was wanted, by what was asked and by whom. Reads the failures that are on record;
+    blocks.
+    """
 
     failures: Callable[[], Sequence[TurnId]]
     step: Callable[[TurnId], Step | None]
@@ -348,18 +415,30 @@ class References:
         self._known: dict[TurnId, tuple[_Key, str] | None] = {}
 
     def of(self, step: Step) -> str | None:
-        """The answer that the same person wanted when they asked the same before; the newest where there are several."""
+        """The answer that the same person wanted when they asked the same before; the newest where
+        there are several.
+        """
         with self._lock:
             self._look()
             mine = _key(step)
-            found = [(turn, known[1]) for turn, known in self._known.items() if known is not None and known[0] == mine]
-        return next((text for turn, text in found if turn != step.turn and self.is_before(turn, step.turn)), None)
+            found = [
+                (turn, known[1])
+                for turn, known in self._known.items()
+                if known is not None and known[0] == mine
+            ]
+        return next(
+            (text for turn, text in found if turn != step.turn and self.is_before(turn, step.turn)),
+            None,
+        )
 
     def _look(self) -> None:
         if self.clock() - self._looked_at < _LOOK_EVERY_S:
             return
         self._looked_at = self.clock()
-        self._known = {turn: self._known[turn] if turn in self._known else self._read(turn) for turn in self.failures()}
+        self._known = {
+            turn: self._known[turn] if turn in self._known else self._read(turn)
+            for turn in self.failures()
+        }
 
     def _read(self, turn: TurnId) -> "tuple[_Key, str] | None":
         step = self.step(turn)
@@ -373,11 +452,17 @@ def _key(step: Step) -> _Key:
 
 def _other(text: str, answer: str, least: float) -> str | None:
     """A text that is another version of the answer."""
-    return text if text and text != answer and similarity(text[:_MOST_CHARS], answer[:_MOST_CHARS]) >= least else None
+    return (
+        text
+        if text and text != answer and similarity(text[:_MOST_CHARS], answer[:_MOST_CHARS]) >= least
+        else None
+    )
 
 
 def similarity(one: str, two: str) -> float:
-    """From 0, nothing in common, to 1, equal: one minus the edit distance over the length of the longer text."""
+    """From 0, nothing in common, to 1, equal: one minus the edit distance over the length of the
+    longer text.
+    """
     longer = max(len(one), len(two))
     return 1.0 - edit_distance(one, two) / longer if longer else 1.0
 
@@ -385,9 +470,9 @@ def similarity(one: str, two: str) -> float:
 def edit_distance(one: str, two: str) -> int:
     """The Levenshtein distance, by Myers' bit-parallel algorithm in Hyyrö's form.
 
-    A column of the table of distances is two integers: bit i of `rises` is set where the distance grows by one from row i to row
-    i + 1, bit i of `falls` where it shrinks. Each character of `two` moves the whole column on by a few operations on them.
-    """
+    A column of the table of distances is two integers: bit i of `rises` is set where the distance
+    grows by one from row i to row i + 1, bit i of `falls` where it shrinks. Each character of `two`
+    moves the whole column on by a few operations on them."""
     if not one or not two:
         return len(one) + len(two)
     rows_of: dict[str, int] = {}

@@ -1,10 +1,11 @@
 """One training run: a pool of turns, optimiser steps as long as they help, and the best checkpoint.
 
-Each step: the prompts that need it most are answered again by the weights as they are (drawn and scored pieces are in the journal,
-so nothing is drawn twice), rewards become advantages, and the data are learned from piece by piece, beside some of the untrained
-model's own answers to ordinary questions; then the optimiser moves. A run learns, settles with a falling rate, and takes one of the
-checkpoints it kept. Every decision is a function of the journal: what was begun and lost is done again and comes out the same.
-"""
+Each step: the prompts that need it most are answered again by the weights as they are (drawn and
+scored pieces are in the journal, so nothing is drawn twice), rewards become advantages, and the
+data are learned from piece by piece, beside some of the untrained model's own answers to ordinary
+questions; then the optimiser moves. A run learns, settles with a falling rate, and takes one of the
+checkpoints it kept. Every decision is a function of the journal: what was begun and lost is done
+again and comes out the same."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +21,15 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
-from metaclaw.learn.slow.journal import DrawnGroup, Journal, RunCheckpoints, Sampler, StaleError, group_of, rollouts_of
+from metaclaw.learn.slow.journal import (
+    DrawnGroup,
+    Journal,
+    RunCheckpoints,
+    Sampler,
+    StaleError,
+    group_of,
+    rollouts_of,
+)
 from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
@@ -77,8 +86,8 @@ from metaclaw.upstream import spending_on
 log = logging.getLogger(__name__)
 
 PROVEN_ITEM = "trained weights"
-"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making, which has a larger share of the
-learning budget: what was trained can be proven on the same day."""
+"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making,
+which has a larger share of the learning budget: what was trained can be proven on the same day."""
 _FIRST_EXPLORED_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
@@ -96,8 +105,9 @@ async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstratio
 
 @dataclass(slots=True)
 class RunTally:
-    """How far a run is, for people. `validated` is what the likeliest answers to the validation prompts earned when they were last
-    asked, `phase` what the run does, and `reason` why it stopped learning."""
+    """How far a run is, for people. `validated` is what the likeliest answers to the validation
+    prompts earned when they were last asked, `phase` what the run does, and `reason` why it stopped
+    learning."""
 
     steps: int = 0
     of_steps: int = 0
@@ -113,8 +123,8 @@ class RunTally:
 
 @dataclass(frozen=True, slots=True)
 class _StepData:
-    """What a step learns from: groups of scored answers, the data that rewards make of them, and better answers to imitate.
-    `record` is what is remembered of it."""
+    """What a step learns from: groups of scored answers, the data that rewards make of them, and
+    better answers to imitate. `record` is what is remembered of it."""
 
     scored: list[ScoredGroup]
     rewarded: TrainingData
@@ -124,9 +134,10 @@ class _StepData:
 
 @dataclass(eq=False, kw_only=True)
 class TrainingRun:
-    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `find_demonstrations` finds
-    right answers that are known for prompts like these; `varied` are prompts that were made from those of the turns. `may_step`
-    raises TrainingError where a step must not begin now."""
+    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
+    `find_demonstrations` finds right answers that are known for prompts like these; `varied` are
+    prompts that were made from those of the turns. `may_step` raises TrainingError where a step
+    must not begin now."""
 
     plan: RunPlan
     turns: Sequence[TrainingTurn]
@@ -136,7 +147,9 @@ class TrainingRun:
     journal: Journal
     pace: Pace
     is_stale: Callable[[], bool]
-    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = _no_demonstrations
+    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
+        _no_demonstrations
+    )
     varied: Sequence[TrainingTurn] = ()
     may_step: Callable[[], Awaitable[None]] = _always
 
@@ -145,7 +158,11 @@ class TrainingRun:
         most = self.recipe.validation
         pool, validation = set_aside([TrainingPrompt(one.id, one.key) for one in self.turns], most)
         drawn_from = {prompt.turn for prompt in pool}
-        varied = [TrainingPrompt(one.id, one.key) for one in self.varied if base_turn(one.id) in drawn_from]
+        varied = [
+            TrainingPrompt(one.id, one.key)
+            for one in self.varied
+            if base_turn(one.id) in drawn_from
+        ]
         self._pool, self._validation = add_varied(pool, validation, varied, most)
         self._demonstrations: list[Demonstration] = []
         self._done = 0
@@ -163,7 +180,9 @@ class TrainingRun:
         self.tally = RunTally(of_steps=self.recipe.steps)
 
     async def complete(self, label: str) -> Weights:
-        """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""
+        """Everything that is left of the run, as windows allow; the weights it ends with. Raises
+        TrainingError.
+        """
         chosen = await run_sync(self.journal.weights, "chosen")
         if chosen is None:
             await self._open()
@@ -182,10 +201,14 @@ class TrainingRun:
         await self._ready_to_step()
         async with self._piece("open"):
             progress = await self.backend.open(self.plan)
-        log.info("run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces)
+        log.info(
+            "run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces
+        )
         self._records = moved_prefix(self._records, progress.steps)
         if sum(record.moved for record in self._records) < progress.steps:
-            raise StaleError(f"run {self.plan.name}: its journal does not tell of all steps that were made")
+            raise StaleError(
+                f"run {self.plan.name}: its journal does not tell of all steps that were made"
+            )
         await run_sync(self.journal.drop_records, len(self._records))
         self._done = progress.pieces
         self._tell(progress.steps)
@@ -202,19 +225,33 @@ class TrainingRun:
             if following.phase is Phase.CHOOSE:
                 break
             await self._step(len(self._records), following.rate)
-        log.info("run_learned run=%s steps=%d reason=%r", self.plan.name, len(self._records), self.tally.reason)
+        log.info(
+            "run_learned run=%s steps=%d reason=%r",
+            self.plan.name,
+            len(self._records),
+            self.tally.reason,
+        )
         if not self.tally.moved:
-            raise StaleError(f"run {self.plan.name}: nothing in it could be learned from ({self.tally.reason})")
+            raise StaleError(
+                f"run {self.plan.name}: nothing in it could be learned from ({self.tally.reason})"
+            )
 
     async def _validate(self) -> None:
-        """Answer the validation prompts where the schedule wants that; it is a part of the last step's record."""
+        """Answer the validation prompts where the schedule wants that; it is a part of the last
+        step's record.
+        """
         if not is_validation_due(self._records, self.recipe.schedule):
             return
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
         self._tell(self.tally.moved)
         await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
-        log.info("run_validated run=%s steps=%d mean_reward=%.3f", self.plan.name, len(self._records), reward)
+        log.info(
+            "run_validated run=%s steps=%d mean_reward=%.3f",
+            self.plan.name,
+            len(self._records),
+            reward,
+        )
 
     async def _ready_to_step(self) -> None:
         """Raise TrainingError where a step is to come that must not begin now."""
@@ -243,15 +280,24 @@ class TrainingRun:
 
     async def _step_data(self, step: int) -> _StepData:
         """Draw and score the answers of a step, and look for better ones."""
-        groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())]
+        groups = [
+            await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
+        ]
         scored = [one for piece in groups for one in piece]
-        rewarded = self.recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
+        rewarded = self.recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(
+            scored
+        )
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
-        explored, tried = await self._explored(step, scored, len({one.turn for one in rewarded.data}))
+        explored, tried = await self._explored(
+            step, scored, len({one.turn for one in rewarded.data})
+        )
         again = imitate_best(scored, known) if self._can_imitate else ()
         record = msgspec.structs.replace(
-            _record(scored), hinted=hinted, helped=helped, found=better_answers([*scored, *tried], known)
+            _record(scored),
+            hinted=hinted,
+            helped=helped,
+            found=better_answers([*scored, *tried], known),
         )
         return _StepData(scored, rewarded, (*imitated, *explored, *again), record)
 
@@ -266,29 +312,39 @@ class TrainingRun:
             for some in (found.rewarded.data, (*found.imitated, *shown), old)
         ]
         by_rewards = [(piece, self.recipe.loss) for piece in of_rewarded]
-        stats = await self._accumulate(step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old])
+        stats = await self._accumulate(
+            step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
+        )
         seen = stats[: len(of_rewarded)]
         record = msgspec.structs.replace(
             found.record,
             moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
-            forgotten=forgotten_nats(self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]),
+            forgotten=forgotten_nats(
+                self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]
+            ),
         )
         _, drift = drift_watch(self._records).see(step_figures(record))
         if drift is not None:
             log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift.reason)
-            await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift.reason))
+            await self._record(
+                step, msgspec.structs.replace(record, moved=False, drift=drift.reason)
+            )
             return
         await self._record(step, record)
         adam = self.recipe.step_adam
         async with self._piece("apply"):
-            moved = await self.backend.apply(replace(adam, learning_rate=rate * adam.learning_rate), size)
+            moved = await self.backend.apply(
+                replace(adam, learning_rate=rate * adam.learning_rate), size
+            )
         self._tell(moved.step)
         self._done = 0
         await run_sync(self.recipe.advantage.applied)
 
-    async def _accumulate(self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]) -> list[PieceStats]:
+    async def _accumulate(
+        self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]
+    ) -> list[PieceStats]:
         """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
         # A piece that was accumulated when the run was cut off may not have been told of.
         told = await run_sync(self.journal.stats, step)
@@ -300,7 +356,9 @@ class TrainingRun:
         return stats
 
     def _shown(self, weight: float) -> list[Datum]:
-        """The demonstrations of the next step; with a weight of 0, of a step that has nothing else to learn from."""
+        """The demonstrations of the next step; with a weight of 0, of a step that has nothing else
+        to learn from.
+        """
         return demonstrate(self._demonstrations, self._records, weight) if self._can_imitate else []
 
     @property
@@ -309,9 +367,18 @@ class TrainingRun:
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
-        room = sum(len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G) for group in scored)
+        room = sum(
+            len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G)
+            for group in scored
+        )
         weight = self.recipe.rehearsal * size
-        return rehearse(self._rehearsed, self.recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
+        return (
+            rehearse(
+                self._rehearsed, self.recipe.rehearsal_size.at_once, room, weight, self._seed(step)
+            )
+            if weight
+            else []
+        )
 
     async def _record(self, step: int, record: StepRecord) -> None:
         await run_sync(self.journal.keep_record, step, record)
@@ -321,11 +388,24 @@ class TrainingRun:
     def _tell(self, moved: int) -> None:
         self.tally.steps, self.tally.moved = len(self._records), moved
         self.tally.mean_reward = self._records[-1].reward if self._records else None
-        self.tally.validated = next((record.validated for record in reversed(self._records) if record.validated is not None), None)
-        self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
+        self.tally.validated = next(
+            (
+                record.validated
+                for record in reversed(self._records)
+                if record.validated is not None
+            ),
+            None,
+        )
+        self.tally.kl = next(
+            (record.kl for record in reversed(self._records) if record.kl is not None), None
+        )
 
     async def _drawn(
-        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler | None = None
+        self,
+        step: int,
+        number: int,
+        turns: Sequence[TrainingTurn],
+        sample: TurnSampler | None = None,
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self.journal.read, step, number)
@@ -335,34 +415,58 @@ class TrainingRun:
             await run_sync(self.journal.write, step, number, kept)
         return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
 
-    async def _draw(self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler) -> list[DrawnGroup]:
+    async def _draw(
+        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
+    ) -> list[DrawnGroup]:
         recipe = self.recipe
-        drawing = Drawing(recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number))
+        drawing = Drawing(
+            recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
+        )
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        rewards = await gather_all([self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)])
-        return [group_of(turn.id, some, worth) for turn, some, worth in zip(turns, drawn, rewards, strict=True)]
+        rewards = await gather_all(
+            [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
+        )
+        return [
+            group_of(turn.id, some, worth)
+            for turn, some, worth in zip(turns, drawn, rewards, strict=True)
+        ]
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
         return await self.backend.sample([turn.prompt for turn in turns], drawing)
 
-    async def _sample_hotter(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self._sample(turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE))
+    async def _sample_hotter(
+        self, turns: Sequence[TrainingTurn], drawing: Drawing
+    ) -> list[list[Rollout]]:
+        return await self._sample(
+            turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
+        )
 
     async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
         """What a teacher says of the same answers."""
         if self.recipe.teacher is None:
             return TrainingData(())
-        return await teacher_advantages(self.recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
+        return await teacher_advantages(
+            self.recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored]
+        )
 
-    async def _imitated(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[tuple[Datum, ...], int, int]:
-        """Better answers to prompts whose answers all earn the same and too little: those given with a hint. In every other
-        step the untrained model gives them, which has not settled on any manner of answering. Beside them, how many prompts were
-        tried and how many of these had a better answer."""
+    async def _imitated(
+        self, step: int, scored: Sequence[ScoredGroup]
+    ) -> tuple[tuple[Datum, ...], int, int]:
+        """Better answers to prompts whose answers all earn the same and too little: those given
+        with a hint. In every other step the untrained model gives them, which has not settled on
+        any manner of answering. Beside them, how many prompts were tried and how many of these had
+        a better answer."""
         if not (self._can_imitate and may_help(self._records)):
             return (), 0, 0
-        shown = {one.key for one in self._demonstrations if demonstration_share(self._records, one.key)}
-        able = [group for group in scored if self._turns[group.turn].hinted is not None and group.key not in shown]
+        shown = {
+            one.key for one in self._demonstrations if demonstration_share(self._records, one.key)
+        }
+        able = [
+            group
+            for group in scored
+            if self._turns[group.turn].hinted is not None and group.key not in shown
+        ]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
         draw = self.backend.sample_base if step % 2 else self.backend.sample
@@ -372,30 +476,39 @@ class TrainingRun:
 
         with_hint: dict[str, ScoredGroup] = {}
         for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
-            with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
+            with_hint |= {
+                group.turn: group for group in await self._drawn(step, number, piece, sample)
+            }
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
         self, step: int, scored: Sequence[ScoredGroup], teaching: int
     ) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
-        """Better answers to some prompts whose answers all earn the same part, and all answers among which they were looked for;
-        more prompts are tried where few of the step's are `teaching` anything by themselves. In one step the answers are drawn
-        hotter, in the next they leave the settled answer at some token (`train.imitation`)."""
+        """Better answers to some prompts whose answers all earn the same part, and all answers
+        among which they were looked for; more prompts are tried where few of the step's are
+        `teaching` anything by themselves. In one step the answers are drawn hotter, in the next
+        they leave the settled answer at some token (`train.imitation`)."""
         if not self._can_imitate:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
-        groups = [group for group in scored if is_settled(group)][: max(1, self.recipe.prompts_per_step // share)]
+        groups = [group for group in scored if is_settled(group)][
+            : max(1, self.recipe.prompts_per_step // share)
+        ]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        sample = self._sample_forked({group.turn: group for group in groups}) if step % 2 else self._sample_hotter
+        sample = (
+            self._sample_forked({group.turn: group for group in groups})
+            if step % 2
+            else self._sample_hotter
+        )
         for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
             found |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
         explored = [found[group.turn] for group in groups]
         return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
 
     def _sample_forked(self, settled: Mapping[str, ScoredGroup]) -> TurnSampler:
-        """Answers that begin like the settled ones and go on differently. The first other token is the untrained model's, which
-        has not settled on any manner of answering."""
+        """Answers that begin like the settled ones and go on differently. The first other token is
+        the untrained model's, which has not settled on any manner of answering."""
         tokeniser = self.recipe.tokeniser
         if tokeniser is None:
             return self._sample_hotter
@@ -403,32 +516,54 @@ class TrainingRun:
         async def sample(turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
             forks = [fork_answer(settled[turn.id], tokeniser.word, drawing.seed) for turn in turns]
             places = [(*turn.prompt, *fork.tokens) for turn, fork in zip(turns, forks, strict=True)]
-            hot = replace(drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE)
+            hot = replace(
+                drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE
+            )
             others = await self.backend.sample_base(places, hot)
             begun = [fork.answers_with(tokens) for fork, tokens in zip(forks, others, strict=True)]
-            room = max(1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some))
+            room = max(
+                1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some)
+            )
             unended = [
-                (*turn.prompt, *one.tokens_T) for turn, some in zip(turns, begun, strict=True) for one in some if not one.is_whole
+                (*turn.prompt, *one.tokens_T)
+                for turn, some in zip(turns, begun, strict=True)
+                for one in some
+                if not one.is_whole
             ]
-            drawn = await self.backend.sample(unended, replace(drawing, count=1, max_tokens=room)) if unended else []
+            drawn = (
+                await self.backend.sample(unended, replace(drawing, count=1, max_tokens=room))
+                if unended
+                else []
+            )
             ends = (rest for (rest,) in drawn)
-            return [[one if one.is_whole else join_rollouts(one, next(ends)) for one in some] for some in begun]
+            return [
+                [one if one.is_whole else join_rollouts(one, next(ends)) for one in some]
+                for some in begun
+            ]
 
         return sample
 
     def _pieces(self) -> list[list[TrainingTurn]]:
-        """The prompts of the next step, cut; those of a piece may have answers of the same length."""
-        chosen = choose_prompts(self._pool, self._records, self.recipe.prompts_per_step, self.plan.seed)
+        """The prompts of the next step, cut; those of a piece may have answers of the same
+        length.
+        """
+        chosen = choose_prompts(
+            self._pool, self._records, self.recipe.prompts_per_step, self.plan.seed
+        )
         return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
 
-    def _cut(self, turns: Sequence[TrainingTurn], size: int | None = None) -> list[list[TrainingTurn]]:
+    def _cut(
+        self, turns: Sequence[TrainingTurn], size: int | None = None
+    ) -> list[list[TrainingTurn]]:
         size = size or self.recipe.prompts_a_piece
         by_cap = [list(some) for _, some in groupby(sorted(turns, key=self._cap), self._cap)]
         return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
 
     def _cap(self, turn: TrainingTurn) -> int:
         """The longest answer to a prompt that is drawn now."""
-        most = token_cap(self._records, self.recipe.max_tokens, longest_demonstration(self._demonstrations))
+        most = token_cap(
+            self._records, self.recipe.max_tokens, longest_demonstration(self._demonstrations)
+        )
         return most if turn.max_tokens is None else max(1, min(most, turn.max_tokens))
 
     async def _known_demonstrations(self) -> list[Demonstration]:
@@ -437,9 +572,16 @@ class TrainingRun:
             return []
         kept = await run_sync(self.journal.demonstrations)
         if kept is None:
-            kept = await self.find_demonstrations([self._turns[TurnId(prompt.turn)] for prompt in self._pool])
+            kept = await self.find_demonstrations(
+                [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+            )
             await run_sync(self.journal.keep_demonstrations, kept)
-            log.info("run_demonstrations run=%s known=%d longest=%d", self.plan.name, len(kept), longest_demonstration(kept))
+            log.info(
+                "run_demonstrations run=%s known=%d longest=%d",
+                self.plan.name,
+                len(kept),
+                longest_demonstration(kept),
+            )
         return kept
 
     async def _rehearsal(self) -> list[Rehearsed]:
@@ -447,7 +589,12 @@ class TrainingRun:
         tokeniser, size = self.recipe.tokeniser, self.recipe.rehearsal_size
         if tokeniser is None or not self.recipe.rehearsal:
             return []
-        excluded = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
+        excluded = [
+            part.text
+            for item in golden_items()
+            for part in item.request.messages[-1].parts
+            if isinstance(part, Text)
+        ]
         asked = ordinary_questions(size.questions, self.plan.seed, excluded)
         at_once = max(1, self.recipe.prompts_a_piece * self.recipe.group_size // size.answers)
         found: list[Rehearsed] = []
@@ -459,16 +606,26 @@ class TrainingRun:
             found += piece
         return found
 
-    async def _answers(self, tokeniser: Tokeniser, asked: Sequence[RehearsalQuestion], number: int) -> list[Rehearsed]:
+    async def _answers(
+        self, tokeniser: Tokeniser, asked: Sequence[RehearsalQuestion], number: int
+    ) -> list[Rehearsed]:
         prompts = await run_sync(lambda: [tokeniser.prompt(one.request) for one in asked])
         sure = [prompt for prompt, one in zip(prompts, asked, strict=True) if one.is_sure]
-        drawing = Drawing(self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number))
+        drawing = Drawing(
+            self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number)
+        )
         async with self._piece("rehearse"):
-            drawn = list(zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True))
+            drawn = list(
+                zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True)
+            )
             if sure:
                 likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
                 drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
-        return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
+        return [
+            Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T))
+            for prompt, group in drawn
+            for one in group
+        ]
 
     async def _greedy_reward(self, weights: Weights) -> float:
         """The mean reward of the likeliest answers of kept weights to the validation prompts."""
@@ -477,11 +634,23 @@ class TrainingRun:
     async def _mean_reward(self, draw: Sampler) -> float:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
-        # A backend that can stand still in the middle draws all at once: other weights are put on for every call.
-        size = len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
-        for piece in self._cut([self._turns[TurnId(prompt.turn)] for prompt in self._validation], size):
-            drawn = await self._checkpoints.greedy([turn.prompt for turn in piece], self._cap(piece[0]), draw)
-            scored = await gather_all([self.rewards.score(turn.step, [one]) for turn, one in zip(piece, drawn, strict=True)])
+        # A backend that can stand still in the middle draws all at once: other weights are put on
+        # for every call.
+        size = (
+            len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
+        )
+        for piece in self._cut(
+            [self._turns[TurnId(prompt.turn)] for prompt in self._validation], size
+        ):
+            drawn = await self._checkpoints.greedy(
+                [turn.prompt for turn in piece], self._cap(piece[0]), draw
+            )
+            scored = await gather_all(
+                [
+                    self.rewards.score(turn.step, [one])
+                    for turn, one in zip(piece, drawn, strict=True)
+                ]
+            )
             rewards += [reward for (reward,) in scored]
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
@@ -494,9 +663,14 @@ class TrainingRun:
             yield
 
     async def _may_go_on(self, kind: str) -> None:
-        """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
+        """Wait for a window with room for a piece of this kind; raise where there is no sense in
+        going on.
+        """
         if await run_sync(self.is_stale):
-            raise StaleError(f"run {self.plan.name}: rules or skills have changed for all its turns, or it was dropped")
+            raise StaleError(
+                f"run {self.plan.name}: rules or skills have changed for all its turns, or it was"
+                " dropped"
+            )
         await self.pace.room_for(kind)
 
     def _seed(self, step: int, piece: int = 0) -> int:
@@ -509,7 +683,9 @@ def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
 
 
 def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
-    """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn at temperature 1."""
+    """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn
+    at temperature 1.
+    """
     rollouts = [rollout for group in scored for rollout in group.rollouts_G]
     tokens = sum(len(rollout.tokens_T) for rollout in rollouts)
     return StepRecord(

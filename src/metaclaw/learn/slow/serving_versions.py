@@ -1,9 +1,9 @@
-"""The versions that serve: promoted, tried on a share of the sessions, rolled back. `version_watch` watches their turns.
+"""The versions that serve: promoted, tried on a share of the sessions, rolled back. `version_watch`
+watches their turns.
 
-The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be loaded is tried again: for
-as long as its host cannot be reached, and a few times where its weights are unusable; then it is rolled back, since a trial
-that cannot run holds training up.
-"""
+The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be
+loaded is tried again: for as long as its host cannot be reached, and a few times where its weights
+are unusable; then it is rolled back, since a trial that cannot run holds training up."""
 
 import asyncio
 import logging
@@ -35,7 +35,9 @@ _LONGEST_PAUSE_S: Final = 300.0
 
 @dataclass(eq=False, kw_only=True)
 class Versions:
-    """`is_same` tells whether a skill still says what it said in a generation: one that was changed since is absorbed no more."""
+    """`is_same` tells whether a skill still says what it said in a generation: one that was changed
+    since is absorbed no more.
+    """
 
     policies: SqlPolicies
     slot: PolicySlot
@@ -59,21 +61,32 @@ class Versions:
 
     @property
     def has_lost_some(self) -> bool:
-        """Whether a version that is to serve is not there and is to be tried now: its host could not be reached, or its weights
-        were unusable, or are so since the host was started again."""
+        """Whether a version that is to serve is not there and is to be tried now: its host could
+        not be reached, or its weights were unusable, or are so since the host was started again."""
         serving = self.slot.serving
         wanted = {number for number in (serving.version, serving.canary) if number}
         return not wanted <= self.host.loaded or any(map(self._missing.is_due, self._absent()))
 
     @property
     def troubles(self) -> list[str]:
-        """Which versions do not answer though they are to, or were given up for that since the program started, and why."""
-        absent = [f"version {number} is to answer and does not: {self._missing.description(number)}" for number in self._absent()]
-        return [*absent, *(f"version {number} was given up: {reason}" for number, reason in self._given_up.items())]
+        """Which versions do not answer though they are to, or were given up for that since the
+        program started, and why.
+        """
+        absent = [
+            f"version {number} is to answer and does not: {self._missing.description(number)}"
+            for number in self._absent()
+        ]
+        return [
+            *absent,
+            *(
+                f"version {number} was given up: {reason}"
+                for number, reason in self._given_up.items()
+            ),
+        ]
 
     async def restore(self) -> None:
-        """Serve what the database says. Where that cannot be loaded the nearest version before it serves that can, else the
-        untrained model."""
+        """Serve what the database says. Where that cannot be loaded the nearest version before it
+        serves that can, else the untrained model."""
         async with self._lock:
             await self._settle()
 
@@ -81,9 +94,11 @@ class Versions:
         """Skills have changed: what was absorbed may have to be told again."""
         await self.restore()
 
-    async def promote(self, number: int, reason: str, report: GateReport | None = None) -> PolicyVersion:
-        """This version serves every session from now on; `report` says what it has just passed, if anything. Raises RefusedError or
-        TrainingError, and changes nothing."""
+    async def promote(
+        self, number: int, reason: str, report: GateReport | None = None
+    ) -> PolicyVersion:
+        """This version serves every session from now on; `report` says what it has just passed, if
+        anything. Raises RefusedError or TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
             await run_sync(self.policies.promote, number, reason, report)
@@ -100,15 +115,21 @@ class Versions:
             log.info("policy_on_trial version=%d share=%g", number, self.canary_share)
 
     async def rollback(self, to: int | None, reason: str) -> Serving:
-        """Go back; what serves then. Raises RefusedError, and changes nothing, where there is nothing to go back to."""
+        """Go back; what serves then. Raises RefusedError, and changes nothing, where there is
+        nothing to go back to.
+        """
         async with self._lock:
             await run_sync(self.policies.rollback, to, reason)
             await self._settle()
-            log.warning("policy_rolled_back serving=%d reason=%s", self.slot.serving.version, reason)
+            log.warning(
+                "policy_rolled_back serving=%d reason=%s", self.slot.serving.version, reason
+            )
             return self.slot.serving
 
     async def tidy(self, keep: int, remove: Callable[[Weights], None]) -> None:
-        """Let go of old weights, all but the newest `keep` and those that serve or may serve again."""
+        """Let go of old weights, all but the newest `keep` and those that serve or may serve
+        again.
+        """
         for version in await run_sync(self.policies.spare, keep):
             await run_sync(remove, version.weights)
             await run_sync(self.policies.let_go, version.number)
@@ -116,14 +137,19 @@ class Versions:
 
     def absorbed_still(self, version: PolicyVersion) -> frozenset[SkillName]:
         """The skills that a version has absorbed and that say what they said then."""
-        return frozenset(name for name in version.absorbed if self.is_same(name, version.generation))
+        return frozenset(
+            name for name in version.absorbed if self.is_same(name, version.generation)
+        )
 
     async def _loaded(self, number: int) -> PolicyVersion:
         version = await run_sync(self.policies.version, number)
         if version is None:
             raise TrainingError(f"there is no version {number}")
         if not version.is_kept:
-            raise TrainingError(f"the weights of version {number} are no longer kept{f': {version.note}' if version.note else ''}")
+            raise TrainingError(
+                f"the weights of version {number} are no longer"
+                f" kept{f': {version.note}' if version.note else ''}"
+            )
         if number not in self.host.loaded:
             await self.host.load(number, version.weights)
         return version
@@ -137,7 +163,9 @@ class Versions:
         return replace(serving, absorbed=absorbed)
 
     async def _settle(self) -> None:
-        """Serve what the database says; what is lost for good is given up there, until the rest can be served."""
+        """Serve what the database says; what is lost for good is given up there, until the rest can
+        be served.
+        """
         while True:
             wanted = await self._wanted()
             await self._serve(wanted)
@@ -151,7 +179,11 @@ class Versions:
     async def _give_up(self, number: int, wanted: Serving) -> None:
         reason = f"its weights are lost: {self._missing.why(number)}"
         if number == wanted.version and wanted.canary is not None:
-            await run_sync(self.policies.rollback, None, f"version {number}, with which it was compared, is lost")
+            await run_sync(
+                self.policies.rollback,
+                None,
+                f"version {number}, with which it was compared, is lost",
+            )
         await run_sync(self.policies.rollback, None, reason)
         self._missing.came(number)
         self._given_up[number] = reason
@@ -159,7 +191,11 @@ class Versions:
 
     async def _serve(self, wanted: Serving) -> None:
         """Load what is wanted, flip, and let go of what is not."""
-        canary = None if wanted.canary is None or not await self._is_there(wanted.canary) else wanted.canary
+        canary = (
+            None
+            if wanted.canary is None or not await self._is_there(wanted.canary)
+            else wanted.canary
+        )
         serving = replace(wanted, version=await self._nearest(wanted.version), canary=canary)
         self._wanted_now = tuple(number for number in (wanted.version, wanted.canary) if number)
         before = self.slot.serving.version
@@ -167,7 +203,8 @@ class Versions:
         if serving.version != before:
             self._before = before
         for number in self.host.loaded - {serving.version, serving.canary, self._before}:
-            # Its running answers are finished first, however long they take, without holding this up.
+            # Its running answers are finished first, however long they take, without holding this
+            # up.
             task = asyncio.create_task(self.host.unload(number), name=f"unload version {number}")
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
@@ -176,13 +213,21 @@ class Versions:
         return [number for number in self._wanted_now if number in self._missing]
 
     async def _nearest(self, number: int) -> int:
-        """This version if it is there, else the nearest before it that is. No other is tried where the host cannot be reached."""
+        """This version if it is there, else the nearest before it that is. No other is tried where
+        the host cannot be reached.
+        """
         while number != BASE_POLICY and not await self._is_there(number):
-            number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self.policies.before, number)
+            number = (
+                BASE_POLICY
+                if self._missing.is_waited_for(number)
+                else await run_sync(self.policies.before, number)
+            )
         return number
 
     async def _is_there(self, number: int) -> bool:
-        """Whether this version can answer; it is loaded if it can be, unless that was tried a moment ago."""
+        """Whether this version can answer; it is loaded if it can be, unless that was tried a
+        moment ago.
+        """
         if number not in self.host.loaded and not self._missing.is_due(number):
             return False
         try:
@@ -216,7 +261,9 @@ class MissingVersions:
     def failed(self, version: int, error: TrainingError) -> bool:
         """It could not be loaded; whether that is news."""
         before = self._failures.get(version)
-        tries, looks, refusals = (0, 0, 0) if before is None else (before.tries, before.looks, before.refusals)
+        tries, looks, refusals = (
+            (0, 0, 0) if before is None else (before.tries, before.looks, before.refusals)
+        )
         again_at = self.now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
         looks += isinstance(error, WeightsLostError)
         refusals += not isinstance(error, BackendDownError)
@@ -235,7 +282,9 @@ class MissingVersions:
     def is_lost(self, version: int, *, on_trial: bool) -> bool:
         """Whether there is no hope for it, or, of one on trial, not enough to wait for."""
         failure = self._failures.get(version)
-        return failure is not None and (failure.looks >= _MOST_LOOKS or (on_trial and failure.refusals >= _MOST_REFUSALS))
+        return failure is not None and (
+            failure.looks >= _MOST_LOOKS or (on_trial and failure.refusals >= _MOST_REFUSALS)
+        )
 
     def why(self, version: int) -> str:
         """What went wrong when it was tried last."""
@@ -249,8 +298,8 @@ class MissingVersions:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`looks` are the tries in which the weights were found unusable, `refusals` those that failed for a reason other than an
-    unreachable host."""
+    """`looks` are the tries in which the weights were found unusable, `refusals` those that failed
+    for a reason other than an unreachable host."""
 
     error: TrainingError
     tries: int

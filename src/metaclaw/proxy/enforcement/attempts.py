@@ -1,8 +1,7 @@
 """The attempts at one answer: what was sent and received in each, and which rules they broke.
 
-The true sequence (attempt, refusal, attempt) is sent to the provider with the next attempt. Later requests hold it in place of the
-message that the client was shown.
-"""
+The true sequence (attempt, refusal, attempt) is sent to the provider with the next attempt. Later
+requests hold it in place of the message that the client was shown."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +32,10 @@ from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
 # The result, for the model, of a call beside a refused call.
-_SIBLING: Final = "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
+_SIBLING: Final = (
+    "Not run, because another call of the same answer was refused. Send this call again if it is"
+    " still needed."
+)
 
 
 @dataclass(slots=True)
@@ -74,27 +76,47 @@ class Attempts:
         """The body of the next request to the provider; None if there is no further attempt."""
         if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
             return None
-        return append_items(self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
+        return append_items(
+            self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made))
+        )
 
-    def merged(self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True) -> Completion:
-        """One answer: the texts of all attempts, then `last`, which replaces the last attempt if `is_last_said`."""
+    def merged(
+        self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True
+    ) -> Completion:
+        """One answer: the texts of all attempts, then `last`, which replaces the last attempt if
+        `is_last_said`.
+        """
         first, earlier = self.made[0].completion, self.made[:-1] if is_last_said else self.made
-        said = [part for made in earlier for part in made.completion.parts if not isinstance(part, ToolCall)]
+        said = [
+            part
+            for made in earlier
+            for part in made.completion.parts
+            if not isinstance(part, ToolCall)
+        ]
         return Completion(first.id, first.model, (*said, *last), finish, self.usage())
 
     def held_rules(self) -> dict[SkillName, HeldCalls]:
-        """The rules that held calls of any attempt, each with the last attempt that broke it or else could not be checked."""
+        """The rules that held calls of any attempt, each with the last attempt that broke it or
+        else could not be checked.
+        """
         all_held = [one for made in self.made for one in made.ruling.held]
         last = {one.rule.name: one for one in all_held}
         return last | {one.rule.name: one for one in all_held if one.is_checked}
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
-        """The record: the rules that held, each attempt as a turn, and the true answer. `text` was shown in place of the calls;
-        `trouble` says why the provider could not be asked again."""
+        """The record: the rules that held, each attempt as a turn, and the true answer. `text` was
+        shown in place of the calls; `trouble` says why the provider could not be asked again."""
         more = f"; the model could not be asked again: {trouble}" if trouble else ""
         broken = [one.rule.name for made in self.made for one in made.ruling.held if one.is_checked]
-        rules = [EnforcedRule(name, broken.count(name), end, held.reason + more) for name, held in self.held_rules().items()]
-        shown = () if end is HoldEnd.STOPPED else tuple(ShownCall(call.id, call.arguments) for call in self.last.calls)
+        rules = [
+            EnforcedRule(name, broken.count(name), end, held.reason + more)
+            for name, held in self.held_rules().items()
+        ]
+        shown = (
+            ()
+            if end is HoldEnd.STOPPED
+            else tuple(ShownCall(call.id, call.arguments) for call in self.last.calls)
+        )
         return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
 
     def _is_exact(self, made: Attempt) -> bool:
@@ -108,10 +130,14 @@ class Attempts:
             return False
         last = items[-1] if isinstance(items, list) and items else None
         # An answer that continues an assistant message of the client cannot be separated from it.
-        return not (wire.continues_messages and isinstance(last, dict) and last.get("role") == "assistant")
+        return not (
+            wire.continues_messages and isinstance(last, dict) and last.get("role") == "assistant"
+        )
 
     def _sequence(self, refused: int) -> list[Json]:
-        """The messages of all attempts, the first `refused` of them followed by tool results that refuse their calls."""
+        """The messages of all attempts, the first `refused` of them followed by tool results that
+        refuse their calls.
+        """
         wire = wire_format(self.builder.provider_wire)
         found: list[Json] = []
         for place, made in enumerate(self.made):
@@ -122,14 +148,23 @@ class Attempts:
         return found
 
     def _results(self, made: Attempt) -> list[str]:
-        held = [[one for one in made.ruling.held if place in one.calls] for place in range(len(made.calls))]
+        held = [
+            [one for one in made.ruling.held if place in one.calls]
+            for place in range(len(made.calls))
+        ]
         return [refusal_text(rules) if rules else _SIBLING for rules in held]
 
     def usage(self) -> Usage | None:
-        counts = [astuple(made.completion.usage) for made in self.made if made.completion.usage is not None]
+        counts = [
+            astuple(made.completion.usage)
+            for made in self.made
+            if made.completion.usage is not None
+        ]
         return Usage(*map(sum, zip(*counts, strict=True))) if counts else None
 
-    def _true_answer(self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str) -> TrueAnswer | None:
+    def _true_answer(
+        self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str
+    ) -> TrueAnswer | None:
         builder = self.builder
         if not all(self._is_exact(made) for made in self.made):
             return None
@@ -155,7 +190,9 @@ class Attempts:
         return plain_text("".join(text_of(made.completion) for made in self.made))
 
     def is_empty(self) -> bool:
-        """Whether the client would get an empty answer: no calls in the last attempt, and no text in any."""
+        """Whether the client would get an empty answer: no calls in the last attempt, and no text
+        in any.
+        """
         return not self.last.calls and not self._all_text()
 
     def _turns(self) -> Iterator[Turn]:
@@ -186,7 +223,11 @@ class Attempts:
 
 
 def calls_of(completion: Completion) -> list[HeldCall]:
-    return [HeldCall(part.id, part.name, part.arguments) for part in completion.parts if isinstance(part, ToolCall)]
+    return [
+        HeldCall(part.id, part.name, part.arguments)
+        for part in completion.parts
+        if isinstance(part, ToolCall)
+    ]
 
 
 def text_of(completion: Completion) -> str:
@@ -195,28 +236,44 @@ def text_of(completion: Completion) -> str:
 
 
 _MOST_RULE_CHARS: Final = 300
-_AGAIN: Final = ("", ", also after the model was asked again", ", also after the model was asked again twice")
+_AGAIN: Final = (
+    "",
+    ", also after the model was asked again",
+    ", also after the model was asked again twice",
+)
 
 
 def refusal_text(held: Sequence[HeldCalls]) -> str:
     """The result of a call that these rules hold, for the model."""
     broken = [one for one in held if one.is_checked]
     if not broken:
-        named = "; ".join(f"`{one.rule.name}`: {_short(one.rule.text).rstrip('.')} ({_short(one.reason)})" for one in held)
+        named = "; ".join(
+            f"`{one.rule.name}`: {_short(one.rule.text).rstrip('.')} ({_short(one.reason)})"
+            for one in held
+        )
         return (
-            f"Held: this call could not be checked against {_rules(held)} of the person you work for and was not run. {named}. "
-            "Send it in a form that can be checked, or say in words why you cannot."
+            f"Held: this call could not be checked against {_rules(held)} of the person you work"
+            f" for and was not run. {named}. Send it in a form that can be checked, or say in words"
+            " why you cannot."
         )
     named = "; ".join(f"`{one.rule.name}`: {_short(one.rule.text)}" for one in broken)
     return (
-        f"Refused: this call breaks {_rules(broken)} of the person you work for and was not run. {named.rstrip('.')}. "
-        "Send calls that follow the rule, or say in words why you cannot."
+        f"Refused: this call breaks {_rules(broken)} of the person you work for and was not run."
+        f" {named.rstrip('.')}. Send calls that follow the rule, or say in words why you cannot."
     )
 
 
-def stop_text(held: Mapping[SkillName, HeldCalls], turn: TurnId, asked_again: int, trouble: str) -> str:
-    """The text in place of calls that these rules hold. `trouble` says why the model could not be asked again."""
-    again = f", and the model could not be asked again: {trouble}" if trouble else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
+def stop_text(
+    held: Mapping[SkillName, HeldCalls], turn: TurnId, asked_again: int, trouble: str
+) -> str:
+    """The text in place of calls that these rules hold. `trouble` says why the model could not be
+    asked again.
+    """
+    again = (
+        f", and the model could not be asked again: {trouble}"
+        if trouble
+        else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
+    )
     return (
         f"{STOPPED_BY_US}, because it {_because(held.values())}{again}. Nothing was run. "
         f"The rule is the person's: follow it, or ask them. What happened: `metaclaw why {turn}`."
@@ -224,10 +281,12 @@ def stop_text(held: Mapping[SkillName, HeldCalls], turn: TurnId, asked_again: in
 
 
 def silence_text(held: Mapping[SkillName, HeldCalls], turn: TurnId) -> str:
-    """The text in place of an empty message, because providers refuse empty messages in later requests."""
+    """The text in place of an empty message, because providers refuse empty messages in later
+    requests.
+    """
     return (
-        f"{STOPPED_BY_US}, because it {_because(held.values(), has_texts=False)}, and the model had nothing else to say. "
-        f"Nothing was run. What happened: `metaclaw why {turn}`."
+        f"{STOPPED_BY_US}, because it {_because(held.values(), has_texts=False)}, and the model had"
+        f" nothing else to say. Nothing was run. What happened: `metaclaw why {turn}`."
     )
 
 
@@ -237,14 +296,18 @@ def warning_text(held: Sequence[HeldCalls]) -> str:
 
 
 def _because(held: Iterable[HeldCalls], *, has_texts: bool = True) -> str:
-    """`breaks the rule …`, or `could not be checked against the rule …` for rules of which nothing is known."""
+    """`breaks the rule …`, or `could not be checked against the rule …` for rules of which nothing
+    is known.
+    """
     named: dict[bool, list[str]] = {}
     for one in held:
         more = f" ({_short(one.rule.text)})" if has_texts else ""
         why = f": {_short(one.reason)}" if has_texts and not one.is_checked else ""
         named.setdefault(one.is_checked, []).append(f"`{one.rule.name}`{more}{why}")
     verbs = {True: "breaks", False: "could not be checked against"}
-    return " and ".join(f"{verbs[key]} the rule {'; '.join(named[key])}" for key in (True, False) if key in named)
+    return " and ".join(
+        f"{verbs[key]} the rule {'; '.join(named[key])}" for key in (True, False) if key in named
+    )
 
 
 def _rules(held: Sequence[HeldCalls]) -> str:

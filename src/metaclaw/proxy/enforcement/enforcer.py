@@ -1,13 +1,14 @@
 """Find the rules that hold a request's tool calls, and put true answers back into its history.
 
-While any rule is held, a built-in rule is held as well: an agent must not lift, change or stop the rules. It holds HTTP requests
-only if they go to this program, which is recognised by its port, its key in the path, or a variable that points agents at it: other
-servers may have a path `/api/rules` too.
+While any rule is held, a built-in rule is held as well: an agent must not lift, change or stop the
+rules. It holds HTTP requests only if they go to this program, which is recognised by its port, its
+key in the path, or a variable that points agents at it: other servers may have a path `/api/rules`
+too.
 
-A client whose calls were held keeps a message that no provider wrote. Providers reject histories with changed reasoning, so every
-later request gets the true sequence in place of that message, also after a restart and when enforcement is off. The message is
-recognised by the ids of its calls, among the answers of its session; if the session is unknown, among the answers of the speaker.
-"""
+A client whose calls were held keeps a message that no provider wrote. Providers reject histories
+with changed reasoning, so every later request gets the true sequence in place of that message, also
+after a restart and when enforcement is off. The message is recognised by the ids of its calls,
+among the answers of its session; if the session is unknown, among the answers of the speaker."""
 
 import logging
 import re
@@ -28,7 +29,14 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, Stamp, TrueAnswer, Turn
 from metaclaw.errors import SkillError, StoreError, WireError
 from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
-from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, parse_object, raw_items, skip_blanks_back
+from metaclaw.proxy.http.body import (
+    JsonDocument,
+    UnsafeBytesError,
+    item_spans,
+    parse_object,
+    raw_items,
+    skip_blanks_back,
+)
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import (
     ALWAYS,
@@ -49,15 +57,20 @@ log = logging.getLogger(__name__)
 _CACHED: Final = 256
 _KEPT: Final = 256
 _MOST_SESSIONS: Final = 10_000
-_ID: Final = re.compile(rb'"(?:id|call_id|tool_call_id|tool_use_id|previous_response_id)"\s*:\s*"([^"\\]{1,200})"')
+_ID: Final = re.compile(
+    rb'"(?:id|call_id|tool_call_id|tool_use_id|previous_response_id)"\s*:\s*"([^"\\]{1,200})"'
+)
 _MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
 _decode = msgspec.json.Decoder().decode
 _DEFAULT_PORT = 30000
 _COMMANDS = (
-    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
+    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+"
+    r" )*off|undo|stop|rollback"
     r"|service (?:-\S+ )*remove"
-    r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+ )*(?:remove|retire|revert|rollback|edit|import)"
-    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+ )*disconnect)(?=\s|$)"
+    r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+"
+    r" )*(?:remove|retire|revert|rollback|edit|import)"
+    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+"
+    r" )*disconnect)(?=\s|$)"
     r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
     r"|(?:export )?METACLAW__PROXY__ENFORCE"
 )
@@ -66,16 +79,19 @@ _PROCESSES = (
     r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2|tmux|screen) (?:.*? )?"
     r"(?:stop|kill-session|quit|disable|kill|mask|rm|remove"
     r"|unload|bootout|delete) "
-    r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*? )?{port}\b)"
+    r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*?"
+    r" )?{port}\b)"
 )
 _FILES = (
-    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C) (?:.*? )?"
+    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C)"
+    r" (?:.*? )?"
     r"\S*(?:\.metaclaw|METACLAW_HOME)(?:\W|$)|find (?:.*? )?\S*\.metaclaw.* -(?:exec|delete)"
     r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
 )
 _REQUESTS = (
     r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+)"
-    r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)| -d| --data| --json"
+    r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)|"
+    r" -d| --data| --json"
     r"| -F | --form| --post-data"
     r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
     r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
@@ -91,10 +107,14 @@ _PIPED_INTO_KILL = (
 @lru_cache(16)
 def keep_rules(port: int, *, holds_on_error: bool = False) -> HeldRule:
     """The built-in rule that protects the rules of a program that listens on this port."""
-    pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace("{port}", str(port))
+    pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace(
+        "{port}", str(port)
+    )
     text = "An agent does not lift, change or remove the rules of the person it works for."
     check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
-    return HeldRule(SkillName(KEEP_RULES), text, check, True, holds_on_error, False, screen_of(pattern))
+    return HeldRule(
+        SkillName(KEEP_RULES), text, check, True, holds_on_error, False, screen_of(pattern)
+    )
 
 
 _NONE: tuple[HeldRule, ...] = ()
@@ -120,11 +140,15 @@ class HeldRules:
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
-        """The held rules for this speaker: the rules for every task, and those of the others that are placed in the prompt."""
+        """The held rules for this speaker: the rules for every task, and those of the others that
+        are placed in the prompt.
+        """
         view = self._view()
         if view is not self._seen:
             self._seen, self._scoped = view, {}
-            self._held = {rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None}
+            self._held = {
+                rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None
+            }
         if not self._held:
             return _NONE
         speaker = view.in_scope(scope, self._teams, self._today())
@@ -139,22 +163,41 @@ class HeldRules:
         found = self._placed(known[1], known[2], placed)
         if not found:
             return _NONE
-        return (*found, keep_rules(self._port, holds_on_error=any(rule.holds_on_error for rule in found)))
+        return (
+            *found,
+            keep_rules(self._port, holds_on_error=any(rule.holds_on_error for rule in found)),
+        )
 
     def _placed(
-        self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
+        self,
+        in_force: tuple[HeldRule, ...],
+        names: frozenset[SkillName],
+        placed: Sequence[SkillName],
     ) -> tuple[HeldRule, ...]:
-        """Of the rules in force, those for every task; and all held rules that are placed in the prompt."""
-        if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
+        """Of the rules in force, those for every task; and all held rules that are placed in the
+        prompt.
+        """
+        if names.issuperset(name for name in placed if name in self._held) and all(
+            rule.is_always for rule in in_force
+        ):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
         names = frozenset(rule.name for rule in found)
-        return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
+        return (
+            *found,
+            *(self._held[name] for name in placed if name in self._held and name not in names),
+        )
 
 
 def held_rule(skill: Skill) -> HeldRule | None:
-    """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of tool calls; else None."""
-    if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
+    """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of
+    tool calls; else None.
+    """
+    if (
+        skill.extra.get("enforce") != "hold"
+        or skill.author is Authorship.EVOLVER
+        or skill.extra.get("check_state") == "proposed"
+    ):
         return None
     if not can_hold(skill):
         return None
@@ -163,12 +206,26 @@ def held_rule(skill: Skill) -> HeldRule | None:
     except SkillError as error:
         log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
         return None
-    if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
+    if check is None or (
+        not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS
+    ):
         return None
-    is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
-    screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
+    is_always = skill.applies_always or (
+        skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS
+    )
+    screen = (
+        screen_of(check.pattern)
+        if isinstance(check, PatternCheck) and not check.must_match
+        else None
+    )
     return HeldRule(
-        skill.name, rule_text(skill), check, is_always, on_error_of(skill) == "hold", on_break_of(skill) == "call", screen
+        skill.name,
+        rule_text(skill),
+        check,
+        is_always,
+        on_error_of(skill) == "hold",
+        on_break_of(skill) == "call",
+        screen,
     )
 
 
@@ -193,7 +250,9 @@ class AnswerStore(Protocol):
 
 
 class TrueAnswers:
-    """The true answers for later requests. Their ids are in memory; their messages are read from the store when needed."""
+    """The true answers for later requests. Their ids are in memory; their messages are read from
+    the store when needed.
+    """
 
     def __init__(self, store: AnswerStore | None = None) -> None:
         self._store = store
@@ -225,19 +284,30 @@ class TrueAnswers:
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """Forget what belongs to these sessions."""
         gone = {turn for session in sessions for turn in self._of_session.pop(session, ())}
-        self._of_id = {key: turn for key, turn in self._of_id.items() if turn not in gone} if gone else self._of_id
+        self._of_id = (
+            {key: turn for key, turn in self._of_id.items() if turn not in gone}
+            if gone
+            else self._of_id
+        )
         for turn in gone:
             self._needles.pop(turn, None)
             self._kept.pop(turn, None)
 
-    def _index(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
+    def _index(
+        self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer
+    ) -> None:
         self._of_session.setdefault(session, []).append(turn)
-        ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(TURN_MARK) else [])
+        ids = [call.id for call in answer.calls] or (
+            [answer.mark] if answer.mark.startswith(TURN_MARK) else []
+        )
         known = [one for one in (*ids, answer.answer_id) if one]
         if ids:
-            self._needles[turn] = tuple({needle.encode() for one in known for needle in (one, plain_id(one))})
+            self._needles[turn] = tuple(
+                {needle.encode() for one in known for needle in (one, plain_id(one))}
+            )
         else:
-            # It has only its text, which cannot be searched for in bytes: try it with every request of its session.
+            # It has only its text, which cannot be searched for in bytes: try it with every request
+            # of its session.
             self._needles[turn] = (b"",)
             self._of_id[user, turn] = turn
         self._of_id |= {(user, plain_id(one)): turn for one in known}
@@ -259,9 +329,13 @@ class TrueAnswers:
         return turns if kept is None else [*turns, kept]
 
     def _look_through(self, body: bytes, user: str | None) -> list[TurnId]:
-        """The speaker's true answers whose ids are in the history of a session that is new to us."""
+        """The speaker's true answers whose ids are in the history of a session that is new to
+        us.
+        """
         if len(self._of_session) > _MOST_SESSIONS:
-            self._of_session = {session: turns for session, turns in self._of_session.items() if turns}
+            self._of_session = {
+                session: turns for session, turns in self._of_session.items() if turns
+            }
         ids = (one.decode("latin-1") for pattern in (_ID, _MARK) for one in pattern.findall(body))
         found = (self._of_id.get((user, plain_id(one))) for one in ids)
         return list(dict.fromkeys(turn for turn in found if turn is not None))
@@ -288,7 +362,9 @@ _KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the
 
 
 class Enforcer:
-    """Decides which rules hold a request, restores true answers in histories, and announces held calls."""
+    """Decides which rules hold a request, restores true answers in histories, and announces held
+    calls.
+    """
 
     def __init__(
         self,
@@ -310,12 +386,16 @@ class Enforcer:
         if not self.is_on:
             return ()
         rules = self._rules.for_speaker(origin.scope, stamp.skills)
-        has_opted_out = rules and self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"
+        has_opted_out = (
+            rules and self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"
+        )
         return () if has_opted_out else rules
 
     @staticmethod
     def can_hold(incoming: Incoming) -> bool:
-        """Whether calls can be held: not if the provider stores the conversation or answers in the background."""
+        """Whether calls can be held: not if the provider stores the conversation or answers in the
+        background.
+        """
         return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
@@ -323,17 +403,32 @@ class Enforcer:
         turns = self.answers.concerns(incoming, origin)
         return await self.answers.read(turns) if turns else ()
 
-    async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
-        """Announce held calls, failed checks and rules that could not hold. Called once the turn is recorded."""
+    async def recorded(
+        self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()
+    ) -> None:
+        """Announce held calls, failed checks and rules that could not hold. Called once the turn is
+        recorded.
+        """
         found = turn.enforcement
         told: dict[str, Json]
         if not_held:
             names: list[Json] = [rule.name for rule in not_held if rule.name != KEEP_RULES]
-            log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(map(str, names)), _KEPT_ELSEWHERE)
+            log.warning(
+                "rules_not_held turn=%s rules=%s reason=%s",
+                turn.id,
+                ",".join(map(str, names)),
+                _KEPT_ELSEWHERE,
+            )
             about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
             await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})
         for rule, reason in failed:
-            told = {"rule": rule.name, "turn": turn.id, "session": turn.session, "reason": reason, "held": found is not None}
+            told = {
+                "rule": rule.name,
+                "turn": turn.id,
+                "session": turn.session,
+                "reason": reason,
+                "held": found is not None,
+            }
             await self._tell("check_failed", told)
         for one in () if found is None else found.rules:
             told = {
@@ -359,7 +454,9 @@ class Enforcer:
 
 
 def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> bytes | None:
-    """A request's body with true answers in place of what its client was shown; None if nothing changes."""
+    """A request's body with true answers in place of what its client was shown; None if nothing
+    changes.
+    """
     try:
         fields = parse_object(body)
     except WireError:
@@ -369,19 +466,27 @@ def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> byte
         return None
     key, previous = wire_format(wire).list_key, wire_format(wire).previous_key
     items, before = changed.get(key), fields.get(key)
-    if not isinstance(items, list) or not isinstance(before, list) or changed.get(previous) != fields.get(previous):
+    if (
+        not isinstance(items, list)
+        or not isinstance(before, list)
+        or changed.get(previous) != fields.get(previous)
+    ):
         return encode_json(changed)
     try:
         begin, end = JsonDocument(body).field(key)
         spans = item_spans(body, begin, raw_items(body, key))
-        written = {id(item): body[start:stop] for item, (start, stop) in zip(before, spans, strict=True)}
+        written = {
+            id(item): body[start:stop] for item, (start, stop) in zip(before, spans, strict=True)
+        }
         pieces = [written.get(id(item)) or encode_json(item) for item in items]
         return body[:begin] + b"[" + b",".join(pieces) + b"]" + body[end:]
     except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError, ValueError):
         return encode_json(changed)
 
 
-def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[TrueAnswer]) -> dict[str, Json] | None:
+def restore_fields(
+    wire: Wire, fields: Mapping[str, Json], answers: Sequence[TrueAnswer]
+) -> dict[str, Json] | None:
     """The same for a decoded body. Unchanged items are the same objects as before."""
     format_, restored = wire_format(wire), dict(fields)
     key, previous = format_.list_key, format_.previous_key
@@ -394,7 +499,9 @@ def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[Tru
             spoken = restored.get(key)
             rest = _decode(answer.rest)
             if rest:
-                own: list[Json] = [{"role": "user", "content": spoken}] if isinstance(spoken, str) else []
+                own: list[Json] = (
+                    [{"role": "user", "content": spoken}] if isinstance(spoken, str) else []
+                )
                 restored[key] = [*rest, *(spoken if isinstance(spoken, list) else own)]
             is_changed = True
             continue
@@ -417,7 +524,15 @@ def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
         before = list(spoken) if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
         return encode_json({**fields, key: [*before, *items]})
     if body[begin : begin + 1] != b"[":
-        return body[:begin] + b'[{"role":"user","content":' + body[begin:end] + b"}," + added + b"]" + body[end:]
+        return (
+            body[:begin]
+            + b'[{"role":"user","content":'
+            + body[begin:end]
+            + b"},"
+            + added
+            + b"]"
+            + body[end:]
+        )
     at = skip_blanks_back(body, end - 1)
     comma = b"" if body[at - 1 : at] == b"[" else b","
     return body[:at] + comma + added + body[at:]

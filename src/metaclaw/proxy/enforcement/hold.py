@@ -1,5 +1,5 @@
-"""Serve one answer whose tool calls are held back until the rules have been checked. An answer in the client's wire is relayed;
-every other answer is rendered."""
+"""Serve one answer whose tool calls are held back until the rules have been checked. An answer in
+the client's wire is relayed; every other answer is rendered."""
 
 import logging
 import time
@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 class RelayedStream:
     """A relayed stream whose calls are held: text is sent at once, the events of calls wait.
 
-    `hold` has the bytes of the calls, `tail` has the bytes of the end, and `passed` are the bytes released so far.
-    """
+    `hold` has the bytes of the calls, `tail` has the bytes of the end, and `passed` are the bytes
+    released so far."""
 
     def __init__(self, builder: TurnBuilder, sender: ResponseSender) -> None:
         wire = builder.incoming.wire
@@ -91,7 +91,12 @@ class RelayedStream:
     def release_held(self) -> None:
         """Send the held calls to the client."""
         held, watch = self.hold.held, self._watch
-        is_known = self._builder.footer is None and watch is not None and watch.terminal and not self.tail.held()
+        is_known = (
+            self._builder.footer is None
+            and watch is not None
+            and watch.terminal
+            and not self.tail.held()
+        )
         if is_known and watch is not None and held.endswith(end := watch.held()):
             # `watch` has found where the end begins.
             self.tail, held = watch, held[: -len(end)]
@@ -116,9 +121,14 @@ class RelayedStream:
     def _take(self, chunk: bytes) -> bool:
         builder, client, tail = self._builder, self._sender.client, self.tail
         builder.add_provider_bytes(chunk)
-        if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
+        if (
+            builder.footer is not None
+            or not self.hold.has_words
+            or not self.hold.is_free_of_calls(chunk)
+        ):
             return self._pass_on(chunk)
-        # The fast path for text, as without held rules: the client has been sent text before, so the head is out.
+        # The fast path for text, as without held rules: the client has been sent text before, so
+        # the head is out.
         self.passed.append(chunk)
         released = tail.feed(chunk)
         self._is_whole = tail.terminal and tail.held().endswith(BLANK_LINES)
@@ -130,7 +140,8 @@ class RelayedStream:
         data = self.hold.feed(chunk)
         went = self._release(data)
         if self.hold.has_calls:
-            # The end of the stream is held too, and the provider may leave the connection open after it.
+            # The end of the stream is held too, and the provider may leave the connection open
+            # after it.
             if self._watch is None:
                 self._watch = TailHold(self._builder.incoming.wire)
                 self._watch.feed(self.hold.held + self.hold.unfinished)
@@ -159,7 +170,12 @@ class Hold:
     """Serves one answer under held rules."""
 
     def __init__(
-        self, builder: TurnBuilder, client: Client, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
+        self,
+        builder: TurnBuilder,
+        client: Client,
+        opener: Opener,
+        enforcer: Enforcer,
+        rules: tuple[HeldRule, ...],
     ) -> None:
         self._builder = builder
         self._client = client
@@ -205,7 +221,9 @@ class Hold:
             stream.release_held()
         return stream.finish(facts)
 
-    async def _retry_stream(self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling) -> bytes:
+    async def _retry_stream(
+        self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling
+    ) -> bytes:
         """Continue a stream whose calls break a rule with further attempts."""
         builder, wire = self._builder, self._builder.incoming.wire
         shown = b"".join(stream.passed)
@@ -214,9 +232,19 @@ class Hold:
         self._sender.send(stream.tail.held())
         completion = _read(wire, builder.provider_bytes, calls, stream=True)
         self._attempts.made.append(
-            Attempt(self._sent(), builder.provider_bytes, True, completion, calls, ruling, builder.incoming.began)
+            Attempt(
+                self._sent(),
+                builder.provider_bytes,
+                True,
+                completion,
+                calls,
+                ruling,
+                builder.incoming.began,
+            )
         )
-        return await self._retries.streaming(wire_format(wire).resumed_writer(self._request(), shown))
+        return await self._retries.streaming(
+            wire_format(wire).resumed_writer(self._request(), shown)
+        )
 
     async def _relay_whole(self, opened: RelayedAnswer) -> bytes:
         builder, wire = self._builder, self._builder.incoming.wire
@@ -228,7 +256,9 @@ class Hold:
         builder.streamed = False
         self._sender.headers = raw_headers(opened.headers)
         completion = _read(wire, body, calls, stream=False)
-        self._attempts.made.append(Attempt(self._sent(), body, False, completion, calls, ruling, builder.incoming.began))
+        self._attempts.made.append(
+            Attempt(self._sent(), body, False, completion, calls, ruling, builder.incoming.began)
+        )
         return await self._retries.whole(self._request())
 
     # The answer arrives in deltas, from a provider of another wire or from a model.
@@ -241,7 +271,11 @@ class Hold:
         if not request.stream:
             completion = collect([delta async for delta in deltas])
             attempt = await self._retries.judge_rendered(opened, sent, completion, began)
-            return await self._retries.whole(request) if attempt.is_held else self._sender.finish_whole(completion, request)
+            return (
+                await self._retries.whole(request)
+                if attempt.is_held
+                else self._sender.finish_whole(completion, request)
+            )
         self._sender.headers = [*SSE_HEADERS]
         writer = wire_format(builder.incoming.wire).writer(request)
         received = ReceivedDeltas()
@@ -255,18 +289,29 @@ class Hold:
         return await self._sender.finish_stream(writer, received.waiting, end_of(completion))
 
     async def _judge(self, calls: Sequence[HeldCall], text: str) -> Ruling:
-        ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if self._has_programs() else None)
-        for rule, reason in (*ruling.passed, *((one.rule, one.reason) for one in ruling.held if not one.is_checked)):
-            log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._builder.id, reason)
+        ruling = await self._enforcer.judge.judge(
+            self._rules, calls, text, self._conversation() if self._has_programs() else None
+        )
+        for rule, reason in (
+            *ruling.passed,
+            *((one.rule, one.reason) for one in ruling.held if not one.is_checked),
+        ):
+            log.warning(
+                "check_failed rule=%s turn=%s reason=%s", rule.name, self._builder.id, reason
+            )
         self.failed += ruling.passed
         return ruling
 
     def _text_for_programs(self, calls: Sequence[HeldCall]) -> str:
-        """The text of a relayed answer; empty if no check is a program, because only programs get it."""
+        """The text of a relayed answer; empty if no check is a program, because only programs get
+        it.
+        """
         builder = self._builder
         if not self._has_programs():
             return ""
-        return text_of(_read(builder.incoming.wire, builder.provider_bytes, calls, stream=builder.streamed))
+        return text_of(
+            _read(builder.incoming.wire, builder.provider_bytes, calls, stream=builder.streamed)
+        )
 
     def _has_programs(self) -> bool:
         return any(isinstance(rule.check, ProgramCheck) for rule in self._rules)
@@ -274,14 +319,22 @@ class Hold:
     def _conversation(self) -> Conversation:
         messages: tuple[Message, ...] = ()
         try:
-            messages = wire_format(self._builder.incoming.wire).parse_request(parse_object(self._builder.incoming.body)).messages
+            messages = (
+                wire_format(self._builder.incoming.wire)
+                .parse_request(parse_object(self._builder.incoming.body))
+                .messages
+            )
         except WireError as error:
             log.debug("conversation_unread turn=%s error=%s", self._builder.id, error)
         return Conversation(messages, self._builder.origin.task)
 
     def _sent(self) -> bytes:
         builder = self._builder
-        return builder.translated if builder.translated is not None else apply_splices(builder.incoming.body, builder.splices)
+        return (
+            builder.translated
+            if builder.translated is not None
+            else apply_splices(builder.incoming.body, builder.splices)
+        )
 
     def _request(self) -> ChatRequest:
         """The parsed request; if it cannot be parsed, only the fields that a writer needs."""
@@ -291,13 +344,22 @@ class Hold:
         except WireError:
             options = incoming.json.get("stream_options")
             wants = isinstance(options, dict) and options.get("include_usage") is True
-            return ChatRequest(incoming.wire, incoming.model, (), stream=incoming.stream, include_usage=wants)
+            return ChatRequest(
+                incoming.wire, incoming.model, (), stream=incoming.stream, include_usage=wants
+            )
 
 
 def _read(wire: Wire, answer: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
-    """Parse an answer in the client's wire. If it cannot be parsed, the result has only its calls."""
+    """Parse an answer in the client's wire. If it cannot be parsed, the result has only its
+    calls.
+    """
     try:
         return read_answer(wire, stream, answer)
     except (UpstreamError, WireError) as error:
         log.info("answer_unread wire=%s error=%s", wire, error)
-        return Completion("", "", tuple(ToolCall(call.id, call.name, call.arguments) for call in calls), Finish.TOOL_CALLS)
+        return Completion(
+            "",
+            "",
+            tuple(ToolCall(call.id, call.name, call.arguments) for call in calls),
+            Finish.TOOL_CALLS,
+        )

@@ -1,4 +1,6 @@
-"""Ask the provider again after calls that break a rule, until its calls comply or the retries are used up."""
+"""Ask the provider again after calls that break a rule, until its calls comply or the retries are
+used up.
+"""
 
 import asyncio
 import time
@@ -26,7 +28,15 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.turn import HoldEnd
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Opener
-from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, silence_text, stop_text, text_of, warning_text
+from metaclaw.proxy.enforcement.attempts import (
+    Attempt,
+    Attempts,
+    calls_of,
+    silence_text,
+    stop_text,
+    text_of,
+    warning_text,
+)
 from metaclaw.proxy.enforcement.held_rules import Ruling
 from metaclaw.proxy.http.client import Client, RawHeaders
 from metaclaw.proxy.response import (
@@ -45,12 +55,16 @@ from metaclaw.proxy.response import (
 from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_format
 
 _HEAD_WAIT_S: Final = 5.0
-"""How long the response head waits for the first text, so that its header fields can name the rules that held."""
+"""How long the response head waits for the first text, so that its header fields can name the rules
+that held.
+"""
 
 
 @dataclass(slots=True)
 class ResponseSender:
-    """Sends a held answer to the client: delays the head until the first text, and records what is shown."""
+    """Sends a held answer to the client: delays the head until the first text, and records what is
+    shown.
+    """
 
     builder: TurnBuilder
     client: Client
@@ -68,7 +82,9 @@ class ResponseSender:
             self._timer.cancel()
 
     def send(self, data: bytes, *, now: bool = False) -> bool:
-        """Send events; they are buffered until `now` or the timer sends the head, which names the rules that held."""
+        """Send events; they are buffered until `now` or the timer sends the head, which names the
+        rules that held.
+        """
         if self.client.started:
             return self.client.send(data) if data else True
         if data:
@@ -94,7 +110,9 @@ class ResponseSender:
         if not self.send(data, now=now and bool(data)):
             await self.client.drain()
 
-    async def finish_stream(self, writer: StreamWriter, waiting: Sequence[Delta], end: End) -> bytes:
+    async def finish_stream(
+        self, writer: StreamWriter, waiting: Sequence[Delta], end: End
+    ) -> bytes:
         """Send the waiting deltas and end the answer; return its tail."""
         builder = self.builder
         for delta in waiting:
@@ -116,7 +134,9 @@ class ResponseSender:
         self.client.defer(200, headers + builder.headers())
         return body
 
-    def _end(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
+    def _end(
+        self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None
+    ) -> None:
         builder = self.builder
         builder.status = 200
         builder.complete(finish, usage, tokens if builder.enforcement is None else None)
@@ -133,7 +153,9 @@ _BREAK: Final = "\n\n"
 
 @dataclass(slots=True)
 class ReceivedDeltas:
-    """The deltas of one attempt: `all` of them, and those `waiting` to be judged (calls, and in most wires all behind them)."""
+    """The deltas of one attempt: `all` of them, and those `waiting` to be judged (calls, and in
+    most wires all behind them).
+    """
 
     waiting: list[Delta] = field(default_factory=list)
     all: list[Delta] = field(default_factory=list)
@@ -160,7 +182,9 @@ class Retries:
 
         while (body := self.attempts.next_body()) is not None:
             received = ReceivedDeltas()
-            self.builder.enforced = tuple(self.attempts.held_rules())  # before the head is sent with the next text
+            self.builder.enforced = tuple(
+                self.attempts.held_rules()
+            )  # before the head is sent with the next text
             try:
                 await self._attempt(body, receive)
             except (UpstreamError, WireError) as error:
@@ -168,14 +192,18 @@ class Retries:
             if not self.attempts.last.is_held:
                 self._settle(HoldEnd.COMPLIED)
                 if self.attempts.is_empty():
-                    await self.sender.say(writer, TextDelta(silence_text(self.attempts.held_rules(), self.builder.id)))
+                    await self.sender.say(
+                        writer, TextDelta(silence_text(self.attempts.held_rules(), self.builder.id))
+                    )
                 return await self._release(writer, received.waiting)
         if not self.attempts.warns:
             return await self._stop_stream(writer, "")
         last = deltas_of(self.attempts.last.completion)
         waiting = received.waiting or [delta for delta in last if isinstance(delta, ToolCallDelta)]
         self._settle(HoldEnd.WARNED)
-        await self.sender.say(writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.held) + _BREAK))
+        await self.sender.say(
+            writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.held) + _BREAK)
+        )
         return await self._release(writer, waiting)
 
     async def whole(self, request: ChatRequest) -> bytes:
@@ -188,7 +216,11 @@ class Retries:
             last = self.attempts.last.completion
             if not self.attempts.last.is_held:
                 self._settle(HoldEnd.COMPLIED)
-                said = [Text(silence_text(self.attempts.held_rules(), self.builder.id))] if self.attempts.is_empty() else last.parts
+                said = (
+                    [Text(silence_text(self.attempts.held_rules(), self.builder.id))]
+                    if self.attempts.is_empty()
+                    else last.parts
+                )
                 return self.sender.finish_whole(self.attempts.merged(said, last.finish), request)
         if not self.attempts.warns:
             return self._stop_whole(request, "")
@@ -197,7 +229,9 @@ class Retries:
         words = [part for part in last.parts if not isinstance(part, ToolCall)]
         calls = [part for part in last.parts if isinstance(part, ToolCall)]
         warning = Text(warning_text(self.attempts.last.ruling.held))
-        return self.sender.finish_whole(self.attempts.merged([*words, warning, *calls], last.finish), request)
+        return self.sender.finish_whole(
+            self.attempts.merged([*words, warning, *calls], last.finish), request
+        )
 
     def deltas(self, opened: OpenedAnswer) -> AsyncIterator[Delta]:
         """The deltas of an answer."""
@@ -208,14 +242,25 @@ class Retries:
             case TranslatedAnswer() if opened.completion is not None:
                 return each(deltas_of(opened.completion))
             case RelayedAnswer() if opened.facts is not None:
-                return each(deltas_of(wire_format(builder.provider_wire).parse_answer(builder.provider_bytes)))
+                return each(
+                    deltas_of(
+                        wire_format(builder.provider_wire).parse_answer(builder.provider_bytes)
+                    )
+                )
             case TranslatedAnswer() | RelayedAnswer():
                 return provider_deltas(builder, opened.opening or b"", opened.reply.chunks())
 
     async def receive(
-        self, deltas: AsyncIterator[Delta], writer: StreamWriter, received: ReceivedDeltas, *, is_first: bool
+        self,
+        deltas: AsyncIterator[Delta],
+        writer: StreamWriter,
+        received: ReceivedDeltas,
+        *,
+        is_first: bool,
     ) -> None:
-        """Send text at once and keep what must wait, in order. Raises UpstreamError if the answer ends too early."""
+        """Send text at once and keep what must wait, in order. Raises UpstreamError if the answer
+        ends too early.
+        """
         builder, is_ordered = self.builder, wire_format(self.builder.incoming.wire).is_ordered
         has_broken = is_first
         async for delta in deltas:
@@ -242,7 +287,9 @@ class Retries:
                     await self.sender.say(writer, delta)
         raise broken_off(builder)
 
-    async def _attempt(self, body: bytes, receive: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
+    async def _attempt(
+        self, body: bytes, receive: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]
+    ) -> None:
         """Ask the same provider again and judge its answer. Raises UpstreamError."""
         builder, began = self.builder, time.perf_counter()
         builder.drop_provider_bytes()
@@ -255,13 +302,21 @@ class Retries:
             await opened.aclose()
         await self.judge_rendered(opened, body, collect(received), began)
 
-    async def judge_rendered(self, opened: OpenedAnswer, sent: bytes, completion: Completion, began: float) -> Attempt:
-        """Judge an answer that came in deltas. Keep it as an attempt unless it is the first and complies."""
+    async def judge_rendered(
+        self, opened: OpenedAnswer, sent: bytes, completion: Completion, began: float
+    ) -> Attempt:
+        """Judge an answer that came in deltas. Keep it as an attempt unless it is the first and
+        complies.
+        """
         calls = calls_of(completion)
         ruling = await self.judge(calls, text_of(completion)) if calls else Ruling()
         if isinstance(opened, GeneratedAnswer):
-            # A model in this process sends no bytes: keep the answer as rendered in the client's wire.
-            said, stream = wire_format(self.builder.provider_wire).render_answer(completion, opened.request), False
+            # A model in this process sends no bytes: keep the answer as rendered in the client's
+            # wire.
+            said, stream = (
+                wire_format(self.builder.provider_wire).render_answer(completion, opened.request),
+                False,
+            )
         else:
             said, stream = self.builder.provider_bytes, opened.opening is not None
         attempt = Attempt(sent, said, stream, completion, calls, ruling, began)
@@ -283,12 +338,16 @@ class Retries:
         return self.sender.finish_whole(merged, request)
 
     def _stop(self, trouble: str) -> str:
-        text = stop_text(self.attempts.held_rules(), self.builder.id, len(self.attempts.made) - 1, trouble)
+        text = stop_text(
+            self.attempts.held_rules(), self.builder.id, len(self.attempts.made) - 1, trouble
+        )
         self._settle(HoldEnd.STOPPED, text, trouble)
         return text
 
     def _settle(self, end: HoldEnd, text: str = "", trouble: str = "") -> None:
-        """Record the rules that held: for the ledger, for later requests, and for the response's header fields."""
+        """Record the rules that held: for the ledger, for later requests, and for the response's
+        header fields.
+        """
         self.builder.enforced = tuple(self.attempts.held_rules())
         self.builder.enforcement = self.attempts.enforcement(end, text, trouble)
 
@@ -297,7 +356,12 @@ class Retries:
 
 
 def end_of(completion: Completion, usage: Usage | None = None) -> End:
-    return End(completion.finish or Finish.STOP, usage or completion.usage, completion.stop_sequence, completion.tokens)
+    return End(
+        completion.finish or Finish.STOP,
+        usage or completion.usage,
+        completion.stop_sequence,
+        completion.tokens,
+    )
 
 
 async def _all_of(deltas: AsyncIterator[Delta]) -> list[Delta]:

@@ -1,1 +1,3 @@
-"""The HTTP side of the proxy: listening, connections, requests and their bodies, routing and authentication."""
+"""The HTTP side of the proxy: listening, connections, requests and their bodies, routing and
+authentication.
+"""

@@ -1,11 +1,12 @@
 """Decode a request's body, and find the positions of its values in the JSON bytes.
 
-An agent sends its whole conversation with every request, and nearly all of it has been seen before. So the top-level fields are
-decoded at once, but each message stays bytes until it is needed. A body with an unusual shape is decoded completely.
+An agent sends its whole conversation with every request, and nearly all of it has been seen before.
+So the top-level fields are decoded at once, but each message stays bytes until it is needed. A body
+with an unusual shape is decoded completely.
 
-msgspec gives the bytes of every value but not their position. Positions are found by walking from one value to the next, and each
-is checked against the bytes. A position that cannot be found with certainty raises UnsafeBytesError.
-"""
+msgspec gives the bytes of every value but not their position. Positions are found by walking from
+one value to the next, and each is checked against the bytes. A position that cannot be found with
+certainty raises UnsafeBytesError."""
 
 import json
 import re
@@ -30,7 +31,9 @@ _SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
 
 
 _LISTS = {
-    key: msgspec.json.Decoder(msgspec.defstruct("Body", [(key, list[msgspec.Raw], msgspec.field(default_factory=list))])).decode
+    key: msgspec.json.Decoder(
+        msgspec.defstruct("Body", [(key, list[msgspec.Raw], msgspec.field(default_factory=list))])
+    ).decode
     for key in {format_.list_key for format_ in wire_formats()}
 }
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +44,9 @@ class UnsafeBytesError(Exception):
 
 
 class JsonDocument:
-    """A JSON object in bytes, which is searched for the positions of its values when they are needed."""
+    """A JSON object in bytes, which is searched for the positions of its values when they are
+    needed.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -88,13 +93,17 @@ class JsonDocument:
 
 
 def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
-    """The items of the list under a top-level key (`messages` or `input`), as bytes. Of a duplicate key, the last one counts."""
+    """The items of the list under a top-level key (`messages` or `input`), as bytes. Of a duplicate
+    key, the last one counts.
+    """
     raws: list[msgspec.Raw] = getattr(_LISTS[key](body), key)
     return raws
 
 
 def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
-    """The span of each item of the list at `begin`, whose items are `raws`: the length of each leads to the next."""
+    """The span of each item of the list at `begin`, whose items are `raws`: the length of each
+    leads to the next.
+    """
     if body[begin] != _BRACKET:
         raise _surprise(begin)
     spans: list[Span] = []
@@ -128,7 +137,9 @@ def value_span(body: bytes, span: Span, key: str) -> Span:
 
 
 def string_span(body: bytes, span: Span, key: str, value: str) -> Span:
-    """The same for a value known to be this string: if the bytes are as we would encode it, they need not be decoded."""
+    """The same for a value known to be this string: if the bytes are as we would encode it, they
+    need not be decoded.
+    """
     begin = _only_value(body, span, key)
     if begin is not None and body.startswith(written := _encode(value), begin):
         return begin, begin + len(written)
@@ -173,15 +184,20 @@ def _object_span(body: bytes) -> Span:
 
 
 def first_value(body: bytes, span: Span, key: str) -> int | None:
-    """The offset of the value of the first `key` in the object at `span`, if a text search alone proves it; else None.
+    """The offset of the value of the first `key` in the object at `span`, if a text search alone
+    proves it; else None.
 
-    In valid JSON, `"key":` with an unescaped first quote is a key at some depth. If only one bracket was opened before it, it is a
-    key of the object itself.
-    """
+    In valid JSON, `"key":` with an unescaped first quote is a key at some depth. If only one
+    bracket was opened before it, it is a key of the object itself."""
     begin, end = span
     token = _token(key)
     at = body.find(token, begin, end)
-    if at < 0 or body[at - 1] == _BACKSLASH or body.count(b"{", begin, at) != 1 or body.count(b"[", begin, at):
+    if (
+        at < 0
+        or body[at - 1] == _BACKSLASH
+        or body.count(b"{", begin, at) != 1
+        or body.count(b"[", begin, at)
+    ):
         return None
     return skip_blanks(body, at + len(token))
 
@@ -229,8 +245,9 @@ _BYTES_PER_ITEM = 200
 """A body with fewer bytes per allowed item is decoded without counting its commas first."""
 _COMMAS_PER_ITEM = 20
 MAX_INLINE_BYTES = 4 * 1024 * 1024
-"""A larger body is checked in a child process before it is decoded (`body_check`), so that a refusal does not stall the event
-loop. So is a body above `SMALL_BYTES` that has many values, or that only the lenient decoder might read."""
+"""A larger body is checked in a child process before it is decoded (`body_check`), so that a
+refusal does not stall the event loop. So is a body above `SMALL_BYTES` that has many values, or
+that only the lenient decoder might read."""
 SMALL_BYTES = 256 * 1024
 _MANY_COMMAS = 50_000
 _TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
@@ -247,7 +264,9 @@ def is_costly(body: bytes) -> bool:
 
 
 class Listed(Sequence[Json]):
-    """The messages of a body, each decoded on first use. `raws` are their bytes, `spans` their positions."""
+    """The messages of a body, each decoded on first use. `raws` are their bytes, `spans` their
+    positions.
+    """
 
     __slots__ = ("_known", "raws", "spans")
 
@@ -280,14 +299,18 @@ class Listed(Sequence[Json]):
 class Body(dict[str, Json]):
     """The fields of a body, without its messages if those are in `listed`.
 
-    `item_count` counts messages, tools, blocks of system text and keys beyond `FREE_KEYS`; parts of messages are counted when they
-    are read (`take_parts`).
-    """
+    `item_count` counts messages, tools, blocks of system text and keys beyond `FREE_KEYS`; parts of
+    messages are counted when they are read (`take_parts`)."""
 
     __slots__ = ("item_count", "listed", "max_items")
 
     def __init__(
-        self, fields: dict[str, Json], listed: Listed | None = None, *, item_count: int = 0, max_items: int = MAX_ITEMS
+        self,
+        fields: dict[str, Json],
+        listed: Listed | None = None,
+        *,
+        item_count: int = 0,
+        max_items: int = MAX_ITEMS,
     ) -> None:
         super().__init__(fields)
         self.listed = listed
@@ -301,8 +324,9 @@ class Body(dict[str, Json]):
 
 
 def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: bool = True) -> Body:
-    """Decode a body. Raises WireError if it is not a JSON object, or has more than `max_items` items (413). Unless `is_lenient`,
-    raises NotStrictError where only a lenient decoder might read it."""
+    """Decode a body. Raises WireError if it is not a JSON object, or has more than `max_items`
+    items (413). Unless `is_lenient`, raises NotStrictError where only a lenient decoder might read
+    it."""
     key = wire_format(wire).list_key
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
@@ -332,7 +356,9 @@ def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
 
 
 def count_parts(item: Json) -> int:
-    """Count the parts of a message: blocks of content, also those inside tool results, and tool calls."""
+    """Count the parts of a message: blocks of content, also those inside tool results, and tool
+    calls.
+    """
     if not isinstance(item, dict):
         return 0
     content = item.get("content")
@@ -351,12 +377,18 @@ def count_parts(item: Json) -> int:
 
 
 def _count(fields: Mapping[str, Json], key: str) -> int:
-    listed = sum(len(found) for name in (key, "tools", "functions", "system") if isinstance(found := fields.get(name), list))
+    listed = sum(
+        len(found)
+        for name in (key, "tools", "functions", "system")
+        if isinstance(found := fields.get(name), list)
+    )
     return listed + max(0, len(fields) - (key in fields) - FREE_KEYS)
 
 
 def _check_commas(body: bytes, max_items: int) -> None:
-    """Raise WireError 413 for a body with so many values that decoding it takes too long. Commas in strings do not count."""
+    """Raise WireError 413 for a body with so many values that decoding it takes too long. Commas in
+    strings do not count.
+    """
     most = _COMMAS_PER_ITEM * max_items
     if body.count(b",") <= most:
         return
@@ -418,7 +450,9 @@ def parse_object(body: bytes, *, is_lenient: bool = True) -> dict[str, Json]:
 
 
 def parse_leniently(body: bytes) -> Json:
-    """Decode JSON that may contain lone surrogates: JavaScript clients send them, and strict parsers refuse them."""
+    """Decode JSON that may contain lone surrogates: JavaScript clients send them, and strict
+    parsers refuse them.
+    """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -436,4 +470,6 @@ def _no_constant(name: str) -> None:
 
 
 def _kind(value: Json) -> str:
-    return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
+    return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(
+        type(value), "a number"
+    )

@@ -1,8 +1,9 @@
-"""Check a request body that takes long to decode in a child process, before this process decodes it.
+"""Check a request body that takes long to decode in a child process, before this process decodes
+it.
 
-Decoding holds the interpreter's lock, so a thread would stall the event loop just as long. Bodies that are refused are refused by
-the child; only bodies that pass are decoded here. The child is this file, run as a script.
-"""
+Decoding holds the interpreter's lock, so a thread would stall the event loop just as long. Bodies
+that are refused are refused by the child; only bodies that pass are decoded here. The child is this
+file, run as a script."""
 
 import asyncio
 import importlib.util
@@ -45,7 +46,9 @@ class BodyChecker:
         loop = asyncio.get_running_loop()
         refusal = await loop.run_in_executor(self._thread, self._ask, wire, body, max_items)
         if refusal is not None:
-            raise WireError(refusal.message, status=refusal.status, code=refusal.code, param=refusal.param)
+            raise WireError(
+                refusal.message, status=refusal.status, code=refusal.code, param=refusal.param
+            )
 
     def _ask(self, wire: Wire, body: bytes, max_items: int) -> Refusal | None:
         try:
@@ -56,7 +59,9 @@ class BodyChecker:
             return _ask(self._started(), wire, body, max_items)
         except OSError as error:
             self._end()
-            return Refusal(f"the request body could not be checked: {error}", 503, "body_not_checked")
+            return Refusal(
+                f"the request body could not be checked: {error}", 503, "body_not_checked"
+            )
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._child is not None and self._child.poll() is not None:
@@ -64,7 +69,9 @@ class BodyChecker:
         if self._child is None:
             command = [sys.executable, "-P", __file__]
             pipe = subprocess.PIPE
-            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
+            self._child = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+            )
         return self._child
 
     def _end(self) -> None:
@@ -75,7 +82,9 @@ class BodyChecker:
             child.wait()
 
 
-def _ask(child: "subprocess.Popen[bytes]", wire: Wire, body: bytes, max_items: int) -> Refusal | None:
+def _ask(
+    child: "subprocess.Popen[bytes]", wire: Wire, body: bytes, max_items: int
+) -> Refusal | None:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(b"%b %d %d\n" % (wire.value.encode(), max_items, len(body)))
@@ -90,7 +99,9 @@ def _ask(child: "subprocess.Popen[bytes]", wire: Wire, body: bytes, max_items: i
 
 
 def main() -> int:
-    """Answer until standard input ends or nothing comes for `_IDLE_S`: null for a body that passes, else the refusal."""
+    """Answer until standard input ends or nothing comes for `_IDLE_S`: null for a body that passes,
+    else the refusal.
+    """
     decoder = _load_decoder()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while select.select([source], [], [], _IDLE_S)[0] and (head := source.readline()):
@@ -102,7 +113,9 @@ def main() -> int:
 
 
 def _load_decoder() -> ModuleType:
-    """Load `body.py` alone: importing it from its package would import the whole proxy, which takes a second."""
+    """Load `body.py` alone: importing it from its package would import the whole proxy, which takes
+    a second.
+    """
     spec = importlib.util.spec_from_file_location("body", Path(__file__).with_name("body.py"))
     assert spec is not None
     assert spec.loader is not None

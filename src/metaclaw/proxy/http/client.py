@@ -1,4 +1,6 @@
-"""One HTTP request and its response: the body as it arrives, the response as it is sent, and whether the client has left."""
+"""One HTTP request and its response: the body as it arrives, the response as it is sent, and
+whether the client has left.
+"""
 
 import asyncio
 import zlib
@@ -18,7 +20,10 @@ RawHeaders = list[tuple[bytes, bytes]]
 UNASKED_BYTES = 1024 * 1024
 """How much of a body is buffered before the key has been checked and the body is read."""
 
-_STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
+_STATUS_LINES = {
+    int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii")
+    for status in HTTPStatus
+}
 _BODILESS = frozenset((204, 304))
 _LARGE_BYTES = 1024 * 1024
 _PACKED_BYTES = 256 * 1024
@@ -73,13 +78,22 @@ class Line(Protocol):
 
 
 class Client:
-    """One request and the response to it. Cancels the task that makes the response when the client goes away."""
+    """One request and the response to it. Cancels the task that makes the response when the client
+    goes away.
+    """
 
     def __init__(
-        self, line: Line, method: str, target: bytes, headers: dict[str, str], *, keeps: bool = True, is_modern: bool = True
+        self,
+        line: Line,
+        method: str,
+        target: bytes,
+        headers: dict[str, str],
+        *,
+        keeps: bool = True,
+        is_modern: bool = True,
     ) -> None:
-        """`target` is the target of the request line. `keeps` says whether the connection may be used again, `is_modern` whether
-        the client speaks HTTP/1.1."""
+        """`target` is the target of the request line. `keeps` says whether the connection may be
+        used again, `is_modern` whether the client speaks HTTP/1.1."""
         self.method = method
         self.target = target
         self.headers = headers
@@ -96,7 +110,9 @@ class Client:
         self._pieces: list[bytes] = []
         self._size = 0
         self._limit = UNASKED_BYTES
-        self._expects = "expect" in headers and is_modern and headers["expect"].lower() == "100-continue"
+        self._expects = (
+            "expect" in headers and is_modern and headers["expect"].lower() == "100-continue"
+        )
         self._waiter: asyncio.Future[None] | None = None
         self._gone_waiter: asyncio.Future[None] | None = None
         self._watched = False
@@ -141,7 +157,9 @@ class Client:
             self._waiter.set_result(None)
 
     async def read(self, max_bytes: int, timeout_s: float) -> bytes:
-        """Read the whole body. Raises WireError (413 if it is too large, 408 if it stops arriving), or ClientGone."""
+        """Read the whole body. Raises WireError (413 if it is too large, 408 if it stops arriving),
+        or ClientGone.
+        """
         if not self.is_whole:
             await self._read_rest(max_bytes, timeout_s)
         if self._size > max_bytes:
@@ -164,7 +182,9 @@ class Client:
                     await self._waiter
         except TimeoutError as error:
             raise WireError(
-                f"the request body did not arrive within {timeout_s:g} s", status=408, code="request_timeout"
+                f"the request body did not arrive within {timeout_s:g} s",
+                status=408,
+                code="request_timeout",
             ) from error
         finally:
             self._waiter = None
@@ -172,14 +192,18 @@ class Client:
     # The connection.
 
     def probe(self) -> None:
-        """Send bytes that every client must ignore: an interim response, or a leading zero of the next chunk's size."""
+        """Send bytes that every client must ignore: an interim response, or a leading zero of the
+        next chunk's size.
+        """
         if self._chunked and not self.ended:
             self._line.send(b"0")
         elif self.is_modern and not self.started:
             self._line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def watch(self) -> None:
-        """From now until `unwatch`, a disconnect sets `gone` and cancels the task that makes the response."""
+        """From now until `unwatch`, a disconnect sets `gone` and cancels the task that makes the
+        response.
+        """
         self._watched = True
         if self.gone and self.task is not None:
             self.task.cancel("client gone")
@@ -196,7 +220,9 @@ class Client:
     # The response.
 
     def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the status line and headers, once. Without a content length the body is sent in chunks."""
+        """Send the status line and headers, once. Without a content length the body is sent in
+        chunks.
+        """
         has_body = self.method != "HEAD" and status not in _BODILESS
         declared = next((value for name, value in headers if name == b"content-length"), None)
         if has_body and declared is None:
@@ -217,7 +243,9 @@ class Client:
             await self.drain()
 
     def send(self, data: bytes) -> bool:
-        """Send a piece of the body. False if the client reads too slowly: `drain` before the next piece."""
+        """Send a piece of the body. False if the client reads too slowly: `drain` before the next
+        piece.
+        """
         self._send_piece(data)
         return not self._line.is_full
 
@@ -231,7 +259,9 @@ class Client:
         self._deferred = (status, headers)
 
     def finish(self, data: bytes = b"") -> None:
-        """Send the deferred head, if there is one, and the last piece of the body; end the response."""
+        """Send the deferred head, if there is one, and the last piece of the body; end the
+        response.
+        """
         deferred = self._deferred
         if deferred is not None:
             status, headers = deferred
@@ -244,7 +274,8 @@ class Client:
             if data:
                 self._send_piece(data)
             if self._left:
-                self.keeps = False  # only closing the connection shows the client that the body is incomplete
+                # only closing the connection shows the client that the body is incomplete
+                self.keeps = False
         self.ended = True
         self._line.answered(self)
 
@@ -277,14 +308,19 @@ class Client:
 def too_large(max_bytes: int) -> WireError:
     """The error for a body beyond the limit."""
     return WireError(
-        f"the request body is larger than {max_bytes} bytes; raise proxy.max_body_bytes if you mean it",
+        f"the request body is larger than {max_bytes} bytes; raise proxy.max_body_bytes if you"
+        " mean it",
         status=413,
         code="request_too_large",
     )
 
 
-async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
-    """Read and decompress the whole body. Raises WireError 413 if it is too large, and what `Client.read` raises."""
+async def read_body(
+    client: Client, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float
+) -> bytes:
+    """Read and decompress the whole body. Raises WireError 413 if it is too large, and what
+    `Client.read` raises.
+    """
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
         raise too_large(max_bytes)
@@ -293,11 +329,17 @@ async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: in
     if encoding is None:
         return body
     encoding = encoding.strip().lower()
-    return body if encoding in ("", "identity") else await asyncio.to_thread(unpack, body, encoding, max_bytes)
+    return (
+        body
+        if encoding in ("", "identity")
+        else await asyncio.to_thread(unpack, body, encoding, max_bytes)
+    )
 
 
 async def _join(pieces: list[bytes], size: int) -> bytes:
-    """Join the pieces, large bodies in a thread: joining them does not hold the interpreter's lock."""
+    """Join the pieces, large bodies in a thread: joining them does not hold the interpreter's
+    lock.
+    """
     if len(pieces) == 1:
         return pieces[0]
     return b"".join(pieces) if size < _LARGE_BYTES else await asyncio.to_thread(b"".join, pieces)
@@ -308,7 +350,9 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
     bits = {"gzip": 31, "x-gzip": 31, "deflate": 15}.get(encoding)
     if bits is None:
         raise WireError(
-            f"content-encoding {encoding!r} is not understood; send gzip, deflate or none", status=415, code="unsupported_encoding"
+            f"content-encoding {encoding!r} is not understood; send gzip, deflate or none",
+            status=415,
+            code="unsupported_encoding",
         )
     stream = zlib.decompressobj(bits)
     pieces: list[bytes] = []

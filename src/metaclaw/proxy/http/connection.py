@@ -1,4 +1,6 @@
-"""A client's connection: parses HTTP/1.1 requests, serves them one at a time, and sends the responses in order."""
+"""A client's connection: parses HTTP/1.1 requests, serves them one at a time, and sends the
+responses in order.
+"""
 
 import asyncio
 import logging
@@ -17,16 +19,20 @@ log = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEAD_FIELDS = 256
 KEEP_ALIVE_S = 75.0
-"""How long a connection may be idle between two requests, and how long a request's head may take to arrive."""
+"""How long a connection may be idle between two requests, and how long a request's head may take to
+arrive.
+"""
 LINGER_S = 5.0
-"""How long the rest of a request that was answered early is read and dropped. If the connection were closed at once, the client
-might not see the response."""
+"""How long the rest of a request that was answered early is read and dropped. If the connection
+were closed at once, the client might not see the response."""
 WRITE_TIMEOUT_S = 120.0
 """How long a client may leave its response unread."""
 _HEAD_SLICE_BYTES = 4 * 1024
 _BODY_SLICE_BYTES = 16 * 1024
 _MAX_PIECES = 256
-"""Body pieces parsed at once. Only tiny chunks make more; the rest waits until other connections have been served."""
+"""Body pieces parsed at once. Only tiny chunks make more; the rest waits until other connections
+have been served.
+"""
 _VERSIONS = ("1.1", "1.0")
 _OLD_VERSION = "This server speaks HTTP/1.1 and HTTP/1.0 only."
 _NO_HOST = "The request has no Host header field."
@@ -38,12 +44,15 @@ Serve = Callable[[Client], Awaitable[None]]
 
 
 class Connection(asyncio.Protocol):
-    """Parses requests and serves them one after the other. Only the request being served (`_at_work`) may write.
+    """Parses requests and serves them one after the other. Only the request being served
+    (`_at_work`) may write.
 
-    Parsing stops while a request waits for the one before it, so at most one read of pipelined data is buffered.
-    """
+    Parsing stops while a request waits for the one before it, so at most one read of pipelined data
+    is buffered."""
 
-    def __init__(self, serve: Serve, listener: "Listener", write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
+    def __init__(
+        self, serve: Serve, listener: "Listener", write_timeout_s: float = WRITE_TIMEOUT_S
+    ) -> None:
         self.peer: str | None = None
         self.is_full = False
         self._serve = serve
@@ -104,7 +113,9 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def answered(self, client: Client) -> None:
-        """End a response: serve the next request, unless this was the last or the client does not read."""
+        """End a response: serve the next request, unless this was the last or the client does not
+        read.
+        """
         self._at_work = None
         transport = self._transport
         if transport is None:
@@ -130,12 +141,15 @@ class Connection(asyncio.Protocol):
         else:
             self._close_at = self._loop.time() + KEEP_ALIVE_S
         if not self._waiting:
-            self.resume()  # also while the last request is answered, to notice when its client leaves
+            # also while the last request is answered, to notice when its client leaves
+            self.resume()
 
     # What a Listener needs.
 
     def check(self, now: float) -> None:
-        """Close the connection if it has been idle for too long, or has read none of its response for too long."""
+        """Close the connection if it has been idle for too long, or has read none of its response
+        for too long.
+        """
         transport = self._transport
         if transport is None:
             return
@@ -177,8 +191,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer the complete requests, then close.
 
-        A client that closed only its sending side and a client that is gone look the same until something is sent to them.
-        """
+        A client that closed only its sending side and a client that is gone look the same until
+        something is sent to them."""
         self._has_eof = True
         if self._arriving is not None:
             self._arriving.lose()
@@ -188,7 +202,9 @@ class Connection(asyncio.Protocol):
         return True
 
     def _probe(self, after_s: float) -> None:
-        """Send bytes without meaning: if the client is gone, the connection is reset, and the next write shows it."""
+        """Send bytes without meaning: if the client is gone, the connection is reset, and the next
+        write shows it.
+        """
         if self._transport is None or self._at_work is None:
             return
         self._at_work.probe()
@@ -196,7 +212,9 @@ class Connection(asyncio.Protocol):
             self._loop.call_later(2 * after_s, self._probe, 2 * after_s)
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser slice by slice, until a request has to wait or `_MAX_PIECES` is reached: the rest is parsed later."""
+        """Feed the parser slice by slice, until a request has to wait or `_MAX_PIECES` is reached:
+        the rest is parsed later.
+        """
         self._rest, self._pieces = b"", 0
         view: bytes | memoryview = data if len(data) <= _HEAD_SLICE_BYTES else memoryview(data)
         at, size = 0, len(data)
@@ -270,7 +288,10 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         fields = self._headers.items()
-        if self._fed_bytes > MAX_HEAD_BYTES and len(self._target) + sum(len(a) + len(b) for a, b in fields) > MAX_HEAD_BYTES:
+        if (
+            self._fed_bytes > MAX_HEAD_BYTES
+            and len(self._target) + sum(len(a) + len(b) for a, b in fields) > MAX_HEAD_BYTES
+        ):
             self._fault = f"The request's head is larger than {MAX_HEAD_BYTES} bytes."
             raise ValueError(self._fault)
         parser = self._parser
@@ -326,7 +347,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if client.is_modern:
-            self._transport.close()  # the client misses the last chunk, or part of the declared length
+            # the client misses the last chunk, or part of the declared length
+            self._transport.close()
         else:
             self._transport.abort()
 
@@ -335,9 +357,18 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         at_work = self._at_work
-        if (at_work is None or (at_work is self._arriving and not at_work.started)) and not self._is_last:
-            head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(reason)}\r\n"
-            transport.write(f"{head}x-content-type-options: nosniff\r\nconnection: close\r\n\r\n{reason}".encode("ascii"))
+        if (
+            at_work is None or (at_work is self._arriving and not at_work.started)
+        ) and not self._is_last:
+            head = (
+                "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain;"
+                f" charset=utf-8\r\ncontent-length: {len(reason)}\r\n"
+            )
+            transport.write(
+                f"{head}x-content-type-options: nosniff\r\nconnection: close\r\n\r\n{reason}".encode(
+                    "ascii"
+                )
+            )
         log.debug("bad_request reason=%s", reason)
         transport.close()
 
@@ -349,15 +380,22 @@ _FEWEST_CONNECTIONS = 8
 _WARN_EVERY_S = 60.0
 _FULL_REASON = b"MetaClaw has too many connections open; try again shortly."
 _FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\n"
-    b"x-content-type-options: nosniff\r\nconnection: close\r\n\r\n%b"
-) % (len(_FULL_REASON), _FULL_REASON)
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain;"
+    b" charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\nx-content-type-options:"
+    b" nosniff\r\nconnection: close\r\n\r\n%b" % (len(_FULL_REASON), _FULL_REASON)
+)
 
 
 def most_connections() -> int | None:
-    """How many connections of clients leave as many open files to those of providers. None: any number."""
+    """How many connections of clients leave as many open files to those of providers. None: any
+    number.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if limit == resource.RLIM_INFINITY else max(_FEWEST_CONNECTIONS, (limit - _OWN_FILES) // 2)
+    return (
+        None
+        if limit == resource.RLIM_INFINITY
+        else max(_FEWEST_CONNECTIONS, (limit - _OWN_FILES) // 2)
+    )
 
 
 _TICK_S = 1.0
@@ -365,7 +403,9 @@ _LAST_CHANCE_S = 1.0
 
 
 class Listener:
-    """Accepts the connections of one socket: as many as leave open files for those of providers. Others are answered with 503."""
+    """Accepts the connections of one socket: as many as leave open files for those of providers.
+    Others are answered with 503.
+    """
 
     def __init__(self, serve: Serve, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self.connections: set[Connection] = set()
@@ -386,8 +426,11 @@ class Listener:
             return Connection(self._serve, self, self._write_timeout_s)
 
         self._most = most_connections()
-        # asyncio accepts as many at once as its backlog before it asks whether they are admitted; the system's queue may be longer.
-        self._server = await loop.create_server(connection, sock=listening, backlog=_ACCEPTED_AT_ONCE)
+        # asyncio accepts as many at once as its backlog before it asks whether they are admitted;
+        # the system's queue may be longer.
+        self._server = await loop.create_server(
+            connection, sock=listening, backlog=_ACCEPTED_AT_ONCE
+        )
         listening.listen(_BACKLOG)
         self._timer = loop.call_later(_TICK_S, self._tick)
 
@@ -401,11 +444,15 @@ class Listener:
         if now >= self._warn_at:
             self._warn_at = now + _WARN_EVERY_S
             why = "the system allows few open files (ulimit -n)"
-            log.warning("connections_refused count=%d most=%d reason=%s", self.refused, self._most, why)
+            log.warning(
+                "connections_refused count=%d most=%d reason=%s", self.refused, self._most, why
+            )
         return False
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:
-        """Accept no more connections. Let running answers finish for `within_s`, or until `hurry` is set; then cancel them."""
+        """Accept no more connections. Let running answers finish for `within_s`, or until `hurry`
+        is set; then cancel them.
+        """
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -425,7 +472,9 @@ class Listener:
             return
         hurried = asyncio.create_task(hurry.wait())
         finished = asyncio.create_task(asyncio.wait(self.tasks))
-        await asyncio.wait((hurried, finished), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (hurried, finished), timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+        )
         for waiter in (hurried, finished):
             waiter.cancel()
         await asyncio.wait((hurried, finished))
@@ -433,6 +482,8 @@ class Listener:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self._timer = loop.call_later(_TICK_S, self._tick)  # first, so that an error does not end it
+        self._timer = loop.call_later(
+            _TICK_S, self._tick
+        )  # first, so that an error does not end it
         for connection in list(self.connections):
             connection.check(now)

@@ -1,4 +1,6 @@
-"""HTTP routing: check the key, read the body, hand the request on, and report errors in the client's wire."""
+"""HTTP routing: check the key, read the body, hand the request on, and report errors in the
+client's wire.
+"""
 
 import asyncio
 import hmac
@@ -29,8 +31,8 @@ log = logging.getLogger(__name__)
 
 _CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization")
 _HOW = (
-    "`metaclaw key` prints it: send it as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, "
-    "or put it in the base URL as /k/<key>/v1"
+    "`metaclaw key` prints it: send it as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`,"
+    " or put it in the base URL as /k/<key>/v1"
 )
 
 
@@ -41,7 +43,9 @@ class Gatekeeper:
         self._key = key.encode()
 
     def admit(self, headers: Mapping[str, str], path_key: str | None) -> dict[str, str] | None:
-        """The header fields without our key, if one of the request's credentials is our key; else None."""
+        """The header fields without our key, if one of the request's credentials is our key; else
+        None.
+        """
         # Compare every credential, so that the time taken does not show which of them was right.
         found = path_key is not None and self.is_ours(path_key)
         kept = dict(headers)
@@ -58,7 +62,9 @@ class Gatekeeper:
 
     def wrong_keys(self, headers: Mapping[str, str], path_key: str | None) -> list[str]:
         """Where a caller who is not admitted has sent keys."""
-        return [name for name in _CREDENTIALS if _without_bearer(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+        return [name for name in _CREDENTIALS if _without_bearer(headers.get(name, ""))] + (
+            ["/k/<key>"] if path_key else []
+        )
 
     def refusal(self, sent: Sequence[str]) -> str:
         """The message for a caller who is not admitted and has sent these keys."""
@@ -89,8 +95,12 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True) -> None:
-    """Have an ASGI application answer a request whose body has been read. `has_key` says whether the request had our key."""
+async def serve_asgi(
+    app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True
+) -> None:
+    """Have an ASGI application answer a request whose body has been read. `has_key` says whether
+    the request had our key.
+    """
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -100,7 +110,10 @@ async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: byt
         "path": path,
         "raw_path": client.target.partition(b"?")[0],
         "query_string": query.encode("latin-1"),
-        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in client.headers.items()],
+        "headers": [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in client.headers.items()
+        ],
         "client": None if client.peer is None else (client.peer, 0),
         "has_key": has_key,
     }
@@ -173,7 +186,9 @@ class RequestLimits:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Server:
-    """Checks the key, reads the body and hands the request to the pipeline, the other requests or the program's own API."""
+    """Checks the key, reads the body and hands the request to the pipeline, the other requests or
+    the program's own API.
+    """
 
     gatekeeper: Gatekeeper
     wrong_keys: WrongKeys
@@ -205,9 +220,17 @@ class Server:
             self._refuse(client, wire, 500, str(error), "internal_error")
         except Exception:
             log.exception("unexpected_error path=%s", path)
-            self._refuse(client, wire, 500, "MetaClaw failed to handle this request; its log has the details", "internal_error")
+            self._refuse(
+                client,
+                wire,
+                500,
+                "MetaClaw failed to handle this request; its log has the details",
+                "internal_error",
+            )
 
-    async def _route(self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float) -> None:
+    async def _route(
+        self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float
+    ) -> None:
         method, headers = client.method, client.headers
         inner = _inner_path(path)
         if method in _REFUSED_METHODS:
@@ -217,13 +240,21 @@ class Server:
             return
         caller = self.gatekeeper.admit(headers, path_key)
         if caller is None:
-            await self._serve_without_key(client, path, path_key, query, is_page=inner is None and _is_page(path))
+            await self._serve_without_key(
+                client, path, path_key, query, is_page=inner is None and _is_page(path)
+            )
             return
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise _MethodError(f"{path} takes POST, not {method}", b"POST")
-        most = self.limits.max_body_bytes if inner is not None else min(self.limits.max_body_bytes, _MAX_API_BYTES)
-        body = await read_body(client, headers, max_bytes=most, timeout_s=self.limits.body_timeout_s)
+        most = (
+            self.limits.max_body_bytes
+            if inner is not None
+            else min(self.limits.max_body_bytes, _MAX_API_BYTES)
+        )
+        body = await read_body(
+            client, headers, max_bytes=most, timeout_s=self.limits.body_timeout_s
+        )
         if inner is None:
             await serve_asgi(self.api, client, path, query, body)
             return
@@ -232,27 +263,46 @@ class Server:
         if spoken is None:
             if inner == _COUNT_TOKENS and is_costly(body):
                 await self.body_checker.check(Wire.MESSAGES, body, self.limits.max_items)
-            await self.other_requests.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
+            await self.other_requests.serve(
+                method, _as_sent(client.target, inner), query, caller, body, client, wire
+            )
             return
         self._require_capacity()
         self._serving += 1
         try:
             json = await self._read(spoken, body)
             now = datetime.now(UTC)
-            incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, now, began)
+            incoming = Incoming(
+                spoken,
+                inner,
+                query,
+                caller,
+                tuple(caller.items()),
+                body,
+                json,
+                client.peer,
+                now,
+                began,
+            )
             await self.pipeline.answer(incoming, client)
         finally:
             self._serving -= 1
 
-    async def _serve_without_key(self, client: Client, path: str, path_key: str | None, query: str, *, is_page: bool) -> None:
-        """Slow down wrong keys, and refuse all requests but those for pages: a browser sends a cookie, which the pages check."""
+    async def _serve_without_key(
+        self, client: Client, path: str, path_key: str | None, query: str, *, is_page: bool
+    ) -> None:
+        """Slow down wrong keys, and refuse all requests but those for pages: a browser sends a
+        cookie, which the pages check.
+        """
         headers = client.headers
         sent = self.gatekeeper.wrong_keys(headers, path_key)
         if sent:
             await self.wrong_keys.slow_down(client.peer)
         if not is_page or path_key is not None:
             raise WireError(self.gatekeeper.refusal(sent), status=401, code="invalid_api_key")
-        body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s)
+        body = await read_body(
+            client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s
+        )
         await serve_asgi(self.api, client, path, query, body, has_key=False)
 
     async def _read(self, wire: Wire, body: bytes) -> Body:
@@ -275,27 +325,48 @@ class Server:
     def _require_capacity(self) -> None:
         if self._serving >= self.limits.max_concurrency:
             raise WireError(
-                f"{self._serving} answers are being made already (proxy.max_concurrency); try again shortly",
+                f"{self._serving} answers are being made already (proxy.max_concurrency); try again"
+                " shortly",
                 status=429,
                 code="rate_limit_exceeded",
             )
 
     def _refuse(
-        self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None, allow: bytes | None = None
+        self,
+        client: Client,
+        wire: Wire,
+        status: int,
+        message: str,
+        code: str,
+        param: str | None = None,
+        allow: bytes | None = None,
     ) -> None:
         self.metrics.refused(status)
         if client.started:
-            return  # the connection is closed without the response's end, which shows the client that it is incomplete
-        headers = JSON_HEADERS + ERROR_HEADERS.get(status, []) + ([] if allow is None else [(b"allow", allow)])
+            # the connection is closed without the response's end, which shows the client that it is
+            # incomplete
+            return
+        headers = (
+            JSON_HEADERS
+            + ERROR_HEADERS.get(status, [])
+            + ([] if allow is None else [(b"allow", allow)])
+        )
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
-_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as server-sent events"
+_NO_WEBSOCKET = (
+    "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as"
+    " server-sent events"
+)
 
 
 def _asks_for_websocket(client: Client) -> bool:
     offered = client.headers["upgrade"].lower().split(",")
-    return client.is_modern and client.method == "GET" and "websocket" in [protocol.strip() for protocol in offered]
+    return (
+        client.is_modern
+        and client.method == "GET"
+        and "websocket" in [protocol.strip() for protocol in offered]
+    )
 
 
 def read_target(target: bytes) -> tuple[str, str | None, str]:
@@ -309,14 +380,18 @@ def _read_target(target: bytes) -> tuple[str, str | None, str]:
     except httptools.HttpParserInvalidURLError as error:
         raise WireError("the request names no path", status=400) from error
     path = (url.path or b"/").decode("latin-1")
-    return *split_path_key(unquote(path) if "%" in path else path), (url.query or b"").decode("latin-1")
+    return *split_path_key(unquote(path) if "%" in path else path), (url.query or b"").decode(
+        "latin-1"
+    )
 
 
 _read_known_target = lru_cache(maxsize=1024)(_read_target)
 
 
 def _inner_path(path: str) -> str | None:
-    """The path below `/v1`, also for clients that omit `/v1` or prefix it with `/api`; None for the program's own API and pages."""
+    """The path below `/v1`, also for clients that omit `/v1` or prefix it with `/api`; None for the
+    program's own API and pages.
+    """
     if path.startswith("/v1/"):
         return path[3:]
     if path.startswith("/api/v1/"):
@@ -330,7 +405,9 @@ def _is_page(path: str) -> bool:
 
 
 def _tidy(path: str) -> str:
-    """Remove doubled and trailing slashes. Raises WireError for `.` and `..`, which could leave the provider's base URL."""
+    """Remove doubled and trailing slashes. Raises WireError for `.` and `..`, which could leave the
+    provider's base URL.
+    """
     if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
         return path
     segments = [segment for segment in path.split("/") if segment]
@@ -340,7 +417,9 @@ def _tidy(path: str) -> str:
 
 
 def _as_sent(target: bytes, inner: str) -> str:
-    """The path below /v1 with the client's own escapes; the decoded path if the two do not match."""
+    """The path below /v1 with the client's own escapes; the decoded path if the two do not
+    match.
+    """
     raw = (httptools.parse_url(target).path or b"").decode("latin-1")
     at = raw.find("/v1/")
     written = raw[at + 3 :] if at >= 0 else inner

@@ -14,8 +14,8 @@ _MOST_ADDRESSES: Final = 1024
 
 
 class WrongKeys:
-    """Counts wrong keys by address, until none came for a minute. A right key is never delayed, whatever its address has sent:
-    all programs of a machine share one address."""
+    """Counts wrong keys by address, until none came for a minute. A right key is never delayed,
+    whatever its address has sent: all programs of a machine share one address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

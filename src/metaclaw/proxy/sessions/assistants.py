@@ -1,18 +1,32 @@
-"""Personal assistants and research agents: how to recognise their requests, and their peculiarities."""
+"""Personal assistants and research agents: how to recognise their requests, and their
+peculiarities.
+"""
 
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.conversation import AgentClient, Request, is_heartbeat, line_with_path, reason_of
+from metaclaw.proxy.sessions.conversation import (
+    AgentClient,
+    Request,
+    is_heartbeat,
+    line_with_path,
+    reason_of,
+)
 
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
-_METADATA: Final = re.compile(r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL)
+_METADATA: Final = re.compile(
+    r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL
+)
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
 _RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
 _CRON: Final = re.compile(r"\A\[cron:[^\]\n]{1,200}\]")
-_OPENCLAW_MESSAGES: Final = ("A new session was started via /new or /reset", "A scheduled reminder has been triggered", "System: [")
+_OPENCLAW_MESSAGES: Final = (
+    "A new session was started via /new or /reset",
+    "A scheduled reminder has been triggered",
+    "System: [",
+)
 _OPENCLAW_PROMPTS: Final = {
     "Pre-compaction memory flush": "memory-flush",
     "Based on this conversation, generate a short 1-2 word filename slug": "openclaw-slug",
@@ -20,9 +34,13 @@ _OPENCLAW_PROMPTS: Final = {
 
 
 class OpenClaw(AgentClient):
-    """No session header, but a Runtime line in the first message; dated and annotated user messages; heartbeats and cron."""
+    """No session header, but a Runtime line in the first message; dated and annotated user
+    messages; heartbeats and cron.
+    """
 
-    directory_line = line_with_path(r"(?<=## Workspace\n)(?:Working directory|Your working directory is): ")
+    directory_line = line_with_path(
+        r"(?<=## Workspace\n)(?:Working directory|Your working directory is): "
+    )
 
     def is_system_text(self, text: str) -> bool:
         head = text[:600]
@@ -36,7 +54,8 @@ class OpenClaw(AgentClient):
         return _SUBAGENT.search(_runtime_line(request)) is not None
 
     def side(self, request: Request) -> str | None:
-        # All requests that follow such a prompt are side turns, also if the last entry is a tool's output: hence `prompt`.
+        # All requests that follow such a prompt are side turns, also if the last entry is a tool's
+        # output: hence `prompt`.
         text = _DATE.sub("", request.prompt).lstrip()
         if is_heartbeat(text):
             return "heartbeat"
@@ -62,8 +81,8 @@ def _runtime_line(request: Request) -> str:
     return text[at:] if at >= 0 else ""
 
 
-# Beginnings of the prompts that Hermes writes as the user. Reviews continue the user's own conversation, with its system text and
-# tools.
+# Beginnings of the prompts that Hermes writes as the user. Reviews continue the user's own
+# conversation, with its system text and tools.
 _HERMES_PROMPTS: Final = {
     "Review the conversation above and consider saving to memory": "hermes-memory",
     "Review the conversation above and update": "hermes-memory",
@@ -90,19 +109,30 @@ _HERMES_MESSAGES: Final = (
     "[CONTEXT SUMMARY]:",
     "You've reached the maximum number of tool-calling iterations",
 )
-# The message holds the full text of skills that the user called by name. The user's own words follow a single skill, and precede
-# several.
-_SKILLS: Final = ("[IMPORTANT: The user has invoked ", "[IMPORTANT: The user launched ", '[IMPORTANT: The "')
-_BESIDE_ONE: Final = "The user has provided the following instruction alongside the skill invocation: "
-_BESIDE_SEVERAL: Final = re.compile(r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL)
+# The message holds the full text of skills that the user called by name. The user's own words
+# follow a single skill, and precede several.
+_SKILLS: Final = (
+    "[IMPORTANT: The user has invoked ",
+    "[IMPORTANT: The user launched ",
+    '[IMPORTANT: The "',
+)
+_BESIDE_ONE: Final = (
+    "The user has provided the following instruction alongside the skill invocation: "
+)
+_BESIDE_SEVERAL: Final = re.compile(
+    r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL
+)
 _NOTES: Final = re.compile(
-    r"<memory-context>.*?(?:</memory-context>|\Z)|\[(?:System note|Runtime note|Note: model was just switched)[^\]]{0,2000}\]",
+    r"<memory-context>.*?(?:</memory-context>|\Z)|\[(?:System note|Runtime note|Note: model was"
+    r" just switched)[^\]]{0,2000}\]",
     re.DOTALL,
 )
 
 
 class Hermes(AgentClient):
-    """No session identifier at all; sub-agents and reviews in the background, titles and judges without tools."""
+    """No session identifier at all; sub-agents and reviews in the background, titles and judges
+    without tools.
+    """
 
     directory_line = line_with_path("Current working directory: ")
 
@@ -114,9 +144,14 @@ class Hermes(AgentClient):
         return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
 
     def side(self, request: Request) -> str | None:
-        # All requests that follow such a prompt are side turns, also if the last entry is a tool's output: hence `prompt`.
+        # All requests that follow such a prompt are side turns, also if the last entry is a tool's
+        # output: hence `prompt`.
         reason = reason_of(_HERMES_PROMPTS, request.prompt)
-        return reason if reason or request.has_tools else reason_of(_HERMES_SYSTEMS, request.system, request.last_text)
+        return (
+            reason
+            if reason or request.has_tools
+            else reason_of(_HERMES_SYSTEMS, request.system, request.last_text)
+        )
 
     def words(self, text: str) -> str:
         if text.startswith(_HERMES_MESSAGES):
@@ -128,7 +163,8 @@ class Hermes(AgentClient):
 
 
 _BOOTSTRAP: Final = re.compile(
-    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*"
+    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user"
+    r" message:\*\*|\*\*用户的原始消息：\*\*)\s*"
     r"|\A# (?:BOOTSTRAP MODE|引导模式)\n.*?\n---\n\s*",
     re.DOTALL,
 )
@@ -140,28 +176,44 @@ _COPAW_SUMMARY: Final = (
 
 
 class CoPaw(AgentClient):
-    """Everything as text-part lists, a set-up text before the user's first words, summaries by a second conversation."""
+    """Everything as text-part lists, a set-up text before the user's first words, summaries by a
+    second conversation.
+    """
 
     def is_system_text(self, text: str) -> bool:
-        return "CoPaw" in text or "copaw" in text or ("# AGENTS.md" in text[:200] and "# SOUL.md" in text)
+        return (
+            "CoPaw" in text
+            or "copaw" in text
+            or ("# AGENTS.md" in text[:200] and "# SOUL.md" in text)
+        )
 
     def side(self, request: Request) -> str | None:
-        return "copaw-summary" if not request.has_tools and request.system.startswith(_COPAW_SUMMARY) else None
+        return (
+            "copaw-summary"
+            if not request.has_tools and request.system.startswith(_COPAW_SUMMARY)
+            else None
+        )
 
     def words(self, text: str) -> str:
         return _BOOTSTRAP.sub("", text)
 
 
 _RESEARCH_SYSTEMS: Final = {
-    "You are a quality reviewer for an automated academic research pipeline": "autoresearchclaw-judge",
+    "You are a quality reviewer for an automated academic research pipeline": (
+        "autoresearchclaw-judge"
+    ),
     "You are a skill designer for an AI agent system": "autoresearchclaw-lesson",
 }
 # Sections that the client appends to a task.
-_RESEARCH_NOTES: Final = re.compile(r"\n## (?:Lessons from Prior Runs|Learned Skills from Prior Runs|Matched Domain Skills)\b")
+_RESEARCH_NOTES: Final = re.compile(
+    r"\n## (?:Lessons from Prior Runs|Learned Skills from Prior Runs|Matched Domain Skills)\b"
+)
 
 
 class AutoResearchClaw(AgentClient):
-    """A research pipeline of one-shot calls without any identifier, and a last request that ends a session."""
+    """A research pipeline of one-shot calls without any identifier, and a last request that ends a
+    session.
+    """
 
     def is_system_text(self, text: str) -> bool:
         return _research_task(text) is not None
@@ -174,6 +226,8 @@ class AutoResearchClaw(AgentClient):
 
 
 def _research_task(system: str) -> str | None:
-    """The reason code of a side turn with this system text, or None. For some models the text begins with a demand for JSON."""
+    """The reason code of a side turn with this system text, or None. For some models the text
+    begins with a demand for JSON.
+    """
     is_json = system.startswith("You MUST respond with valid JSON")
     return reason_of(_RESEARCH_SYSTEMS, system.partition("\n\n")[2] if is_json else system)

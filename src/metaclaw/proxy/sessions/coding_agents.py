@@ -37,28 +37,44 @@ _COMMAND_ARGUMENTS: Final = re.compile(r"<command-args>(.*?)</command-args>", re
 
 
 class ClaudeCode(AgentClient):
-    """Claude Code and programs on its agent SDK: a session header, sub-agents within the session, many side turns."""
+    """Claude Code and programs on its agent SDK: a session header, sub-agents within the session,
+    many side turns.
+    """
 
     # Older versions have the second.
-    directory_line = line_with_path("- Primary working directory: ", r"(?<=<env>\n)Working directory: ")
+    directory_line = line_with_path(
+        "- Primary working directory: ", r"(?<=<env>\n)Working directory: "
+    )
 
     def key(self, request: Request) -> str | None:
         return request.header("x-claude-code-session-id") or None
 
     def helper(self, request: Request) -> Helper | None:
         agent = request.header("x-claude-code-agent-id")
-        return Helper(agent, request.header("x-claude-code-parent-agent-id") or None) if agent else None
+        return (
+            Helper(agent, request.header("x-claude-code-parent-agent-id") or None)
+            if agent
+            else None
+        )
 
     def side(self, request: Request) -> str | None:
         if _asks_for_title_only(request):
             return "claude-code-title"
-        # Test each block, because the instruction may follow a tool's output or the user's own words.
-        reason = next(filter(None, (reason_of(_CLAUDE_PROMPTS, part) for part in request.last_parts)), None)
+        # Test each block, because the instruction may follow a tool's output or the user's own
+        # words.
+        reason = next(
+            filter(None, (reason_of(_CLAUDE_PROMPTS, part) for part in request.last_parts)), None
+        )
         if reason or request.has_tools:
             return reason
         if request.last_text.startswith("Web page content:"):
             return "claude-code-web-page"
-        return next(filter(None, (reason_of(_CLAUDE_SYSTEMS, text) for text in request.conversation.system)), None)
+        return next(
+            filter(
+                None, (reason_of(_CLAUDE_SYSTEMS, text) for text in request.conversation.system)
+            ),
+            None,
+        )
 
     def words(self, text: str) -> str:
         arguments = _COMMAND_ARGUMENTS.search(text)
@@ -66,7 +82,9 @@ class ClaudeCode(AgentClient):
 
 
 def session_in_user_id(user_id: str) -> str | None:
-    """The session inside `metadata.user_id`: a JSON object in newer versions of Claude Code, a suffix in older ones."""
+    """The session inside `metadata.user_id`: a JSON object in newer versions of Claude Code, a
+    suffix in older ones.
+    """
     if user_id.startswith("{"):
         try:
             inside: Json = msgspec.json.decode(user_id.encode("utf-8", "replace"))
@@ -91,12 +109,19 @@ _CODEX_HOUSEKEEPERS: Final = {"compact": "codex-compaction", "memory_consolidati
 
 
 class Codex(AgentClient):
-    """Session and thread headers, the kind of each request in its metadata, tools possibly in an input item."""
+    """Session and thread headers, the kind of each request in its metadata, tools possibly in an
+    input item.
+    """
 
     directory_line = line_with_path("<cwd>")
 
     def key(self, request: Request) -> str | None:
-        return request.header("session-id") or request.header("session_id") or request.header("thread-id") or None
+        return (
+            request.header("session-id")
+            or request.header("session_id")
+            or request.header("thread-id")
+            or None
+        )
 
     def helper(self, request: Request) -> Helper | None:
         session, thread = self.key(request), request.header("thread-id")
@@ -114,8 +139,12 @@ class Codex(AgentClient):
             return "codex-memory"
         if housekeeping := _CODEX_HOUSEKEEPERS.get(request.header("x-openai-subagent")):
             return housekeeping
-        metadata = request.header("x-codex-turn-metadata") or request.text("client_metadata", "x-codex-turn-metadata")
-        if '"request_kind":"compaction"' in metadata.replace(" ", "") or request.last_text.startswith(_CODEX_COMPACTION):
+        metadata = request.header("x-codex-turn-metadata") or request.text(
+            "client_metadata", "x-codex-turn-metadata"
+        )
+        if '"request_kind":"compaction"' in metadata.replace(
+            " ", ""
+        ) or request.last_text.startswith(_CODEX_COMPACTION):
             return "codex-compaction"
         return None
 
@@ -131,7 +160,9 @@ _OPENCODE_COMPACTION: Final = (
 
 
 class OpenCode(AgentClient):
-    """It sends x-session-id (the header we read first), a title request beside the first turn, and prompts in quotes."""
+    """It sends x-session-id (the header we read first), a title request beside the first turn, and
+    prompts in quotes.
+    """
 
     directory_line = line_with_path(r"(?<=<env>\n  )Working directory: ")
 
@@ -141,14 +172,24 @@ class OpenCode(AgentClient):
     def side(self, request: Request) -> str | None:
         if request.has_tools:
             return None
-        if request.system.startswith(_OPENCODE_TITLE) or request.prompt.startswith("Generate a title for this conversation"):
+        if request.system.startswith(_OPENCODE_TITLE) or request.prompt.startswith(
+            "Generate a title for this conversation"
+        ):
             return "opencode-title"
         is_asked = request.last_text.startswith("Provide a detailed prompt for continuing")
-        return "opencode-compaction" if is_asked or request.system.startswith(_OPENCODE_COMPACTION) else None
+        return (
+            "opencode-compaction"
+            if is_asked or request.system.startswith(_OPENCODE_COMPACTION)
+            else None
+        )
 
     def words(self, text: str) -> str:
         bare = text.strip()
-        return bare[1:-1] if len(bare) > 1 and bare[0] == bare[-1] == '"' and '"' not in bare[1:-1] else text
+        return (
+            bare[1:-1]
+            if len(bare) > 1 and bare[0] == bare[-1] == '"' and '"' not in bare[1:-1]
+            else text
+        )
 
 
 # Beginnings of the system text or of the last user message.
@@ -158,7 +199,9 @@ _QWEN_BEGINNINGS: Final = {
     "You are selecting memories that will be useful": "qwen-code-memory",
     "You are reviewing this conversation to extract reusable skills": "qwen-code-skills",
     "You are the component that summarizes internal chat history": "qwen-code-compaction",
-    "Analyze *only* the content and structure of your immediately preceding response": "qwen-code-next-speaker",
+    "Analyze *only* the content and structure of your immediately preceding response": (
+        "qwen-code-next-speaker"
+    ),
     "Generate a concise, sentence-case title": "qwen-code-title",
     "You generate session recaps": "qwen-code-summary",
     "You are an assistant that rewrites raw coding-agent output": "qwen-code-summary",
@@ -173,11 +216,14 @@ _QWEN_SUBAGENTS: Final = (
 
 
 class QwenCode(AgentClient):
-    """No session identifier, a first message that sets up the chat, sub-agents, and many side turns with tools."""
+    """No session identifier, a first message that sets up the chat, sub-agents, and many side turns
+    with tools.
+    """
 
     # If there are several directories, the first is the one in which it was started.
     directory_line = line_with_path(
-        "I'm currently working in the directory: ", r"I'm currently working in the following directories:\n  - "
+        "I'm currently working in the directory: ",
+        r"I'm currently working in the following directories:\n  - ",
     )
 
     def is_system_text(self, text: str) -> bool:
@@ -191,7 +237,11 @@ class QwenCode(AgentClient):
         return reason_of(_QWEN_BEGINNINGS, request.system.lstrip(), request.last_text)
 
     def words(self, text: str) -> str:
-        return "" if text.startswith("This is the Qwen Code. We are setting up the context for our chat.") else text
+        return (
+            ""
+            if text.startswith("This is the Qwen Code. We are setting up the context for our chat.")
+            else text
+        )
 
 
 _AIDER_MAIN: Final = (
@@ -201,7 +251,10 @@ _AIDER_MAIN: Final = (
     "Act as an expert architect",
 )
 _AIDER_COMMIT: Final = "one-line Git commit messages"
-_AIDER_SUMMARY: Final = ("*Briefly* summarize this partial conversation", "I spoke to you previously about a number of things")
+_AIDER_SUMMARY: Final = (
+    "*Briefly* summarize this partial conversation",
+    "I spoke to you previously about a number of things",
+)
 # User messages that aider writes: examples, and files that it moves from request to request.
 _AIDER_MESSAGES: Final = (
     "Change the greeting to be more casual",
@@ -213,7 +266,9 @@ _AIDER_MESSAGES: Final = (
 
 
 class Aider(AgentClient):
-    """No tools, examples and files as user messages, a reminder behind the prompt, commit messages on the side."""
+    """No tools, examples and files as user messages, a reminder behind the prompt, commit messages
+    on the side.
+    """
 
     def is_system_text(self, text: str) -> bool:
         return text.startswith((*_AIDER_MAIN, *_AIDER_SUMMARY)) or _AIDER_COMMIT in text[:400]
@@ -229,7 +284,9 @@ class Aider(AgentClient):
         return "" if text.startswith(_AIDER_MESSAGES) else without_reminder(text)
 
 
-_ISSUE: Final = re.compile(r"\APlease solve this issue: (.*?)(?:\n\nYou can execute bash commands|\Z)", re.DOTALL)
+_ISSUE: Final = re.compile(
+    r"\APlease solve this issue: (.*?)(?:\n\nYou can execute bash commands|\Z)", re.DOTALL
+)
 
 
 class MiniSweAgent(AgentClient):

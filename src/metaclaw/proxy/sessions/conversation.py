@@ -1,11 +1,13 @@
-"""A request's history as a chain of digests, one for every prefix. Requests of one conversation share their prefixes' digests.
+"""A request's history as a chain of digests, one for every prefix. Requests of one conversation
+share their prefixes' digests.
 
-The digests ignore what clients rewrite between two requests of one conversation: whether text is a string or one block,
-cache_control, floating reminders, system messages in the middle, the punctuation of tool-call ids, reasoning, the output of old
-tool calls (many clients clear it), and pictures. The chain begins with the digest of the system text; tools are not part of it.
+The digests ignore what clients rewrite between two requests of one conversation: whether text is a
+string or one block, cache_control, floating reminders, system messages in the middle, the
+punctuation of tool-call ids, reasoning, the output of old tool calls (many clients clear it), and
+pictures. The chain begins with the digest of the system text; tools are not part of it.
 
-Additions to the user's words that several clients make are removed here; those of a single client in its `AgentClient`.
-"""
+Additions to the user's words that several clients make are removed here; those of a single client
+in its `AgentClient`."""
 
 import os
 import re
@@ -27,8 +29,8 @@ _EPHEMERAL_SPAN: Final = re.compile(
     r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)",
     re.DOTALL,
 )
-# aider moves its files and its repository map to the end of the history, each with a fixed reply, and adds a reminder to the newest
-# prompt only.
+# aider moves its files and its repository map to the end of the history, each with a fixed reply,
+# and adds a reminder to the newest prompt only.
 AIDER_FILES: Final = (
     "I have *added these files to the chat*",
     "Here are summaries of some files present in my git repository",
@@ -43,7 +45,9 @@ _CANNED_REPLIES: Final = frozenset(
     )
 )
 _REMINDERS: Final = re.compile(
-    r"\n\n(?:To suggest changes to a file you MUST|# \*SEARCH/REPLACE block\* Rules|# File editing rules).*", re.DOTALL
+    r"\n\n(?:To suggest changes to a file you MUST|# \*SEARCH/REPLACE block\* Rules|# File editing"
+    r" rules).*",
+    re.DOTALL,
 )
 _HEARTBEATS: Final = (
     *("Read HEARTBEAT.md", "[HEARTBEAT", "Heartbeat poll", "[Heartbeat poll"),
@@ -76,7 +80,11 @@ def without_reminder(text: str) -> str:
 
 def is_heartbeat(text: str) -> bool:
     """Whether a prompt only asks an unattended agent whether there is anything to do."""
-    return text.startswith(_HEARTBEATS) or text == "HEARTBEAT" or (text.endswith("reply HEARTBEAT_OK.") and len(text) < 2000)
+    return (
+        text.startswith(_HEARTBEATS)
+        or text == "HEARTBEAT"
+        or (text.endswith("reply HEARTBEAT_OK.") and len(text) < 2000)
+    )
 
 
 DIGEST_BYTES: Final = 32
@@ -96,10 +104,9 @@ _Known = tuple[bytes | None, bool, int]
 class DigestCache:
     """Caches the digests of recent entries, by a fingerprint that is much cheaper to compute.
 
-    A conversation repeats its whole history with every request. The fingerprint is Python's hash of the entry's bytes, which
-    differs from process to process; the digest does not depend on it. When `_new` is full it becomes `_old`, which bounds the
-    memory.
-    """
+    A conversation repeats its whole history with every request. The fingerprint is Python's hash of
+    the entry's bytes, which differs from process to process; the digest does not depend on it. When
+    `_new` is full it becomes `_old`, which bounds the memory."""
 
     def __init__(self, limit: int = 8_192) -> None:
         self._limit = limit
@@ -121,7 +128,9 @@ class DigestCache:
         return self._new.get
 
     def learn(self, mark: int, item: Json) -> "_Known":
-        """The entry's digest (None if the chain ignores it), whether it holds words of a user, and the number of its parts."""
+        """The entry's digest (None if the chain ignores it), whether it holds words of a user, and
+        the number of its parts.
+        """
         found = self._old.get(mark)
         if found is not None:
             self._keep(mark, found)
@@ -134,7 +143,11 @@ class DigestCache:
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
-                return os.urandom(DIGEST_BYTES), has_words, parts  # equals no other digest: a new conversation
+                return (
+                    os.urandom(DIGEST_BYTES),
+                    has_words,
+                    parts,
+                )  # equals no other digest: a new conversation
         self._keep(mark, found)
         return found
 
@@ -147,13 +160,15 @@ class DigestCache:
 class MessageChain:
     """The chain of one request.
 
-    `digests[i]` covers the root and the first `i + 1` entries that are not ignored; `indices[i]` is the index of entry `i` in the
-    client's list (-1 for a history that is not in the request). `users` are the positions of entries with words of a user.
-    """
+    `digests[i]` covers the root and the first `i + 1` entries that are not ignored; `indices[i]` is
+    the index of entry `i` in the client's list (-1 for a history that is not in the request).
+    `users` are the positions of entries with words of a user."""
 
     __slots__ = ("_first", "_texts", "digests", "indices", "items", "root", "system", "users")
 
-    def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
+    def __init__(
+        self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None
+    ) -> None:
         """`earlier` is the digest of a history that the provider stores (previous_response_id)."""
         self.items = _items(wire, body)
         self.system = _plain_texts(wire_format(wire).system_texts(body))
@@ -166,15 +181,27 @@ class MessageChain:
         read = body if isinstance(body, Body) else None
         self._walk(_raws(self.items), earlier or self.root, cache, read)
 
-    def _walk(self, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
-        """Chain the entries behind the leading system messages. Raises WireError 413 if the body has too many parts."""
+    def _walk(
+        self, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None
+    ) -> None:
+        """Chain the entries behind the leading system messages. Raises WireError 413 if the body
+        has too many parts.
+        """
         parts = sum([count_parts(self.items[index]) for index in range(self._first)])
-        digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
+        digests, indices, users, recall, items = (
+            self.digests,
+            self.indices,
+            self.users,
+            cache.recall,
+            self.items,
+        )
         for index in range(self._first, len(raws)):
             mark = hash(raws[index])
             known = recall(mark)
             if known is None:
-                if read is not None:  # before `learn`, which takes long for a message with too many parts
+                if (
+                    read is not None
+                ):  # before `learn`, which takes long for a message with too many parts
                     read.take_parts(parts + count_parts(items[index]))
                 known = cache.learn(mark, items[index])
             digest, has_words, count = known
@@ -197,18 +224,30 @@ class MessageChain:
     def system_messages(self, most: int) -> list[str]:
         """The texts of system messages between other messages, among the first `most` entries."""
         counted = self.indices[:most]
-        early = [self.items[index] for index in range(self._first, min(most, len(self.items))) if index not in counted]
-        spoken = [item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
+        early = [
+            self.items[index]
+            for index in range(self._first, min(most, len(self.items)))
+            if index not in counted
+        ]
+        spoken = [
+            item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES
+        ]
         return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def first_user_texts(self, most: int) -> Iterator[list[str]]:
         """The texts of each of the first `most` user messages, with their ephemeral parts."""
-        users = (item for item in self.items[self._first :] if isinstance(item, dict) and item.get("role") == "user")
+        users = (
+            item
+            for item in self.items[self._first :]
+            if isinstance(item, dict) and item.get("role") == "user"
+        )
         for item in islice(users, most):
             yield _plain_texts(item.get("content"))
 
     def texts_at(self, position: int) -> list[str]:
-        """The texts of the entry at this position, without ephemeral parts. Cached, because the newest are needed often."""
+        """The texts of the entry at this position, without ephemeral parts. Cached, because the
+        newest are needed often.
+        """
         texts = self._texts.get(position)
         if texts is None:
             texts = self._texts[position] = item_texts(self.items[self.indices[position]])
@@ -234,7 +273,9 @@ class MessageChain:
         return (calls, "".join(words)) if answered else None
 
     def tail_at(self, position: int) -> int:
-        """A cheap fingerprint of the tool outputs at this position, which the chain ignores; 0 if there are none."""
+        """A cheap fingerprint of the tool outputs at this position, which the chain ignores; 0 if
+        there are none.
+        """
         index = self.indices[position] if position < len(self.indices) else -1
         item = self.items[index] if index >= 0 else None
         if not isinstance(item, dict):
@@ -243,7 +284,11 @@ class MessageChain:
         if item.get("role") == "tool":
             content = blocks
         elif isinstance(blocks, list):
-            content = [block.get("content") for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+            content = [
+                block.get("content")
+                for block in blocks
+                if isinstance(block, dict) and block.get("type") == "tool_result"
+            ]
         return hash(_bytes(_flat_texts(content))) if content else 0
 
 
@@ -266,14 +311,22 @@ def bare_id(value: Json) -> str:
 
 def _is_answer(item: dict[str, Json]) -> bool:
     role = item.get("role")
-    return role == "assistant" if isinstance(role, str) else not str(item.get("type")).endswith("_output")
+    return (
+        role == "assistant"
+        if isinstance(role, str)
+        else not str(item.get("type")).endswith("_output")
+    )
 
 
 def _call_ids(item: dict[str, Json]) -> set[str]:
     if isinstance(item.get("call_id"), str):
         return {bare_id(item["call_id"])}
     calls = (*_list(item.get("tool_calls")), *_list(item.get("content")))
-    return {bare_id(call.get("id")) for call in calls if isinstance(call, dict) and call.get("id") and call.get("type") != "text"}
+    return {
+        bare_id(call.get("id"))
+        for call in calls
+        if isinstance(call, dict) and call.get("id") and call.get("type") != "text"
+    }
 
 
 def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
@@ -297,7 +350,9 @@ def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
 
 
 def _payload(item: Json) -> list[Json] | None:
-    """The part of an entry that its digest covers: its role, then its texts, calls and results; None if there is none."""
+    """The part of an entry that its digest covers: its role, then its texts, calls and results;
+    None if there is none.
+    """
     if isinstance(item, str):
         return ["user", item]
     if not isinstance(item, dict):
@@ -347,23 +402,36 @@ def _add_call(payload: list[Json], call: Json) -> None:
         return
     function = call.get("function")
     if isinstance(function, dict):
-        payload.append(["call", bare_id(call.get("id")), function.get("name"), function.get("arguments")])
+        payload.append(
+            ["call", bare_id(call.get("id")), function.get("name"), function.get("arguments")]
+        )
     else:
         payload.append(["call", bare_id(call.get("id")), call.get("custom")])
 
 
 def _typed_item(item: dict[str, Json]) -> list[Json] | None:
-    """The payload of an item without a role in the responses wire: a call, its output, or another type of item."""
+    """The payload of an item without a role in the responses wire: a call, its output, or another
+    type of item.
+    """
     kind = item.get("type")
     if kind in _UNSEEN_ITEMS:
         return None
     if isinstance(kind, str) and kind.endswith("_output"):
         return ["tool", bare_id(item.get("call_id"))]
-    return [kind, bare_id(item.get("call_id")), item.get("name"), item.get("arguments"), item.get("input"), item.get("action")]
+    return [
+        kind,
+        bare_id(item.get("call_id")),
+        item.get("name"),
+        item.get("arguments"),
+        item.get("input"),
+        item.get("action"),
+    ]
 
 
 def _raws(items: Sequence[Json]) -> list[bytes]:
-    """The bytes of the entries, from which fingerprints are made: as received if available, else encoded again."""
+    """The bytes of the entries, from which fingerprints are made: as received if available, else
+    encoded again.
+    """
     if isinstance(items, Listed):
         return items.raws
     try:
@@ -415,12 +483,19 @@ _SYSTEM_HEAD_CHARS: Final = 4000
 
 
 class Request:
-    """Headers (lower case), body and conversation of a request, with the values that most rules need."""
+    """Headers (lower case), body and conversation of a request, with the values that most rules
+    need.
+    """
 
     __slots__ = ("body", "conversation", "has_tools", "headers", "prompt_parts", "system", "wire")
 
     def __init__(
-        self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None
+        self,
+        wire: Wire,
+        headers: Mapping[str, str],
+        body: Mapping[str, Json],
+        cache: DigestCache,
+        earlier: bytes | None = None,
     ) -> None:
         self.wire = wire
         self.headers = headers
@@ -442,7 +517,11 @@ class Request:
     def last_parts(self) -> list[str]:
         """The texts of the last message; empty if it is not a user message."""
         spoken = self.conversation
-        return self.prompt_parts if spoken.users and spoken.users[-1] == len(spoken.digests) - 1 else []
+        return (
+            self.prompt_parts
+            if spoken.users and spoken.users[-1] == len(spoken.digests) - 1
+            else []
+        )
 
     @property
     def last_text(self) -> str:
@@ -470,22 +549,30 @@ def _has_tools(body: Mapping[str, Json], items: Sequence[Json]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A sub-agent with the session identifier of the agent that started it. `of` is the sub-agent that started it, if any."""
+    """A sub-agent with the session identifier of the agent that started it. `of` is the sub-agent
+    that started it, if any.
+    """
 
     id: str
     of: str | None = None
 
 
 def line_with_path(*beginnings: str) -> re.Pattern[str]:
-    """A pattern for a whole line that begins like this, goes on with an absolute path, its group, and has nothing behind it."""
+    """A pattern for a whole line that begins like this, goes on with an absolute path, its group,
+    and has nothing behind it.
+    """
     path = r"((?:/|~/|[A-Za-z]:[\\/])[^\n\r\"`<>|*?]{0,300}?)"
-    return re.compile(rf"[ \t]*(?:{'|'.join(beginnings)}){path}(?:</cwd>|[`\"'.,;]{{1,2}}|\) Files)?[ \t]*\r?$", re.MULTILINE)
+    return re.compile(
+        rf"[ \t]*(?:{'|'.join(beginnings)}){path}(?:</cwd>|[`\"'.,;]{{1,2}}|\) Files)?[ \t]*\r?$",
+        re.MULTILINE,
+    )
 
 
 _DIRECTORY: Final = r"(?:[- ](?:root|folder|directory|path)){0,2}"
 _DIRECTORY_LINE: Final = line_with_path(
     r"(?i:(?:[-*•] )?\*{0,2}(?:your )?(?:current |primary )?"
-    rf"(?:working[ _]directory|cwd|current directory|workspace{_DIRECTORY}|project root{_DIRECTORY})"
+    rf"(?:working[ _]directory|cwd|current directory|workspace{_DIRECTORY}|project"
+    rf" root{_DIRECTORY})"
     r"(?: is)?\*{0,2}[:=]\*{0,2} {0,4}[`\"']?)",
     "<cwd>",
     r"#{0,4} ?Current (?:Working|Workspace) Directory \(",
@@ -495,16 +582,18 @@ _DIRECTORY_LINE: Final = line_with_path(
 
 @dataclass(frozen=True)
 class AgentClient:
-    """A kind of agent, recognised by `headers` or by its system text. Subclasses implement the peculiarities of one agent.
+    """A kind of agent, recognised by `headers` or by its system text. Subclasses implement the
+    peculiarities of one agent.
 
-    `headers` are alternatives. An alternative matches if every header it names is present and begins with one of the given strings;
-    an empty string matches any value.
-    """
+    `headers` are alternatives. An alternative matches if every header it names is present and
+    begins with one of the given strings; an empty string matches any value."""
 
     name: str
     headers: tuple[Mapping[str, tuple[str, ...]], ...] = ()
     directory_line: ClassVar[re.Pattern[str]] = _DIRECTORY_LINE
-    """The line that states the working directory; the shapes of many clients, where this client's own is not known."""
+    """The line that states the working directory; the shapes of many clients, where this client's
+    own is not known.
+    """
 
     def is_system_text(self, text: str) -> bool:
         """Whether only this client sends such a system text."""
@@ -531,10 +620,19 @@ class AgentClient:
         return None
 
     def words(self, text: str) -> str:
-        """The user's own words: the text without this client's additions; empty if nothing is left."""
+        """The user's own words: the text without this client's additions; empty if nothing is
+        left.
+        """
         return text
 
 
 def reason_of(beginnings: Mapping[str, str], *texts: str) -> str | None:
     """The reason code of the first of the `beginnings` with which a text starts, or None."""
-    return next((reason for begins, reason in beginnings.items() if any(text.startswith(begins) for text in texts)), None)
+    return next(
+        (
+            reason
+            for begins, reason in beginnings.items()
+            if any(text.startswith(begins) for text in texts)
+        ),
+        None,
+    )

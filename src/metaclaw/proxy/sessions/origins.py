@@ -1,15 +1,18 @@
-"""Find the session of every request, its kind (main or side turn), and its segment, from what clients send anyway.
+"""Find the session of every request, its kind (main or side turn), and its segment, from what
+clients send anyway.
 
-If the client sends a key, the key is the session. If not, a request belongs to the session whose last request is its longest strict
-prefix. Every request that continues a session moves it to a new digest. So two agents with equal histories stay two sessions: the
-second finds no session at the old digest, and continues its own session or begins one. An equal request is a retry only if the
-earlier one failed. A request that continues an older digest is a branch: a new session, with a parent.
+If the client sends a key, the key is the session. If not, a request belongs to the session whose
+last request is its longest strict prefix. Every request that continues a session moves it to a new
+digest. So two agents with equal histories stay two sessions: the second finds no session at the old
+digest, and continues its own session or begins one. An equal request is a retry only if the earlier
+one failed. A request that continues an older digest is a branch: a new session, with a parent.
 
-A session ends when its client says so, by `end`, or after a time of silence. A request for an ended session revives it under the
-same id, as a new segment. Side turns belong to a session but do not move it.
+A session ends when its client says so, by `end`, or after a time of silence. A request for an ended
+session revives it under the same id, as a new segment. Side turns belong to a session but do not
+move it.
 
-All state is in memory and bounded. Everything runs on the event loop; nothing blocks or writes to disk.
-"""
+All state is in memory and bounded. Everything runs on the event loop; nothing blocks or writes to
+disk."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +60,9 @@ _TRUE: Final = frozenset(("true", "1", "yes", "on"))
 
 @dataclass(slots=True)
 class _ReadRequest:
-    """A request and the properties of its sender. `scope` identifies the session, `said` is the scope as the caller sent it."""
+    """A request and the properties of its sender. `scope` identifies the session, `said` is the
+    scope as the caller sent it.
+    """
 
     request: Request
     client: AgentClient
@@ -73,7 +78,9 @@ class _ReadRequest:
 
 @dataclass(slots=True)
 class _Assigned:
-    """The session of a request, whether it is new, and the thread that the request continues or repeats."""
+    """The session of a request, whether it is new, and the thread that the request continues or
+    repeats.
+    """
 
     session: Session
     began: bool = False
@@ -84,7 +91,11 @@ class Origins:
     """Keeps the sessions of all clients, and assigns every request to one of them."""
 
     def __init__(
-        self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        *,
+        silence_s: float = 1800.0,
+        max_sessions: int = 4096,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._silence = timedelta(seconds=silence_s)
         self._sessions = SessionRegistry(max_sessions)
@@ -99,9 +110,17 @@ class Origins:
         return self._sessions.active
 
     def identify(
-        self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
+        self,
+        wire: Wire,
+        headers: Mapping[str, str],
+        body: Mapping[str, Json],
+        peer: str | None = None,
+        *,
+        path: str = "",
     ) -> Origin:
-        """Find the origin of a request. `headers` have lower-case names; `body` may have any shape."""
+        """Find the origin of a request. `headers` have lower-case names; `body` may have any
+        shape.
+        """
         seen = self._read(wire, headers, body, peer, path)
         key = seen.key
         if key is not None and not key.shared:
@@ -111,11 +130,13 @@ class Origins:
         else:
             assigned = self._assign_by_history(seen)
         assigned.session.in_flight += 1
-        return self._side(seen, assigned) if seen.kind is TurnKind.SIDE else self._main(seen, assigned)
+        return (
+            self._side(seen, assigned) if seen.kind is TurnKind.SIDE else self._main(seen, assigned)
+        )
 
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
-        """Record the end of an answer; `turn` is None if none was recorded. After a failure the client may repeat the request, or
-        continue from the request before it."""
+        """Record the end of an answer; `turn` is None if none was recorded. After a failure the
+        client may repeat the request, or continue from the request before it."""
         session = self._sessions.get(origin.session)
         if session is None:
             return
@@ -132,7 +153,9 @@ class Origins:
             session.heads.fail(thread)
 
     def withdraw(self, origin: Origin) -> bool:
-        """Forget the session of a refused request, if the request began it and no other is in flight there. True if forgotten."""
+        """Forget the session of a refused request, if the request began it and no other is in
+        flight there. True if forgotten.
+        """
         session = self._sessions.get(origin.session)
         if session is None or not origin.session_began or session.in_flight > 1:
             return False
@@ -140,8 +163,8 @@ class Origins:
         return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
-        """Record an answer: its id, by which a later request may refer to its history, and its words and calls, which distinguish
-        agents with equal histories."""
+        """Record an answer: its id, by which a later request may refer to its history, and its
+        words and calls, which distinguish agents with equal histories."""
         if origin.kind is not TurnKind.MAIN:
             return
         if response_id:
@@ -149,11 +172,15 @@ class Origins:
         session = self._sessions.get(origin.session) if parts else None
         thread = session.thread_at(origin.head) if session is not None else None
         if thread is not None:
-            thread.calls = frozenset(bare_id(part.id) for part in parts if isinstance(part, ToolCall))
+            thread.calls = frozenset(
+                bare_id(part.id) for part in parts if isinstance(part, ToolCall)
+            )
             thread.said = squeezed("".join(part.text for part in parts if isinstance(part, Text)))
 
     def has_double(self, origin: Origin) -> bool:
-        """Whether another conversation has the same history, so that only the answers can distinguish them."""
+        """Whether another conversation has the same history, so that only the answers can
+        distinguish them.
+        """
         session = self._sessions.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
@@ -166,7 +193,9 @@ class Origins:
         return self._sessions.end(session)
 
     def sweep(self) -> list[SessionId]:
-        """End sessions that have been silent for too long; return those that ended so since the last sweep."""
+        """End sessions that have been silent for too long; return those that ended so since the
+        last sweep.
+        """
         return self._sessions.end_silent(self._now(), self._silence)
 
     def restore(self, traces: Iterable[SessionTrace]) -> None:
@@ -185,19 +214,43 @@ class Origins:
             thread.segment, thread.turn = trace.segment, trace.last_turn
             self._sessions.move(thread, trace.head, None)
 
-    def _read(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _ReadRequest:
+    def _read(
+        self,
+        wire: Wire,
+        headers: Mapping[str, str],
+        body: Mapping[str, Json],
+        peer: str | None,
+        path: str,
+    ) -> _ReadRequest:
         earlier, linked = self._earlier(wire, body)
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
         kind, reason = classify(request, client, path)
-        hints = SenderHints(peer, headers.get("traceparent", "")[:35], headers.get("user-agent", ""), linked)
+        hints = SenderHints(
+            peer, headers.get("traceparent", "")[:35], headers.get("user-agent", ""), linked
+        )
         key = find_key(request, client)
         said = scope_of(headers)
         scope = said if said.workspace is None else identity(said)
-        return _ReadRequest(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
+        return _ReadRequest(
+            request,
+            client,
+            kind,
+            reason,
+            scope,
+            said,
+            credential_of(headers),
+            key,
+            hints,
+            self._now(),
+        )
 
-    def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
-        """The digest of a history that the request only refers to by id, and its session if known."""
+    def _earlier(
+        self, wire: Wire, body: Mapping[str, Json]
+    ) -> tuple[bytes | None, SessionId | None]:
+        """The digest of a history that the request only refers to by id, and its session if
+        known.
+        """
         response_id = body.get(wire_format(wire).previous_key)
         if not isinstance(response_id, str) or not response_id:
             return None, None
@@ -209,14 +262,26 @@ class Origins:
     def _assign_by_key(self, seen: _ReadRequest, key: Key) -> _Assigned:
         sessions = self._sessions.keyed(seen.scope, key)
         if seen.said.workspace is not None:
-            sessions = [session for session in sessions if session.speaker.workspace in (None, seen.said.workspace)]
+            sessions = [
+                session
+                for session in sessions
+                if session.speaker.workspace in (None, seen.said.workspace)
+            ]
         admitting = [session for session in sessions if session.admits(seen.credential)]
         if not admitting and looks_unique(key.value):
-            # The credential was renewed: it is another one, but the request continues exactly this session.
+            # The credential was renewed: it is another one, but the request continues exactly this
+            # session.
             chain = seen.request.conversation
-            admitting = [session for session in sessions if continued(session.heads, chain, seen.hints, session.credential)]
+            admitting = [
+                session
+                for session in sessions
+                if continued(session.heads, chain, seen.hints, session.credential)
+            ]
         found = [self._assign_in(session, seen) for session in admitting]
-        assigned = next((assigned for assigned in found if assigned.match is not None), found[-1] if found else None)
+        assigned = next(
+            (assigned for assigned in found if assigned.match is not None),
+            found[-1] if found else None,
+        )
         if assigned is None:
             return _Assigned(self._begin(seen, self._parent(seen.scope, key)), began=True)
         if seen.credential is not None:
@@ -228,7 +293,9 @@ class Origins:
         if seen.kind is TurnKind.SIDE:
             return _Assigned(session)
         heads, chain, credential = session.heads, seen.request.conversation, session.credential
-        match = repeated(heads, chain, seen.hints, credential) or continued(heads, chain, seen.hints, credential)
+        match = repeated(heads, chain, seen.hints, credential) or continued(
+            heads, chain, seen.hints, credential
+        )
         return _Assigned(session, match=match)
 
     def _assign_by_history(self, seen: _ReadRequest) -> _Assigned:
@@ -243,7 +310,9 @@ class Origins:
             return self._joined(onward, seen)
         parent = seen.hints.linked
         if parent is None:
-            branch = self._sessions.branch(chain, seen.scope, seen.credential, onward.position if onward is not None else -1)
+            branch = self._sessions.branch(
+                chain, seen.scope, seen.credential, onward.position if onward is not None else -1
+            )
             parent = branch.id if branch is not None else None
         if onward is not None and parent is None:
             return self._joined(onward, seen)
@@ -257,25 +326,37 @@ class Origins:
         return _Assigned(session, match=match)
 
     def _assign_side_turn(self, seen: _ReadRequest) -> _Assigned:
-        """A side turn without a key belongs to the session whose history it holds; else it begins a session."""
+        """A side turn without a key belongs to the session whose history it holds; else it begins a
+        session.
+        """
         chain = seen.request.conversation
         heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
-        found = repeated(heads, chain, seen.hints, seen.credential) or continued(heads, chain, seen.hints, seen.credential)
+        found = repeated(heads, chain, seen.hints, seen.credential) or continued(
+            heads, chain, seen.hints, seen.credential
+        )
         if found is not None:
             return _Assigned(found.thread.session)
         branch = self._sessions.branch(chain, seen.scope, seen.credential)
-        return _Assigned(branch) if branch is not None else _Assigned(self._begin(seen, None), began=True)
+        return (
+            _Assigned(branch)
+            if branch is not None
+            else _Assigned(self._begin(seen, None), began=True)
+        )
 
     def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key
         new_id = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
         if key is not None and self._sessions.get(new_id) is not None:
             # Another session has this key already.
-            new_id = SessionId(f"{new_id}.{new_session_id()[-10:]}") if key.named else new_session_id()
+            new_id = (
+                SessionId(f"{new_id}.{new_session_id()[-10:]}") if key.named else new_session_id()
+            )
         session = Session(new_id, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said
         self._sessions.add(session, key)
-        log.debug("session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None)
+        log.debug(
+            "session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None
+        )
         return session
 
     def _parent(self, scope: Scope, key: Key) -> SessionId | None:
@@ -288,7 +369,9 @@ class Origins:
     def _side(self, seen: _ReadRequest, assigned: _Assigned) -> Origin:
         session, chain = assigned.session, seen.request.conversation
         self._sessions.touch(session, seen.now)
-        known = frozenset[bytes]().union(*(thread.anchors for thread in session.threads if thread.anchors))
+        known = frozenset[bytes]().union(
+            *(thread.anchors for thread in session.threads if thread.anchors)
+        )
         return self._origin(
             seen,
             assigned,
@@ -300,7 +383,11 @@ class Origins:
 
     def _main(self, seen: _ReadRequest, assigned: _Assigned) -> Origin:
         session, match, chain = assigned.session, assigned.match, seen.request.conversation
-        revived = session.ended or (not assigned.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
+        revived = session.ended or (
+            not assigned.began
+            and session.in_flight <= 1
+            and seen.now - session.last_at > self._silence
+        )
         thread = match.thread if match is not None else self._sessions.open_thread(session)
         upto = match.position if match is not None else -1
         retry_of = thread.turn if match is not None and match.repeats and thread.failed else None
@@ -328,7 +415,9 @@ class Origins:
     def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
         """Take the project from the request, else from the parent session."""
         parent = self._sessions.get(session.parent) if session.parent is not None else None
-        workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
+        workspace = self._workspaces.find(seen.request, seen.client) or (
+            None if parent is None else parent.speaker.workspace
+        )
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
 
@@ -342,7 +431,9 @@ class Origins:
             thread.in_flight = 1
             thread.fits = thread.answer_fits(chain, match.position) if match is not None else 0
             thread.said, thread.calls = None, frozenset()
-            self._sessions.move(thread, chain.head, chain.digests[match.position] if match is not None else None)
+            self._sessions.move(
+                thread, chain.head, chain.digests[match.position] if match is not None else None
+            )
         thread.failed = False
         thread.tail = chain.tail_at(len(chain.digests) - 1) if chain.digests else 0
         thread.hints = seen.hints
@@ -391,4 +482,8 @@ def _key_of(trace: SessionTrace) -> Key | None:
     called = safe_id(trace.key)
     if trace.session == called or trace.session.startswith(f"{called}."):
         return Key(trace.key, named=True)
-    return Key(trace.key, shared=trace.session != derived_id(identity(trace.scope), trace.key) and not looks_unique(trace.key))
+    return Key(
+        trace.key,
+        shared=trace.session != derived_id(identity(trace.scope), trace.key)
+        and not looks_unique(trace.key),
+    )

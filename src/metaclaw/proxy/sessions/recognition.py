@@ -1,8 +1,9 @@
-"""Read from a request: the client program, its session identifier, main or side turn, the user's own words, and the project.
+"""Read from a request: the client program, its session identifier, main or side turn, the user's
+own words, and the project.
 
-Peculiarities of single clients are in `coding_agents` and `assistants`; the rules here apply to unknown clients as well. They
-prefer to miss a side turn over misjudging a main turn: a request without tools is not a side turn for that reason alone.
-"""
+Peculiarities of single clients are in `coding_agents` and `assistants`; the rules here apply to
+unknown clients as well. They prefer to miss a side turn over misjudging a main turn: a request
+without tools is not a side turn for that reason alone."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,22 +12,48 @@ from typing import Final
 
 from metaclaw.domain.turn import SUBAGENT, TRIAL_QUESTION, Anchor, Scope, TurnKind
 from metaclaw.proxy.sessions.assistants import AutoResearchClaw, CoPaw, Hermes, OpenClaw
-from metaclaw.proxy.sessions.coding_agents import Aider, ClaudeCode, Codex, MiniSweAgent, OpenCode, QwenCode, session_in_user_id
-from metaclaw.proxy.sessions.conversation import AgentClient, MessageChain, Request, is_heartbeat, without_ephemeral
+from metaclaw.proxy.sessions.coding_agents import (
+    Aider,
+    ClaudeCode,
+    Codex,
+    MiniSweAgent,
+    OpenCode,
+    QwenCode,
+    session_in_user_id,
+)
+from metaclaw.proxy.sessions.conversation import (
+    AgentClient,
+    MessageChain,
+    Request,
+    is_heartbeat,
+    without_ephemeral,
+)
 from metaclaw.proxy.sessions.registry import Key, looks_unique
 from metaclaw.text import keep_ends
 from metaclaw.wires import wire_format
 
 # The first match counts. SDKs come last, because many programs are built on them.
 CLIENTS: Final = (
-    ClaudeCode("claude-code", ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})),
-    Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
+    ClaudeCode(
+        "claude-code", ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})
+    ),
+    Codex(
+        "codex",
+        (
+            {"x-codex-turn-metadata": ("",)},
+            {"originator": ("codex",)},
+            {"user-agent": ("codex_", "codex-", "codex/")},
+        ),
+    ),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
     # Python's urllib with a browser's user agent: no browser sends this accept-encoding.
     AutoResearchClaw(
         "autoresearchclaw",
-        ({"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)}, {"x-session-id": ("arc-",)}),
+        (
+            {"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)},
+            {"x-session-id": ("arc-",)},
+        ),
     ),
     OpenClaw("openclaw"),
     Hermes("hermes"),
@@ -55,13 +82,19 @@ class Recogniser:
         if place is None:
             if len(self._by_system) >= _MAX_KNOWN:
                 self._by_system.clear()
-            places = (at for at, client in enumerate(CLIENTS) if client.is_system_text(request.system))
+            places = (
+                at for at, client in enumerate(CLIENTS) if client.is_system_text(request.system)
+            )
             place = self._by_system[root] = next(places, len(CLIENTS))
         place = min(place, _place_by_headers(request.headers))
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
 
 
-_BY_HEADERS: Final = [(place, tuple(alternative.items())) for place, client in enumerate(CLIENTS) for alternative in client.headers]
+_BY_HEADERS: Final = [
+    (place, tuple(alternative.items()))
+    for place, client in enumerate(CLIENTS)
+    for alternative in client.headers
+]
 
 
 def _place_by_headers(headers: Mapping[str, str]) -> int:
@@ -77,7 +110,14 @@ def _place_by_headers(headers: Mapping[str, str]) -> int:
 
 _MAX_CHARS: Final = 200
 _OTHER_HEADERS: Final = {
-    *("session-id", "session_id", "thread-id", "x-session-affinity", "x-conversation-id", "x-litellm-session-id"),
+    *(
+        "session-id",
+        "session_id",
+        "thread-id",
+        "x-session-affinity",
+        "x-conversation-id",
+        "x-litellm-session-id",
+    ),
     "helicone-session-id",
 }
 _BODY_PATHS: Final = (
@@ -102,7 +142,11 @@ def find_key(request: Request, client: AgentClient) -> Key | None:
         parent = f"{key.value}/{helper.of}" if helper.of else key.value
         return Key(_short(f"{key.value}/{helper.id}"), key.named, parent=_short(parent))
     parent = request.header("x-parent-session-id")
-    return Key(key.value, key.named, key.shared, _short(parent)) if parent and parent != key.value else key
+    return (
+        Key(key.value, key.named, key.shared, _short(parent))
+        if parent and parent != key.value
+        else key
+    )
 
 
 def _base_key(request: Request, client: AgentClient) -> Key | None:
@@ -112,12 +156,15 @@ def _base_key(request: Request, client: AgentClient) -> Key | None:
         return Key(_short(named), named=True)
     sent = client.key(request)
     if not sent and not _OTHER_HEADERS.isdisjoint(headers):
-        sent = next((value for name in sorted(_OTHER_HEADERS) if (value := headers.get(name))), None)
+        sent = next(
+            (value for name in sorted(_OTHER_HEADERS) if (value := headers.get(name))), None
+        )
     if sent:
         return Key(_short(sent))
     cache_key = request.body.get("prompt_cache_key")
     if isinstance(cache_key, str) and cache_key:
-        # A program may use one constant for all its conversations: only a value that looks unique identifies a session.
+        # A program may use one constant for all its conversations: only a value that looks unique
+        # identifies a session.
         return Key(_short(cache_key), shared=not looks_unique(cache_key))
     written = _in_body(request) or client.text_key(request)
     return Key(_short(written)) if written else None
@@ -129,7 +176,9 @@ def _in_body(request: Request) -> str | None:
         return None
     if "metadata" in body:
         user_id = request.text("metadata", "user_id")
-        session = (session_in_user_id(user_id) if user_id else None) or request.text("metadata", "session_id")
+        session = (session_in_user_id(user_id) if user_id else None) or request.text(
+            "metadata", "session_id"
+        )
         if session:
             return session
     for path in _BODY_PATHS:
@@ -147,7 +196,9 @@ def scope_of(headers: Mapping[str, str]) -> Scope:
 
 
 def credential_of(headers: Mapping[str, str]) -> int | None:
-    """A fingerprint of the caller's credential, valid in this process only; None if there is no credential."""
+    """A fingerprint of the caller's credential, valid in this process only; None if there is no
+    credential.
+    """
     sent = headers.get("x-metaclaw-key"), headers.get("authorization"), headers.get("x-api-key")
     return hash(sent) if sent != _NOTHING_SENT else None
 
@@ -171,20 +222,33 @@ _SUBAGENT_TURN: Final = (TurnKind.MAIN, SUBAGENT)
 _KINDS: Final = {kind.value: kind for kind in TurnKind}
 _HEAD_CHARS: Final = 500
 _PROBE_CHARS: Final = 64
-_TALK: Final = r"\b(?:conversation|chat|thread|session|dialogue|discussion|exchange|transcript|context)s?\b"
+_TALK: Final = (
+    r"\b(?:conversation|chat|thread|session|dialogue|discussion|exchange|transcript|context)s?\b"
+)
 _YOU_ARE: Final = r"\A\s*you are (?:an? )?(?:[\w-]+ ){0,4}?"
 _DO: Final = r"\A\s*(?:your (?:task|job) is to |you will |please )?"
 _MAKE: Final = r"(?:generate|write|create|come up with|give|provide|output|produce|make|suggest)"
 # Matched at the beginning only: an assistant that can also summarise does main turns.
-_TITLE: Final = re.compile(rf"{_YOU_ARE}title (?:generator|writer)|{_DO}{_MAKE}\b.{{0,60}}\btitle\b.{{0,160}}{_TALK}", re.DOTALL)
-_SUMMARY: Final = re.compile(
-    rf"(?:{_YOU_ARE}(?:assistant tasked with )?summari[sz](?:ation|ing|er)|{_DO}\W*(?:briefly\W+)?summari[sz]e\b).{{0,160}}{_TALK}",
+_TITLE: Final = re.compile(
+    rf"{_YOU_ARE}title (?:generator|writer)|{_DO}{_MAKE}\b.{{0,60}}\btitle\b.{{0,160}}{_TALK}",
     re.DOTALL,
 )
-_SUBAGENT: Final = re.compile(r"\A\s*you are (?:now )?(?:acting as )?(?:an? |the )?(?:[\w-]+ ){0,6}?sub-?agent\b", re.IGNORECASE)
+_SUMMARY: Final = re.compile(
+    rf"(?:{_YOU_ARE}(?:assistant tasked with"
+    rf" )?summari[sz](?:ation|ing|er)|{_DO}\W*(?:briefly\W+)?summari[sz]e\b).{{0,160}}{_TALK}",
+    re.DOTALL,
+)
+_SUBAGENT: Final = re.compile(
+    r"\A\s*you are (?:now )?(?:acting as )?(?:an? |the )?(?:[\w-]+ ){0,6}?sub-?agent\b",
+    re.IGNORECASE,
+)
 _SUBAGENT_CHARS: Final = 160
-_CHAT_TASK: Final = re.compile(r"\A\s*### task:.{0,400}?\b(titles?|tags|follow-up|questions|search queries|autocomplet)", re.DOTALL)
-# Beginnings of the last user text with which agents ask for a summary of their history, with or without tools.
+_CHAT_TASK: Final = re.compile(
+    r"\A\s*### task:.{0,400}?\b(titles?|tags|follow-up|questions|search queries|autocomplet)",
+    re.DOTALL,
+)
+# Beginnings of the last user text with which agents ask for a summary of their history, with or
+# without tools.
 _COMPACTIONS: Final = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY",
@@ -205,25 +269,48 @@ def classify(request: Request, client: AgentClient, path: str) -> tuple[TurnKind
     reason = _counting(request, path) or client.side(request) or _generic(request)
     if reason:
         return TurnKind.SIDE, reason
-    return _SUBAGENT_TURN if client.is_subagent(request) or _is_subagent(request.system) else _MAIN_TURN
+    return (
+        _SUBAGENT_TURN
+        if client.is_subagent(request) or _is_subagent(request.system)
+        else _MAIN_TURN
+    )
 
 
 def _is_session_end(request: Request) -> bool:
-    """Whether the request only says that a run of AutoResearchClaw is over; its client needs no real answer."""
-    return request.body.get("model") == "session-end" and request.prompt.strip().lower() == "session complete"
+    """Whether the request only says that a run of AutoResearchClaw is over; its client needs no
+    real answer.
+    """
+    return (
+        request.body.get("model") == "session-end"
+        and request.prompt.strip().lower() == "session complete"
+    )
 
 
 def _is_subagent(system: str) -> bool:
     head = system[:_SUBAGENT_CHARS]
-    return "agent" in head and ("ubagent" in head or "ub-agent" in head) and _SUBAGENT.match(head) is not None
+    return (
+        "agent" in head
+        and ("ubagent" in head or "ub-agent" in head)
+        and _SUBAGENT.match(head) is not None
+    )
 
 
 def _counting(request: Request, path: str) -> str | None:
-    """The reason code of a request to count tokens, or None. It has its own path, or lacks a field that others must have."""
+    """The reason code of a request to count tokens, or None. It has its own path, or lacks a field
+    that others must have.
+    """
     if path:
-        return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
+        return (
+            "count-tokens"
+            if "count_tokens" in path and path.rstrip("/").endswith("count_tokens")
+            else None
+        )
     required = wire_format(request.wire).required_key
-    return "count-tokens" if required and required not in request.body and "stream" not in request.body else None
+    return (
+        "count-tokens"
+        if required and required not in request.body and "stream" not in request.body
+        else None
+    )
 
 
 def _generic(request: Request) -> str | None:
@@ -247,9 +334,16 @@ def _probe(request: Request, last: str) -> str | None:
     """Recognise a health check: one short message, and a limit of one token."""
     if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
         return None
-    limits = [request.body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
-    limit = next((value for value in limits if isinstance(value, int) and not isinstance(value, bool)), None)
-    return "probe" if limit is not None and limit <= 1 and not request.body.get("logprobs") else None
+    limits = [
+        request.body.get(name)
+        for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    ]
+    limit = next(
+        (value for value in limits if isinstance(value, int) and not isinstance(value, bool)), None
+    )
+    return (
+        "probe" if limit is not None and limit <= 1 and not request.body.get("logprobs") else None
+    )
 
 
 def _by_instructions(system: str) -> str | None:
@@ -265,7 +359,9 @@ def _by_instructions(system: str) -> str | None:
 
 
 def _by_chat_task(last: str) -> str | None:
-    """Recognise side turns of chat front ends: one message with a task heading and the whole chat."""
+    """Recognise side turns of chat front ends: one message with a task heading and the whole
+    chat.
+    """
     if last.startswith("[SUGGESTION MODE"):
         return "suggestion"
     head = last[:_HEAD_CHARS]
@@ -278,11 +374,32 @@ def _by_chat_task(last: str) -> str | None:
 
 
 _MACHINE_TAGS: Final = (
-    *("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "task-notification"),
-    *("local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message"),
-    *("bash-input", "bash-stdout", "bash-stderr", "ide_opened_file", "ide_selection", "user-prompt-submit-hook"),
+    *(
+        "environment_context",
+        "user_instructions",
+        "turn_aborted",
+        "subagent_notification",
+        "task-notification",
+    ),
+    *(
+        "local-command-caveat",
+        "local-command-stdout",
+        "local-command-stderr",
+        "command-name",
+        "command-message",
+    ),
+    *(
+        "bash-input",
+        "bash-stdout",
+        "bash-stderr",
+        "ide_opened_file",
+        "ide_selection",
+        "user-prompt-submit-hook",
+    ),
 )
-_MACHINE_SPAN: Final = re.compile(rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL)
+_MACHINE_SPAN: Final = re.compile(
+    rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL
+)
 _NOT_A_PERSON: Final = (
     "[SYSTEM NOTIFICATION",
     "[Request interrupted by user",
@@ -300,7 +417,9 @@ _MAX_READ_CHARS: Final = 64_000
 
 
 def words(client: AgentClient, text: str) -> str:
-    """The user's own words in a message, at most MAX_TASK_CHARS; empty if a program wrote all of it."""
+    """The user's own words in a message, at most MAX_TASK_CHARS; empty if a program wrote all of
+    it.
+    """
     if len(text) > _MAX_READ_CHARS:
         text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
     text = client.words(text.strip()).strip()
@@ -322,13 +441,15 @@ def is_machine_text(text: str) -> bool:
 class Tasks:
     """The tasks in one request.
 
-    `known` are the digests of the tasks up to position `upto`, if an earlier request has found them; only later messages are read.
-    `began` says whether one of the later messages is a task. `last` is the words of the newest task that was read.
-    """
+    `known` are the digests of the tasks up to position `upto`, if an earlier request has found
+    them; only later messages are read. `began` says whether one of the later messages is a task.
+    `last` is the words of the newest task that was read."""
 
     __slots__ = ("anchors", "began", "last")
 
-    def __init__(self, chain: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
+    def __init__(
+        self, chain: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int
+    ) -> None:
         anchors: list[Anchor] = []
         self.began = False
         self.last = ""
@@ -348,22 +469,30 @@ class Tasks:
 
 def known_anchors(chain: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
     """The known tasks of a session that are in a request."""
-    return tuple(Anchor(chain.indices[at], chain.digests[at]) for at in chain.users if chain.digests[at] in known)
+    return tuple(
+        Anchor(chain.indices[at], chain.digests[at])
+        for at in chain.users
+        if chain.digests[at] in known
+    )
 
 
 _BY_NAME: Final = {client.name: client for client in CLIENTS}
 
 
 def own_words(agent: str, text: str) -> str:
-    """The user's own words in a text, without additions of the agent; empty if a program wrote all of it."""
+    """The user's own words in a text, without additions of the agent; empty if a program wrote all
+    of it.
+    """
     return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
 
 
 _MAX_PATH_CHARS: Final = 200
-# Only the beginning and end of a long text are searched; agents describe the environment in one of them.
+# Only the beginning and end of a long text are searched; agents describe the environment in one of
+# them.
 _HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
-# Every `AgentClient.directory_line` contains one of them. A plain search for these finds the few lines worth matching.
+# Every `AgentClient.directory_line` contains one of them. A plain search for these finds the few
+# lines worth matching.
 _NAMES: Final = (
     *("orking directory", "orking Directory", "orking in the ", "cwd", "urrent directory"),
     *("orkspace", "roject root", "orking_directory"),
@@ -371,7 +500,9 @@ _NAMES: Final = (
 
 
 class Workspaces:
-    """Finds the working directory that a client states on a line of its own. Caches it for each client and system text."""
+    """Finds the working directory that a client states on a line of its own. Caches it for each
+    client and system text.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], str | None] = {}
@@ -385,7 +516,8 @@ class Workspaces:
             self._known[known] = _find_in(client, request.conversation.system)
         if found := self._known[known]:
             return found
-        # Claude Code describes the environment in a system message behind the first user message, or in a reminder within it.
+        # Claude Code describes the environment in a system message behind the first user message,
+        # or in a reminder within it.
         later = request.conversation.system_messages(_MOST_MESSAGES)
         return _find_in(client, later) or _find_in(client, _texts_of_programs(request, client))
 

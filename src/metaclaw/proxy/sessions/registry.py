@@ -1,4 +1,6 @@
-"""The sessions in memory: their ids, the newest digest of each of their conversations, and which of them a request may continue."""
+"""The sessions in memory: their ids, the newest digest of each of their conversations, and which of
+them a request may continue.
+"""
 
 import re
 from collections import OrderedDict
@@ -16,7 +18,8 @@ from metaclaw.proxy.sessions.conversation import MessageChain
 MAX_THREADS: Final = 8
 # After `_MAX_SILENCES` times the allowed silence a session ends even if an answer is still running.
 _MAX_SILENCES: Final = 8
-# Thousands of conversations may have the same digest (a load test); only the newest are compared with each other.
+# Thousands of conversations may have the same digest (a load test); only the newest are compared
+# with each other.
 _MAX_COMPARED: Final = 64
 _SAFE_CHARS: Final = 96
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:@+=-]")
@@ -29,9 +32,9 @@ _DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
 class Key:
     """A session identifier as a client sent it.
 
-    `named`: it came in our own header and becomes the session's id. `shared`: several conversations may use the same value, so it
-    only narrows the search. `parent` is the identifier of the session that started this one.
-    """
+    `named`: it came in our own header and becomes the session's id. `shared`: several conversations
+    may use the same value, so it only narrows the search. `parent` is the identifier of the session
+    that started this one."""
 
     value: str
     named: bool = False
@@ -45,15 +48,21 @@ def looks_unique(value: str) -> bool:
 
 
 def safe_id(value: str) -> SessionId:
-    """The value as a session id, with characters replaced that are unsafe in a URL, a header or a file name."""
+    """The value as a session id, with characters replaced that are unsafe in a URL, a header or a
+    file name.
+    """
     safe = _UNSAFE.sub("_", value)
     if len(safe) <= _SAFE_CHARS:
         return SessionId(safe)
-    return SessionId(f"{safe[: _SAFE_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}")
+    return SessionId(
+        f"{safe[: _SAFE_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    )
 
 
 def derived_id(scope: Scope, value: str) -> SessionId:
-    """A session id that depends only on the identifier, so that a forgotten session gets the same id again."""
+    """A session id that depends only on the identifier, so that a forgotten session gets the same
+    id again.
+    """
     text = "\0".join((scope.user or "", scope.workspace or "", value))
     return SessionId(f"s_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:26]}")
 
@@ -63,15 +72,16 @@ def session_id(scope: Scope, key: Key) -> SessionId:
 
 
 def identity(scope: Scope) -> Scope:
-    """The part of a scope that distinguishes sessions. A directory is left out: it may come from the prompt, where it is found only
-    after the session, and the record does not say where it came from."""
+    """The part of a scope that distinguishes sessions. A directory is left out: it may come from
+    the prompt, where it is found only after the session, and the record does not say where it came
+    from."""
     workspace = scope.workspace
     return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
 class SenderHints(NamedTuple):
-    """Properties of a request's sender that distinguish sessions with equal histories. Only `linked`, the session whose answer the
-    request refers to by id, excludes all other sessions."""
+    """Properties of a request's sender that distinguish sessions with equal histories. Only
+    `linked`, the session whose answer the request refers to by id, excludes all other sessions."""
 
     peer: str | None
     trace: str
@@ -79,8 +89,12 @@ class SenderHints(NamedTuple):
     linked: SessionId | None = None
 
     def may_be(self, other: "SenderHints") -> bool:
-        """Whether both can be the same program on the same machine. Unknown properties count as equal."""
-        return (not self.peer or not other.peer or self.peer == other.peer) and (not self.agent or self.agent == other.agent)
+        """Whether both can be the same program on the same machine. Unknown properties count as
+        equal.
+        """
+        return (not self.peer or not other.peer or self.peer == other.peer) and (
+            not self.agent or self.agent == other.agent
+        )
 
 
 _NO_HINTS: Final = SenderHints(None, "", "")
@@ -88,11 +102,12 @@ _NO_HINTS: Final = SenderHints(None, "", "")
 
 @dataclass(slots=True, eq=False, repr=False)
 class Thread:
-    """One linear conversation of a session: the digest of its last request (`head`), and how that request ended.
+    """One linear conversation of a session: the digest of its last request (`head`), and how that
+    request ended.
 
-    A session without a key has one thread; a session with a key may have several at once. While the last request is failed, the
-    thread is also indexed at the digest before it (`before`), so that a client may continue from there.
-    """
+    A session without a key has one thread; a session with a key may have several at once. While the
+    last request is failed, the thread is also indexed at the digest before it (`before`), so that a
+    client may continue from there."""
 
     session: "Session"
     head: bytes
@@ -110,7 +125,9 @@ class Thread:
     said: str | None = None
 
     def answer_fits(self, chain: MessageChain, position: int) -> int:
-        """1 if the thread's answer follows this position, -1 if another answer does, 0 if unknown."""
+        """1 if the thread's answer follows this position, -1 if another answer does, 0 if
+        unknown.
+        """
         if self.said is None:
             return 0
         answer = chain.answer_after(position)
@@ -126,9 +143,9 @@ class Thread:
 class Session:
     """The state of one session.
 
-    `scope` distinguishes it from other sessions (see `identity`); `speaker` is its user and project. `heads` indexes its threads,
-    alone or together with those of other sessions, as `SessionRegistry` decides.
-    """
+    `scope` distinguishes it from other sessions (see `identity`); `speaker` is its user and
+    project. `heads` indexes its threads, alone or together with those of other sessions, as
+    `SessionRegistry` decides."""
 
     id: SessionId
     scope: Scope
@@ -151,7 +168,9 @@ class Session:
         self.speaker, self.heads = self.scope, NO_HEADS
 
     def admits(self, credential: int | None) -> bool:
-        """Whether the session may belong to this caller: the credentials are equal, or one of them is unknown."""
+        """Whether the session may belong to this caller: the credentials are equal, or one of them
+        is unknown.
+        """
         return credential is None or self.credential is None or self.credential == credential
 
     def thread_at(self, head: bytes) -> Thread | None:
@@ -163,7 +182,9 @@ class Session:
 
 
 class ThreadHeads:
-    """The threads by the digest of their last request, and those whose last request failed and may be repeated."""
+    """The threads by the digest of their last request, and those whose last request failed and may
+    be repeated.
+    """
 
     __slots__ = ("_failed", "_standing")
 
@@ -186,7 +207,9 @@ class ThreadHeads:
         self._standing.setdefault(digest, {})[thread] = None
 
     def fail(self, thread: Thread) -> None:
-        """Record that the thread's last request failed: the client may repeat it, or continue from the digest before it."""
+        """Record that the thread's last request failed: the client may repeat it, or continue from
+        the digest before it.
+        """
         self._failed.setdefault(thread.head, {})[thread] = None
         if thread.before is not None:
             self.put(thread.before, thread)
@@ -209,10 +232,16 @@ class ThreadHeads:
         """Whether a thread's failed request has this digest."""
         return digest in self._failed
 
-    def at(self, digest: bytes, credential: int | None, *, failed_only: bool = False) -> Iterator[Thread]:
+    def at(
+        self, digest: bytes, credential: int | None, *, failed_only: bool = False
+    ) -> Iterator[Thread]:
         """The newest threads at this digest that this caller may continue, newest first."""
         threads = (self._failed if failed_only else self._standing).get(digest, {})
-        return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
+        return (
+            thread
+            for thread in islice(reversed(threads), _MAX_COMPARED)
+            if thread.session.admits(credential)
+        )
 
 
 NO_HEADS: Final = ThreadHeads()
@@ -237,7 +266,9 @@ class Match:
     repeats: bool = False
 
 
-def continued(heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None) -> Match | None:
+def continued(
+    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None
+) -> Match | None:
     """The thread at the longest strict prefix of this request."""
     digests = chain.digests
     if heads.has_none(digests):
@@ -251,7 +282,12 @@ def continued(heads: ThreadHeads, chain: MessageChain, hints: SenderHints, crede
 
 
 def repeated(
-    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool = False
+    heads: ThreadHeads,
+    chain: MessageChain,
+    hints: SenderHints,
+    credential: int | None,
+    *,
+    failed_only: bool = False,
 ) -> Match | None:
     """The thread whose last request said exactly the same, tool outputs included."""
     if not chain.digests:
@@ -262,14 +298,20 @@ def repeated(
         return None
     tail = chain.tail_at(position)
     standing = heads.at(digest, credential, failed_only=failed_only)
-    same = (thread for thread in standing if thread.head == digest and thread.tail in (tail, 0) and thread.hints.may_be(hints))
+    same = (
+        thread
+        for thread in standing
+        if thread.head == digest and thread.tail in (tail, 0) and thread.hints.may_be(hints)
+    )
     found = _best(same, chain, position, hints)
     if found is not None:
         found.repeats = True
     return found
 
 
-def _best(threads: Iterable[Thread], chain: MessageChain, position: int, hints: SenderHints) -> Match | None:
+def _best(
+    threads: Iterable[Thread], chain: MessageChain, position: int, hints: SenderHints
+) -> Match | None:
     best: Match | None = None
     for thread in threads:
         if hints.linked is not None and thread.session.id != hints.linked:
@@ -281,7 +323,9 @@ def _best(threads: Iterable[Thread], chain: MessageChain, position: int, hints: 
 
 
 def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHints) -> int:
-    """How well a thread at this position fits the request. Whether the request holds the thread's answer counts most."""
+    """How well a thread at this position fits the request. Whether the request holds the thread's
+    answer counts most.
+    """
     known = thread.hints
     score = 0 if thread.in_flight else 1
     if thread.failed and thread.head != chain.digests[position]:
@@ -297,7 +341,9 @@ def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHint
 
 
 def squeezed(text: str) -> str:
-    """The beginning of a text without white space, for comparing: clients trim and join answers differently."""
+    """The beginning of a text without white space, for comparing: clients trim and join answers
+    differently.
+    """
     return "".join(text[:4000].split())[:1000]
 
 
@@ -346,7 +392,9 @@ class SessionRegistry:
             session.key, session.named, session.shared = key.value, key.named, key.shared
         if key is not None and not key.shared:
             session.heads = ThreadHeads()
-            self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(session)
+            self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(
+                session
+            )
         else:
             space = (scope.user, scope.workspace, session.key)
             heads = self._spaces.get(space)
@@ -376,7 +424,9 @@ class SessionRegistry:
         return True
 
     def end_silent(self, now: datetime, silence: timedelta) -> list[SessionId]:
-        """End the sessions that were silent for longer than `silence`; return them and those forgotten since the last call."""
+        """End the sessions that were silent for longer than `silence`; return them and those
+        forgotten since the last call.
+        """
         silent: list[SessionId] = []
         for session in self._active.values():
             # If the clock was ahead, this session and those behind it would stay open.
@@ -408,8 +458,12 @@ class SessionRegistry:
             session.heads.drop(session.threads.pop(0))
         return thread
 
-    def branch(self, chain: MessageChain, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
-        """The session that was once at the longest strict prefix of this request, beyond position `beyond`."""
+    def branch(
+        self, chain: MessageChain, scope: Scope, credential: int | None, beyond: int = -1
+    ) -> Session | None:
+        """The session that was once at the longest strict prefix of this request, beyond position
+        `beyond`.
+        """
         digests = chain.digests
         if self._past.keys().isdisjoint(digests):
             return None
@@ -422,14 +476,21 @@ class SessionRegistry:
 
     def answered(self, response_id: str, session: SessionId, head: bytes) -> None:
         """Record the id of a response, by which a later request may refer to its history."""
-        _remember(self._responses, response_id, (session, head), _RESPONSES_PER_SESSION * self._max_sessions)
+        _remember(
+            self._responses,
+            response_id,
+            (session, head),
+            _RESPONSES_PER_SESSION * self._max_sessions,
+        )
 
     def response(self, response_id: str) -> tuple[SessionId, bytes] | None:
         """The session and digest that this response answered."""
         return self._responses.get(response_id)
 
     def _forget_oldest(self) -> None:
-        """Forget the oldest ended session, or else the oldest active one, which the next `end_silent` reports as ended."""
+        """Forget the oldest ended session, or else the oldest active one, which the next
+        `end_silent` reports as ended.
+        """
         session = next(iter(self._ended.values() if self._ended else self._active.values()))
         if not session.ended:
             self._forgotten.append(session.id)

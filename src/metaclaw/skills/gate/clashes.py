@@ -1,13 +1,14 @@
 """Clashes: find skills in force that a candidate repeats or contradicts.
 
-A candidate is compared with skills of the same scope and of wider scopes. A more specific skill may contradict a wider one, because
-only the most specific is placed: that is an override and not a conflict.
+A candidate is compared with skills of the same scope and of wider scopes. A more specific skill may
+contradict a wider one, because only the most specific is placed: that is an override and not a
+conflict.
 
-The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
-situation *and* ask the same. Steps that other skills have, too ("read the result once more"), and lines that name a mistake do not
-count. A skill is never a duplicate of a rule. Of a rule from an old version only the quoted words (`> `) count, because the rest is
-the same in all of them.
-"""
+The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are
+duplicates if they are for the same situation *and* ask the same. Steps that other skills have, too
+("read the result once more"), and lines that name a mistake do not count. A skill is never a
+duplicate of a rule. Of a rule from an old version only the quoted words (`> `) count, because the
+rest is the same in all of them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,8 +35,8 @@ _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
 
 class IndexLibrary:
-    """The skills that are compared with a candidate: those that share a telling word with it, by the retrieval index. `scopes` are
-    the other scopes of the candidate's person."""
+    """The skills that are compared with a candidate: those that share a telling word with it, by
+    the retrieval index. `scopes` are the other scopes of the candidate's person."""
 
     def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
         self._index = index
@@ -45,12 +46,22 @@ class IndexLibrary:
         return self._index.get(name)
 
     def near(self, skill: Skill) -> Sequence[Skill]:
-        """Skills for the same situation, found by the trigger, and with the same advice, found by the whole text."""
+        """Skills for the same situation, found by the trigger, and with the same advice, found by
+        the whole text.
+        """
         scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
         texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
-        near = [hit.skill for text in texts for hit in self._index.search(text, _MOST_COMPARED, scopes)]
-        if skill.author is Authorship.INSTRUCTION:  # there are few rules, and rules that contradict need not share a telling word
-            near += [other for other in self._index.skills() if other.scope == skill.scope and other.author is skill.author]
+        near = [
+            hit.skill for text in texts for hit in self._index.search(text, _MOST_COMPARED, scopes)
+        ]
+        if (
+            skill.author is Authorship.INSTRUCTION
+        ):  # there are few rules, and rules that contradict need not share a telling word
+            near += [
+                other
+                for other in self._index.skills()
+                if other.scope == skill.scope and other.author is skill.author
+            ]
         return list({other.name: other for other in near}.values())
 
 
@@ -69,11 +80,19 @@ class Clash:
     reason: str
 
 
-def find_clashes(skill: Skill, library: IndexLibrary, replaces: Iterable[SkillName] = ()) -> tuple[Clash, ...]:
-    """Clashes of a candidate with skills of its own or a wider scope, except itself and those it replaces."""
+def find_clashes(
+    skill: Skill, library: IndexLibrary, replaces: Iterable[SkillName] = ()
+) -> tuple[Clash, ...]:
+    """Clashes of a candidate with skills of its own or a wider scope, except itself and those it
+    replaces.
+    """
     ignored = {skill.name, *replaces}
     near = library.near(skill)
-    others = (other for other in near if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
+    others = (
+        other
+        for other in near
+        if other.name not in ignored and is_same_or_wider(other.scope, skill.scope)
+    )
     boilerplate = _boilerplate([skill, *near])
     clashes = (_clash(skill, other, boilerplate) for other in others)
     return tuple(sorted(filter(None, clashes), key=lambda clash: clash.other.name))
@@ -113,10 +132,16 @@ def situation_terms(skill: Skill) -> frozenset[str]:
 
 
 def is_same_situation(one: Skill, other: Skill) -> bool:
-    """Whether two skills apply to the same kind of request. Two rules do if they have the same subject, or both apply always."""
+    """Whether two skills apply to the same kind of request. Two rules do if they have the same
+    subject, or both apply always.
+    """
     if one.author is other.author is Authorship.INSTRUCTION:
         mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
-        return (one.applies_always and other.applies_always) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
+        return (
+            (one.applies_always and other.applies_always)
+            or mine == theirs
+            or overlap(mine, theirs) >= _SAME_SUBJECT
+        )
     return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
         overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
     )
@@ -127,7 +152,9 @@ def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | N
     if against is not None:
         if skill.scope == other.scope:
             return Clash(ClashKind.CONFLICT, other, f"contradicts {other.name}: {against}")
-        return Clash(ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}")
+        return Clash(
+            ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}"
+        )
     is_said = skill.author is other.author is Authorship.INSTRUCTION
     if is_said and (changed := _other_values(advice(skill), advice(other))):
         kind = ClashKind.CONFLICT if skill.scope == other.scope else ClashKind.OVERRIDE
@@ -136,16 +163,25 @@ def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | N
         shared = overlap(list_terms(advice(skill)), list_terms(advice(other)))
         is_same = shared >= _SAME_INSTRUCTION
     else:
-        is_same = skill.kind is other.kind and is_same_situation(skill, other) and asks_the_same(skill, other, boilerplate)
+        is_same = (
+            skill.kind is other.kind
+            and is_same_situation(skill, other)
+            and asks_the_same(skill, other, boilerplate)
+        )
     return Clash(ClashKind.DUPLICATE, other, f"asks what {other.name} asks") if is_same else None
 
 
 def asks_the_same(one: Skill, other: Skill, boilerplate: frozenset[str] = frozenset()) -> bool:
     """Whether the steps of two skills, without boilerplate, say the same."""
     mine, theirs = (
-        [term for step in _steps(skill) if step not in boilerplate for term in list_terms(step)] for skill in (one, other)
+        [term for step in _steps(skill) if step not in boilerplate for term in list_terms(step)]
+        for skill in (one, other)
     )
-    return overlap(mine, theirs) >= DUPLICATE_OVERLAP if mine and theirs else overlap(text_terms(one), text_terms(other)) == 1.0
+    return (
+        overlap(mine, theirs) >= DUPLICATE_OVERLAP
+        if mine and theirs
+        else overlap(text_terms(one), text_terms(other)) == 1.0
+    )
 
 
 def _steps(skill: Skill) -> list[str]:
@@ -184,19 +220,37 @@ def _contradiction(skill: Skill, other: Skill) -> str | None:
 
 
 _CLAUSE = re.compile(
-    r"[.;!?:]+(?=\s|$)|\n+|,?\s+\b(?:but|and then|because|so that)\b\s+|,\s+(?=(?:not|never|do not|don't)\b)", re.IGNORECASE
+    r"[.;!?:]+(?=\s|$)|\n+|,?\s+\b(?:but|and then|because|so that)\b\s+|,\s+(?=(?:not|never|do"
+    r" not|don't)\b)",
+    re.IGNORECASE,
 )
 _NOT = re.compile(
-    r"\b(?:never|do not|don['’]t|avoid|must not|mustn['’]t|should not|shouldn['’]t|refrain from|not|no longer|stop)\b",
+    r"\b(?:never|do not|don['’]t|avoid|must not|mustn['’]t|should not|shouldn['’]t|refrain"
+    r" from|not|no longer|stop)\b",
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"\b(?:instead of|rather than|not)\b(?P<dropped>[^,.;!?\n]*)", re.IGNORECASE)
 _POLAR = frozenset(
-    ("always", "never", "avoid", "not", "must", "should", "prefer", "use", "only", "every", "don", "stop", "refrain")
+    (
+        "always",
+        "never",
+        "avoid",
+        "not",
+        "must",
+        "should",
+        "prefer",
+        "use",
+        "only",
+        "every",
+        "don",
+        "stop",
+        "refrain",
+    )
 )
 _SHARED = 0.75
 
-# Each line is a group of values that exclude one another, `value = pattern; value = pattern`; a value alone is its own pattern.
+# Each line is a group of values that exclude one another, `value = pattern; value = pattern`; a
+# value alone is its own pattern.
 _EXCLUSIVE_VALUES = r"""
 tabs = tabs?; spaces = (?:\w+ )?spaces?
 json; yaml = ya?ml; toml; xml; csv
@@ -223,7 +277,8 @@ _EXCLUSIVE = tuple(
     for line in _EXCLUSIVE_VALUES.strip().splitlines()
 )
 _LIMIT = re.compile(
-    r"\b(\d+)[- ]?(characters?|chars?|columns?|spaces?|words?|lines?|sentences?|bullets?|paragraphs?|seconds?|minutes?|times)\b",
+    r"\b(\d+)[-"
+    r" ]?(characters?|chars?|columns?|spaces?|words?|lines?|sentences?|bullets?|paragraphs?|seconds?|minutes?|times)\b",
     re.IGNORECASE,
 )
 
@@ -236,19 +291,27 @@ class _Clause(NamedTuple):
 def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
     """How two texts about the same situation contradict each other, in words; None if they do not.
 
-    A text is read as clauses, each with a polarity (do it, do not do it) and its terms. Two texts are contrary if
+    A text is read as clauses, each with a polarity (do it, do not do it) and its terms. Two texts
+    are contrary if
 
-    - one says to do what the other says not to do: opposite polarity, and nearly all terms of the smaller clause are in the other;
+    - one says to do what the other says not to do: opposite polarity, and nearly all terms of the
+      smaller clause are in the other;
     - they choose different values that exclude one another (tabs or spaces, JSON or YAML);
     - they set different limits in the same unit (80 columns, 120 columns).
 
-    Clauses of fewer than `least_terms` terms are not compared, because in a long text one word proves too little.
-    """
-    return _opposed(one, other, least_terms) or _different_choice(one, other) or _different_limit(one, other)
+    Clauses of fewer than `least_terms` terms are not compared, because in a long text one word
+    proves too little."""
+    return (
+        _opposed(one, other, least_terms)
+        or _different_choice(one, other)
+        or _different_limit(one, other)
+    )
 
 
 def without_choices(one: str, other: str) -> tuple[str, str]:
-    """The two texts without values and limits that both choose. A value in only one of them stays: it is the subject."""
+    """The two texts without values and limits that both choose. A value in only one of them stays:
+    it is the subject.
+    """
     for group in (*(_pattern(group) for group in _EXCLUSIVE), _LIMIT):
         if group.search(one) and group.search(other):
             one, other = group.sub(" ", one), group.sub(" ", other)
@@ -260,7 +323,10 @@ def _opposed(one: str, other: str, least_terms: int) -> str | None:
     for mine in (clause for clause in _clauses(one) if len(clause.terms) >= least_terms):
         for clause in theirs:
             if mine.does != clause.does and _about_the_same(mine.terms, clause.terms):
-                does, does_not = (" ".join(sorted(part.terms)) for part in ((mine, clause) if mine.does else (clause, mine)))
+                does, does_not = (
+                    " ".join(sorted(part.terms))
+                    for part in ((mine, clause) if mine.does else (clause, mine))
+                )
                 return f"one says to do, the other not to do: {does} / {does_not}"
     return None
 
@@ -270,7 +336,9 @@ def _clauses(text: str) -> Iterator[_Clause]:
         if not part:
             continue
         dropped = _INSTEAD.search(part)
-        if dropped and not _NOT.match(part.strip()):  # "use A instead of B" says both to do A and not to do B
+        if dropped and not _NOT.match(
+            part.strip()
+        ):  # "use A instead of B" says both to do A and not to do B
             yield from _clause(False, dropped["dropped"])
             part = part[: dropped.start()]
         yield from _clause(_NOT.search(part) is None, part)
@@ -297,7 +365,9 @@ def _pattern(group: tuple[tuple[str, re.Pattern[str]], ...]) -> re.Pattern[str]:
 def _different_choice(one: str, other: str) -> str | None:
     mine, theirs = _positive(one), _positive(other)
     for group in _EXCLUSIVE:
-        chosen, known = ({value for value, pattern in group if pattern.search(text)} for text in (mine, theirs))
+        chosen, known = (
+            {value for value, pattern in group if pattern.search(text)} for text in (mine, theirs)
+        )
         if len(chosen) == len(known) == 1 and chosen != known:
             return f"one chooses {chosen.pop()}, the other {known.pop()}"
     return None
@@ -314,11 +384,17 @@ def _different_limit(one: str, other: str) -> str | None:
 def _limits(text: str) -> dict[str, set[int]]:
     limits: dict[str, set[int]] = {}
     for number, unit in _LIMIT.findall(_positive(text)):
-        limits.setdefault(list_terms(unit)[0] if list_terms(unit) else unit.lower(), set()).add(int(number))
+        limits.setdefault(list_terms(unit)[0] if list_terms(unit) else unit.lower(), set()).add(
+            int(number)
+        )
     return limits
 
 
 def _positive(text: str) -> str:
     """A text without the clauses that say what not to do."""
-    clauses = (clause for clause in _CLAUSE.split(text) if not _NOT.match(clause.strip()) and "never" not in clause.lower())
+    clauses = (
+        clause
+        for clause in _CLAUSE.split(text)
+        if not _NOT.match(clause.strip()) and "never" not in clause.lower()
+    )
     return " . ".join(filter(None, (_INSTEAD.sub(" ", clause) for clause in clauses)))

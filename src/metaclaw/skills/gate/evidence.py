@@ -1,28 +1,33 @@
-"""Evidence for a candidate: replays of recorded turns before it is placed in a prompt, then a live trial.
+"""Evidence for a candidate: replays of recorded turns before it is placed in a prompt, then a live
+trial.
 
-**Replays.** The outcome of a recorded turn is known: it is the failure that taught the skill, or a similar turn that passed. So
-only the turn *with* the skill is replayed, and the record counts as the turn without it. After each replay the expected losses
-decide:
+**Replays.** The outcome of a recorded turn is known: it is the failure that taught the skill, or a
+similar turn that passed. So only the turn *with* the skill is replayed, and the record counts as
+the turn without it. After each replay the expected losses decide:
 
-- the loss of keeping it is small enough, and it was tried on a failure and, if there is one, on a passing turn: pass
+- the loss of keeping it is small enough, and it was tried on a failure and, if there is one, on a
+  passing turn: pass
 - the loss of rejecting it is small enough: reject
 - no further replay fits into the budget: the smaller loss decides
 - no model can be asked at the moment: wait, and continue later
 
-Earlier results are passed in (`earlier`), so that no replay is paid for twice. If a live trial follows, one fixed failure is enough
-to start it; if none follows (gate `shadow`), three are needed. A merge of skills must keep what its parents can do: each of their
-turns is replayed, and none may fail twice.
+Earlier results are passed in (`earlier`), so that no replay is paid for twice. If a live trial
+follows, one fixed failure is enough to start it; if none follows (gate `shadow`), three are needed.
+A merge of skills must keep what its parents can do: each of their turns is replayed, and none may
+fail twice.
 
-**Live trial.** A skill is placed in a random share of the tasks it matches. Its replays together count as half a task with the
-skill and half a task without it; every matching task with a known outcome adds to the belief. The trial ends
+**Live trial.** A skill is placed in a random share of the tasks it matches. Its replays together
+count as half a task with the skill and half a task without it; every matching task with a known
+outcome adds to the belief. The trial ends
 
 - with a promotion, when the expected loss of keeping it is at most `KEEP_LOSS`,
 - with a withdrawal, when the expected loss of withdrawing it is at most `WITHDRAW_LOSS`,
-- with the better of the two after `MOST_DECIDED` tasks with a known outcome, or `MOST_TASKS` in all.
+- with the better of the two after `MOST_DECIDED` tasks with a known outcome, or `MOST_TASKS` in
+  all.
 
-`WITHDRAW_LOSS` is larger than `KEEP_LOSS`, because a bad skill that is promoted stays. `benchmarks/gate.py` simulates the error
-rates. A live skill is withheld now and then, and the same belief shows whether it does harm (`is_harmful`).
-"""
+`WITHDRAW_LOSS` is larger than `KEEP_LOSS`, because a bad skill that is promoted stays.
+`benchmarks/gate.py` simulates the error rates. A live skill is withheld now and then, and the same
+belief shows whether it does harm (`is_harmful`)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,13 +42,17 @@ from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.ports import Replayer
 
 START_LOSS = 0.035
-"""Accepted expected loss if a live trial follows: reached by one fixed failure and one turn that still passes."""
+"""Accepted expected loss if a live trial follows: reached by one fixed failure and one turn that
+still passes.
+"""
 LIVE_LOSS = 0.01
 """Accepted expected loss if no live trial follows: reached by three fixed failures."""
 REJECT_LOSS = 0.065
 """Accepted expected loss of a rejection: reached by a failure that three replays did not fix."""
 PLACING_COST = 0.02
-"""The least benefit of a skill, in passes per task, because it takes room in every prompt it matches."""
+"""The least benefit of a skill, in passes per task, because it takes room in every prompt it
+matches.
+"""
 
 _SEEDS = 3
 _TURNS, _TURNS_A_LESSON = 4, 8
@@ -52,7 +61,9 @@ _WRITING_TOKENS, _LEAST_TOKENS = 3_500, 6_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayBudget:
-    """Tokens that replays of one candidate and their judging may take; replays of failures may take `least` if that is more."""
+    """Tokens that replays of one candidate and their judging may take; replays of failures may take
+    `least` if that is more.
+    """
 
     tokens: int
     least: int = 0
@@ -63,9 +74,11 @@ class ReplayBudget:
 
     @staticmethod
     def of_turn(tokens: int) -> "ReplayBudget":
-        """The budget for a lesson from one turn: reading the correction, writing the skill and proving it together take at most
-        eight times the turn's tokens."""
-        return ReplayBudget(min(_TURNS * tokens, _TURNS_A_LESSON * tokens - _WRITING_TOKENS), _LEAST_TOKENS)
+        """The budget for a lesson from one turn: reading the correction, writing the skill and
+        proving it together take at most eight times the turn's tokens."""
+        return ReplayBudget(
+            min(_TURNS * tokens, _TURNS_A_LESSON * tokens - _WRITING_TOKENS), _LEAST_TOKENS
+        )
 
 
 class Decision(StrEnum):
@@ -100,8 +113,16 @@ async def prove(
     earlier: Certificate | None = None,
     paid: Paid | None = None,
 ) -> SkillProof:
-    """Replay until the decision is clear or the budget is used. Earlier replays count, also against the budget."""
-    run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model, [*(earlier.replays if earlier else ())])
+    """Replay until the decision is clear or the budget is used. Earlier replays count, also against
+    the budget.
+    """
+    run = _Run(
+        proposal,
+        probes,
+        START_LOSS if is_tried_live else LIVE_LOSS,
+        model,
+        [*(earlier.replays if earlier else ())],
+    )
     spent = sum(result.tokens for result in run.results)
     while not run.is_decided and (probe := run.next_probe()) is not None:
         cost = await replayer.estimate(probe, proposal.skill)
@@ -110,10 +131,14 @@ async def prove(
         if cost.total > left:
             run.too_dear.add(probe.turn)
             continue
-        result = await replayer.replay(probe, proposal.skill, proposal.replaces, run.tries(probe), left)
+        result = await replayer.replay(
+            probe, proposal.skill, proposal.replaces, run.tries(probe), left
+        )
         spent += result.tokens
         if result.is_unavailable:
-            return SkillProof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
+            return SkillProof(
+                Decision.WAIT, f"waits for the replay: {result.note}", run.certificate()
+            )
         run.results.append(result)
         if paid is not None and not await paid(run.certificate()):
             return SkillProof(Decision.REJECT, "it is no longer wanted", run.certificate())
@@ -121,8 +146,8 @@ async def prove(
 
 
 def replay_belief(results: Iterable[ReplayResult], failures: int = 0) -> Belief:
-    """The belief after replays. The record of each replayed turn counts once as a task without the skill; if nothing was replayed,
-    the recorded `failures` count as one."""
+    """The belief after replays. The record of each replayed turn counts once as a task without the
+    skill; if nothing was replayed, the recorded `failures` count as one."""
     decided = [result for result in results if result.outcome is not Outcome.UNKNOWN]
     belief = Belief() if decided else Belief(without=PassRate(failed=min(failures, 1)))
     for kind in {result.probe.turn: result.probe.kind for result in decided}.values():
@@ -141,10 +166,16 @@ def replays_in_words(results: Iterable[ReplayResult]) -> str:
     broken = passing.count(Outcome.FAIL)
     if not decided:
         return "could not be replayed" if replays else "was not replayed"
-    fixed = f"fixed the failure in {failing.count(Outcome.PASS)} of {len(failing)} replays" if failing else ""
+    fixed = (
+        f"fixed the failure in {failing.count(Outcome.PASS)} of {len(failing)} replays"
+        if failing
+        else ""
+    )
     if not passing:
         return f"{fixed}; no similar turn that passed was there to try" if failing else ""
-    kept = f"broke {broken} of {len(passing)} turns that passed before" if broken else "broke nothing"
+    kept = (
+        f"broke {broken} of {len(passing)} turns that passed before" if broken else "broke nothing"
+    )
     return " and ".join(filter(None, (fixed, kept)))
 
 
@@ -164,7 +195,9 @@ class _Run:
         if self._is_merge:
             return any(self._failed(probe) for probe in self.probes)
         belief = self._belief
-        is_tried = all(self._decided(probe.kind) for probe in self.probes if not self._is_hopeless(probe))
+        is_tried = all(
+            self._decided(probe.kind) for probe in self.probes if not self._is_hopeless(probe)
+        )
         if self._decided(ProbeKind.FAILING) and is_tried and belief.loss_if_kept <= self.accepted:
             return True
         return bool(self.results) and belief.loss_if_withdrawn <= REJECT_LOSS
@@ -173,35 +206,58 @@ class _Run:
         return sum(result.probe.turn == probe.turn for result in self.results)
 
     def next_probe(self) -> Probe | None:
-        """The next turn to replay: failures until one is fixed, then passing and failing turns alternately; every turn once before
-        any is repeated."""
+        """The next turn to replay: failures until one is fixed, then passing and failing turns
+        alternately; every turn once before any is repeated."""
         if self._is_merge:
             return next((probe for probe in self._open(2) if not self._passed(probe)), None)
-        counts = {kind: sum(result.probe.kind is kind for result in self.results) for kind in ProbeKind}
-        is_fixed = any(result.probe.kind is ProbeKind.FAILING and result.outcome is Outcome.PASS for result in self.results)
+        counts = {
+            kind: sum(result.probe.kind is kind for result in self.results) for kind in ProbeKind
+        }
+        is_fixed = any(
+            result.probe.kind is ProbeKind.FAILING and result.outcome is Outcome.PASS
+            for result in self.results
+        )
         is_passing_next = is_fixed and counts[ProbeKind.PASSING] < counts[ProbeKind.FAILING]
         wanted = ProbeKind.PASSING if is_passing_next else ProbeKind.FAILING
-        return min(self._open(_SEEDS), key=lambda probe: (probe.kind is not wanted, self.tries(probe)), default=None)
+        return min(
+            self._open(_SEEDS),
+            key=lambda probe: (probe.kind is not wanted, self.tries(probe)),
+            default=None,
+        )
 
     def _open(self, tries: int) -> list[Probe]:
         """The turns that may be replayed again, with less than `tries` replays."""
-        return [probe for probe in self.probes if self.tries(probe) < tries and not self._is_hopeless(probe)]
+        return [
+            probe
+            for probe in self.probes
+            if self.tries(probe) < tries and not self._is_hopeless(probe)
+        ]
 
     def proof(self) -> SkillProof:
         certificate = self.certificate()
         if self._is_merge:
             return self._proof_of_merge(certificate)
         if not any(probe.kind is ProbeKind.FAILING for probe in self.probes) and not self.results:
-            return SkillProof(Decision.REJECT, "there is no recorded failure of its kind to try it on", certificate)
+            return SkillProof(
+                Decision.REJECT,
+                "there is no recorded failure of its kind to try it on",
+                certificate,
+            )
         belief, words = self._belief, replays_in_words(self.results)
         if belief.loss_if_kept <= belief.loss_if_withdrawn - PLACING_COST:
             is_shown = belief.loss_if_kept <= self.accepted
-            return SkillProof(Decision.PASS, words if is_shown else f"{words}; live tasks decide", certificate)
+            return SkillProof(
+                Decision.PASS, words if is_shown else f"{words}; live tasks decide", certificate
+            )
         return SkillProof(Decision.REJECT, words, certificate)
 
     def certificate(self) -> Certificate:
-        failing = [result.outcome for result in self.results if result.probe.kind is ProbeKind.FAILING]
-        passing = [result.outcome for result in self.results if result.probe.kind is ProbeKind.PASSING]
+        failing = [
+            result.outcome for result in self.results if result.probe.kind is ProbeKind.FAILING
+        ]
+        passing = [
+            result.outcome for result in self.results if result.probe.kind is ProbeKind.PASSING
+        ]
         notes = dict.fromkeys(result.note for result in self.results if result.note)
         broken = passing.count(Outcome.FAIL)
         return Certificate(
@@ -221,14 +277,19 @@ class _Run:
 
     @property
     def _belief(self) -> Belief:
-        return replay_belief(self.results, sum(probe.kind is ProbeKind.FAILING for probe in self.probes))
+        return replay_belief(
+            self.results, sum(probe.kind is ProbeKind.FAILING for probe in self.probes)
+        )
 
     @property
     def _is_merge(self) -> bool:
         return self.proposal.change is Change.MERGE
 
     def _decided(self, kind: ProbeKind) -> bool:
-        return any(result.probe.kind is kind and result.outcome is not Outcome.UNKNOWN for result in self.results)
+        return any(
+            result.probe.kind is kind and result.outcome is not Outcome.UNKNOWN
+            for result in self.results
+        )
 
     def _is_hopeless(self, probe: Probe) -> bool:
         """Whether a turn exceeds the budget or had an unknown outcome: it is not replayed again."""
@@ -241,19 +302,33 @@ class _Run:
         return self._count(probe, Outcome.FAIL) >= 2
 
     def _count(self, probe: Probe, outcome: Outcome) -> int:
-        return sum(result.probe.turn == probe.turn and result.outcome is outcome for result in self.results)
+        return sum(
+            result.probe.turn == probe.turn and result.outcome is outcome for result in self.results
+        )
 
     def _proof_of_merge(self, certificate: Certificate) -> SkillProof:
         if not self.probes:
-            return SkillProof(Decision.REJECT, "there are no recorded turns of its parents to try it on", certificate)
+            return SkillProof(
+                Decision.REJECT,
+                "there are no recorded turns of its parents to try it on",
+                certificate,
+            )
         failed = [probe for probe in self.probes if self._failed(probe)]
         if failed:
-            return SkillProof(Decision.REJECT, f"{len(failed)} turns that its parents get right fail with it", certificate)
+            return SkillProof(
+                Decision.REJECT,
+                f"{len(failed)} turns that its parents get right fail with it",
+                certificate,
+            )
         kept = sum(map(self._passed, self.probes))
         if not kept:
-            return SkillProof(Decision.REJECT, "none of its parents' turns could be replayed", certificate)
+            return SkillProof(
+                Decision.REJECT, "none of its parents' turns could be replayed", certificate
+            )
         return SkillProof(
-            Decision.PASS, f"keeps what its parents get right in {kept} of {len(self.probes)} recorded turns", certificate
+            Decision.PASS,
+            f"keeps what its parents get right in {kept} of {len(self.probes)} recorded turns",
+            certificate,
         )
 
 
@@ -302,7 +377,9 @@ class TaskCounts:
         return reduce(TaskCounts.plus, tasks, TaskCounts())
 
     def plus(self, task: LiveTask) -> "TaskCounts":
-        """The counts with one more task. Tasks in which the skill was placed for certain do not count."""
+        """The counts with one more task. Tasks in which the skill was placed for certain do not
+        count.
+        """
         if task.propensity == 1.0:
             return self
         if task.outcome is Outcome.UNKNOWN:
@@ -329,7 +406,9 @@ class TaskCounts:
         """The belief after these tasks."""
         with_skill, without = prior.with_skill, prior.without
         return Belief(
-            PassRate(with_skill.passed + self.placed_passed, with_skill.failed + self.placed_failed),
+            PassRate(
+                with_skill.passed + self.placed_passed, with_skill.failed + self.placed_failed
+            ),
             PassRate(without.passed + self.withheld_passed, without.failed + self.withheld_failed),
         )
 
@@ -349,8 +428,12 @@ class TrialReport:
     belief: Belief
     counts: TaskCounts
 
-    def certificate(self, model: str, notes: Iterable[str] = (), earlier: Certificate | None = None) -> Certificate:
-        """The trial as evidence: a task that passed with the skill or failed without it counts as a win."""
+    def certificate(
+        self, model: str, notes: Iterable[str] = (), earlier: Certificate | None = None
+    ) -> Certificate:
+        """The trial as evidence: a task that passed with the skill or failed without it counts as a
+        win.
+        """
         counts = self.counts
         return Certificate(
             stage=SkillState.CANARY,
@@ -369,7 +452,9 @@ class TrialReport:
 
 
 def trial_prior(certificate: Certificate | None) -> Belief:
-    """The belief from replays before the first live task: half a task with the skill and half a task without it."""
+    """The belief from replays before the first live task: half a task with the skill and half a
+    task without it.
+    """
     if certificate is None or not certificate.replays:
         return Belief()
     belief = replay_belief(certificate.replays)
@@ -377,7 +462,9 @@ def trial_prior(certificate: Certificate | None) -> Belief:
 
 
 def judge_trial(tasks: Sequence[LiveTask], prior: Belief | None = None) -> TrialReport:
-    """The report on the tasks so far, oldest first. The first decision counts; later tasks do not change it."""
+    """The report on the tasks so far, oldest first. The first decision counts; later tasks do not
+    change it.
+    """
     prior, counts = prior or Belief(), TaskCounts()
     for number, task in enumerate(tasks, 1):
         counts = counts.plus(task)
@@ -396,7 +483,9 @@ def _report(counts: TaskCounts, prior: Belief, *, is_over: bool) -> TrialReport:
     if belief.loss_if_withdrawn <= WITHDRAW_LOSS and is_worse:
         return TrialReport(TrialDecision.WITHDRAW, f"it does harm: {words}", belief, counts)
     if not is_over and counts.decided < MOST_DECIDED:
-        return TrialReport(TrialDecision.CONTINUE, f"{words} of at most {MOST_DECIDED}", belief, counts)
+        return TrialReport(
+            TrialDecision.CONTINUE, f"{words} of at most {MOST_DECIDED}", belief, counts
+        )
     if is_worse:
         return TrialReport(TrialDecision.WITHDRAW, f"it did not help: {words}", belief, counts)
     return TrialReport(TrialDecision.PROMOTE, f"it seems to help: {words}", belief, counts)
@@ -419,7 +508,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Uplift:
-    """The measured effect of a skill on matching tasks. The estimate is None if there is no task with it, or none without it."""
+    """The measured effect of a skill on matching tasks. The estimate is None if there is no task
+    with it, or none without it.
+    """
 
     estimate: float | None
     interval: Interval | None
@@ -442,4 +533,8 @@ def measure_uplift(tasks: Iterable[LiveTask]) -> Uplift:
 
 def _scaled(rate: PassRate) -> PassRate:
     total = rate.passed + rate.failed
-    return PassRate(rate.passed / total * _REPLAYS_WEIGH, rate.failed / total * _REPLAYS_WEIGH) if total else PassRate()
+    return (
+        PassRate(rate.passed / total * _REPLAYS_WEIGH, rate.failed / total * _REPLAYS_WEIGH)
+        if total
+        else PassRate()
+    )

@@ -7,13 +7,14 @@
 | `shadow` | draft checks, replays, live; on trial if replays do not decide   | draft checks, live             |
 | `full`   | draft checks, replays, live trial                                | draft checks, live             |
 
-A person's rule is never replayed and never on trial. A newer rule replaces the rules and skills of its scope that it contradicts,
-except those in a file that a person wrote: then a person decides. A skill that a model wrote replaces no rule, in any mode; if it
-contradicts a rule of a wider scope, it waits for a person.
+A person's rule is never replayed and never on trial. A newer rule replaces the rules and skills of
+its scope that it contradicts, except those in a file that a person wrote: then a person decides. A
+skill that a model wrote replaces no rule, in any mode; if it contradicts a rule of a wider scope,
+it waits for a person.
 
-The checks that are passed in (secrets, provenance, capabilities) are for safety, so they run in every mode, including `off`. Each
-may object, or ask to wait for a person. All checks of the text run before anything is paid for.
-"""
+The checks that are passed in (secrets, provenance, capabilities) are for safety, so they run in
+every mode, including `off`. Each may object, or ask to wait for a person. All checks of the text
+run before anything is paid for."""
 
 import re
 import unicodedata
@@ -48,39 +49,61 @@ _ORDINARY = frozenset(map(stem, VERY_COMMON_WORDS))
 _EVERYTHING = re.compile(
     r"\b(?:any|every|all|each)\s+(?:(?:kind|type) of )?"
     r"(?:tasks?|requests?|situations?|questions?|messages?|times?|cases?|problems?)\b"
-    r"|\bwhen(?:ever)? (?:needed|necessary|appropriate|useful|relevant|possible|in doubt)\b|\bas needed\b|\bin general\b|\balways$",
+    r"|\bwhen(?:ever)? (?:needed|necessary|appropriate|useful|relevant|possible|in doubt)\b|\bas"
+    r" needed\b|\bin general\b|\balways$",
     re.IGNORECASE,
 )
 _STEP = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•]|step \d+:?)\s+\S", re.MULTILINE | re.IGNORECASE)
 _DO_NOT = re.compile(
-    r"\b(?:do not|don['’]t|never|avoid|instead of|rather than|must not|should not|shouldn['’]t|not to|anti-?pattern|refrain|without"
-    r"|nicht|nie|niemals|kein\w*|vermeid\w*|statt|jamais|évite\w*|ne .{1,30} pas|nunca|evit\w*|no (?:uses|hagas)|não)\b"
+    r"\b(?:do not|don['’]t|never|avoid|instead of|rather than|must not|should not|shouldn['’]t|not"
+    r" to|anti-?pattern|refrain|without"
+    r"|nicht|nie|niemals|kein\w*|vermeid\w*|statt|jamais|évite\w*|ne .{1,30} pas|nunca|evit\w*|no"
+    r" (?:uses|hagas)|não)\b"
     r"|不要|避免|禁止|切勿|不得|别再|ないこと|しない|避ける|하지\s?마",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _NARRATION = re.compile(
-    r"\b(?:I|we)(?:['’](?:ve|d))? (?:have |had |then |just |also |first )?(?:tried|ran|run into|found|noticed|saw|was|were|got|used"
-    r"|made|did|went|decided|learned|learnt|fixed|failed|forgot|should have|could not|couldn['’]t)\b"
-    r"|\bthis (?:session|conversation|chat|time around)\b|\b(?:last|previous) (?:session|conversation|attempt|turn)\b"
-    r"|\bthe user (?:said|asked|told|wanted|complained|corrected|replied|was (?:angry|unhappy|annoyed))\b"
-    r"|\bas (?:discussed|mentioned) (?:above|earlier|before)\b|\bmy (?:mistake|error|previous|last|earlier|answer)\b"
+    r"\b(?:I|we)(?:['’](?:ve|d))? (?:have |had |then |just |also |first )?(?:tried|ran|run"
+    r" into|found|noticed|saw|was|were|got|used"
+    r"|made|did|went|decided|learned|learnt|fixed|failed|forgot|should have|could"
+    r" not|couldn['’]t)\b"
+    r"|\bthis (?:session|conversation|chat|time around)\b|\b(?:last|previous)"
+    r" (?:session|conversation|attempt|turn)\b"
+    r"|\bthe user (?:said|asked|told|wanted|complained|corrected|replied|was"
+    r" (?:angry|unhappy|annoyed))\b"
+    r"|\bas (?:discussed|mentioned) (?:above|earlier|before)\b|\bmy"
+    r" (?:mistake|error|previous|last|earlier|answer)\b"
     r"|\byesterday\b|\bearlier today\b",
     re.IGNORECASE,
 )
-_EXAMPLE = re.compile(r"(?:e\.g\.?|such as|for example|for instance|like|example|format|as in)\W{0,4}$", re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r"(?:e\.g\.?|such as|for example|for instance|like|example|format|as in)\W{0,4}$", re.IGNORECASE
+)
 _LEFTOVERS = (
-    ("an identifier", re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)),
     (
         "an identifier",
-        re.compile(r"\b[ts]_[0-9a-f]{24,}\b|\b(?:call|toolu|req|msg|resp|chatcmpl|run|sess)[_-](?=\w*\d)[A-Za-z0-9]{8,}\b"),
+        re.compile(
+            r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE
+        ),
     ),
-    ("a content hash", re.compile(r"(?<![\w-])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}(?![\w-])")),
+    (
+        "an identifier",
+        re.compile(
+            r"\b[ts]_[0-9a-f]{24,}\b|\b(?:call|toolu|req|msg|resp|chatcmpl|run|sess)[_-](?=\w*\d)[A-Za-z0-9]{8,}\b"
+        ),
+    ),
+    (
+        "a content hash",
+        re.compile(r"(?<![\w-])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}(?![\w-])"),
+    ),
     ("a point in time", re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d[T ]\d\d:\d\d")),
     ("a point in time", re.compile(r"\b1[5-9]\d{8}(?:\d{3})?\b")),
     (
         "a user's folder",
-        re.compile(r"(?<![\w.])/(?:home|Users)/[\w.-]+|(?<![\w.])/root/\w+|\b[A-Za-z]:\\Users\\[\w.-]+|(?<![\w.])/tmp/[\w.-]{6,}"),
+        re.compile(
+            r"(?<![\w.])/(?:home|Users)/[\w.-]+|(?<![\w.])/root/\w+|\b[A-Za-z]:\\Users\\[\w.-]+|(?<![\w.])/tmp/[\w.-]{6,}"
+        ),
     ),
 )
 _WITHHELD = re.compile(
@@ -92,14 +115,20 @@ _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emo
 
 
 def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to a skill's text, or to a revision of `before`. A skill of the evolver must say when it applies, what to do and
-    what not to do, in few words and without ids and paths of its session. A person's rule is only checked for its size, invisible
-    characters and places of removed secrets."""
+    """Objections to a skill's text, or to a revision of `before`. A skill of the evolver must say
+    when it applies, what to do and what not to do, in few words and without ids and paths of its
+    session. A person's rule is only checked for its size, invisible characters and places of
+    removed secrets."""
     text = f"{skill.trigger}\n{skill.body}"
     objections = []
     if (tokens := estimate_tokens(text)) > MOST_TOKENS:
-        objections.append(f"it takes about {tokens} tokens; at most {MOST_TOKENS} are worth placing")
-    if hidden := next((char for char in text if char not in _ALLOWED and unicodedata.category(char) in _HIDDEN), None):
+        objections.append(
+            f"it takes about {tokens} tokens; at most {MOST_TOKENS} are worth placing"
+        )
+    if hidden := next(
+        (char for char in text if char not in _ALLOWED and unicodedata.category(char) in _HIDDEN),
+        None,
+    ):
         objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
     if found := _WITHHELD.search(text):
         objections.append(f"it holds a place where a secret stood: {_quote(found)}")
@@ -111,7 +140,10 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
     if before is not None:
         changed = changed_lines(before.body, skill.body) + (before.trigger != skill.trigger)
         if changed > MOST_CHANGED_LINES:
-            objections.append(f"it changes {changed} lines at once; a revision changes at most {MOST_CHANGED_LINES}")
+            objections.append(
+                f"it changes {changed} lines at once; a revision changes at most"
+                f" {MOST_CHANGED_LINES}"
+            )
     return tuple(objections)
 
 
@@ -122,22 +154,33 @@ def count_words(text: str) -> int:
 
 def changed_lines(before: str, after: str) -> int:
     """The number of lines that a revision adds, drops or changes; a changed line counts once."""
-    old, new = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (before, after))
-    return sum(max(b - a, d - c) for tag, a, b, c, d in SequenceMatcher(None, old, new, False).get_opcodes() if tag != "equal")
+    old, new = (
+        [line.rstrip() for line in text.splitlines() if line.strip()] for text in (before, after)
+    )
+    return sum(
+        max(b - a, d - c)
+        for tag, a, b, c, d in SequenceMatcher(None, old, new, False).get_opcodes()
+        if tag != "equal"
+    )
 
 
 def _trigger(trigger: str) -> list[str]:
     objections = []
     words = count_words(trigger)
     if not LEAST_TRIGGER_WORDS <= words <= MOST_TRIGGER_WORDS:
-        objections.append(f"its trigger has {words} words; {LEAST_TRIGGER_WORDS} to {MOST_TRIGGER_WORDS} say when it applies")
+        objections.append(
+            f"its trigger has {words} words; {LEAST_TRIGGER_WORDS} to {MOST_TRIGGER_WORDS} say when"
+            " it applies"
+        )
     everything = _EVERYTHING.search(trigger)
     terms = set(list_terms(trigger))
     telling = len(terms - _ORDINARY)
     is_telling = telling >= _LEAST_TELLING_TERMS or (telling and len(terms) >= _LEAST_TERMS)
     if everything or not is_telling:
         what = f" ({everything[0].strip()!r})" if everything else ""
-        objections.append(f"its trigger is vague{what}: it does not tell one situation from another")
+        objections.append(
+            f"its trigger is vague{what}: it does not tell one situation from another"
+        )
     return objections
 
 
@@ -154,7 +197,9 @@ def _body(body: str) -> list[str]:
 
 
 def _leftovers(text: str) -> list[str]:
-    """Objections to ids, times and paths of one session, at most one per kind; those in examples are allowed."""
+    """Objections to ids, times and paths of one session, at most one per kind; those in examples
+    are allowed.
+    """
     objections: dict[str, str] = {}
     for what, pattern in _LEFTOVERS:
         for found in pattern.finditer(text):
@@ -190,9 +235,9 @@ DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The gate's decision. `supersedes` are skills of the same scope that it replaces in addition to `replaces`; `overrides` are
-    skills of a wider scope that it contradicts, which are not placed together with it; `notice` is a message for the person, or
-    empty."""
+    """The gate's decision. `supersedes` are skills of the same scope that it replaces in addition
+    to `replaces`; `overrides` are skills of a wider scope that it contradicts, which are not placed
+    together with it; `notice` is a message for the person, or empty."""
 
     standing: Standing
     state: SkillState
@@ -210,8 +255,9 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The turns on which a proposal may be replayed, and its earlier replays. `paid` is called after each replay and returns
-    whether to continue. Without a `budget`, replays may take a multiple of the first turn's tokens."""
+    """The turns on which a proposal may be replayed, and its earlier replays. `paid` is called
+    after each replay and returns whether to continue. Without a `budget`, replays may take a
+    multiple of the first turn's tokens."""
 
     probes: Sequence[Probe]
     model: str = ""
@@ -230,9 +276,12 @@ class Gate:
         """Whether this gate replays such a proposal."""
         return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
 
-    async def admit(self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None) -> GateResult:
+    async def admit(
+        self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None
+    ) -> GateResult:
         """Check, and if the mode says so replay, a proposal; return the decision."""
-        # In a thread, because the checks read turns and the whole library, and this loop serves requests.
+        # In a thread, because the checks read turns and the whole library, and this loop serves
+        # requests.
         clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
         admission = refused or await self._tested(proposal, replaying)
         if not admission.is_in_force:
@@ -240,9 +289,15 @@ class Gate:
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
-    def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], GateResult | None]:
+    def _draft(
+        self, proposal: Proposal, library: IndexLibrary
+    ) -> tuple[tuple[Clash, ...], GateResult | None]:
         """The clashes of a proposal, and the refusal or None."""
-        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
+        clashes = (
+            ()
+            if self.mode is GateMode.OFF
+            else find_clashes(proposal.skill, library, proposal.replaces)
+        )
         return clashes, self._refusal(proposal, library, clashes)
 
     async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> GateResult:
@@ -252,7 +307,12 @@ class Gate:
             model = "" if replaying is None else replaying.model
             return GateResult(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
         if self.replayer is None or replaying is None:
-            return GateResult(Standing.SHADOW, SkillState.SHADOW, "there is nothing to replay it with", untested("", ""))
+            return GateResult(
+                Standing.SHADOW,
+                SkillState.SHADOW,
+                "there is nothing to replay it with",
+                untested("", ""),
+            )
         proof = await prove(
             proposal,
             replaying.probes,
@@ -273,26 +333,46 @@ class Gate:
                 state = SkillState.LIVE if is_shown else SkillState.CANARY
                 return GateResult(Standing.ACCEPTED, state, proof.reason, proof.certificate)
             case Decision.REJECT:
-                return GateResult(Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate)
+                return GateResult(
+                    Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate
+                )
             case Decision.WAIT:
-                return GateResult(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
+                return GateResult(
+                    Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate
+                )
 
-    def _objections(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> list[Objection]:
+    def _objections(
+        self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]
+    ) -> list[Objection]:
         objections = [objection for check in self.checks for objection in check(proposal)]
         objections += _stated_objections(proposal, library)
         if self.mode is not GateMode.OFF:
-            before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT and not proposal.is_rule else None
+            before = (
+                library.get(proposal.replaces[0])
+                if proposal.change is Change.EDIT and not proposal.is_rule
+                else None
+            )
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
             objections += _clash_objections(proposal, clashes)
         return objections
 
-    def _refusal(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> GateResult | None:
+    def _refusal(
+        self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]
+    ) -> GateResult | None:
         objections = self._objections(proposal, library, clashes)
-        reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda objection: objection.waits))
+        reason = "; ".join(
+            objection.reason
+            for objection in sorted(objections, key=lambda objection: objection.waits)
+        )
         if any(not objection.waits for objection in objections):
             return GateResult(Standing.REJECTED, SkillState.DRAFT, reason)
         if objections:
-            return GateResult(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
+            return GateResult(
+                Standing.WAITING,
+                SkillState.DRAFT,
+                reason,
+                notice=f"{proposal.skill.name} waits for you: {reason}",
+            )
         return None
 
 
@@ -303,22 +383,31 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
         return []
     known = (library.get(name) for name in (skill.name, *proposal.replaces))
     stated = dict.fromkeys(rule.name for rule in known if rule is not None and is_stated(rule))
-    objections = [Objection(f"{name} is what a person stated: only they may change it") for name in stated]
+    objections = [
+        Objection(f"{name} is what a person stated: only they may change it") for name in stated
+    ]
     if skill.kind is not SkillKind.SKILL:
-        objections.append(Objection(f"a model wrote it as a {skill.kind}: only what a person says is one"))
+        objections.append(
+            Objection(f"a model wrote it as a {skill.kind}: only what a person says is one")
+        )
     return objections
 
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
-    """The skills that a newer rule replaces: those it contradicts, and those of the evolver that say the same."""
+    """The skills that a newer rule replaces: those it contradicts, and those of the evolver that
+    say the same.
+    """
     if not proposal.is_rule:
         return ()
     scope = proposal.skill.scope
-    in_scope = (clash for clash in clashes if clash.other.scope == scope and not is_untouchable(clash.other))
+    in_scope = (
+        clash for clash in clashes if clash.other.scope == scope and not is_untouchable(clash.other)
+    )
     return tuple(
         clash.other.name
         for clash in in_scope
-        if clash.kind is ClashKind.CONFLICT or (clash.kind is ClashKind.DUPLICATE and clash.other.author is Authorship.EVOLVER)
+        if clash.kind is ClashKind.CONFLICT
+        or (clash.kind is ClashKind.DUPLICATE and clash.other.author is Authorship.EVOLVER)
     )
 
 
@@ -330,7 +419,11 @@ def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Obje
         if clash.kind is not ClashKind.OVERRIDE and clash.other.name not in supersedes
     ]
     if not proposal.is_rule:
-        overridden = (clash for clash in clashes if clash.kind is ClashKind.OVERRIDE and is_stated(clash.other))
+        overridden = (
+            clash
+            for clash in clashes
+            if clash.kind is ClashKind.OVERRIDE and is_stated(clash.other)
+        )
         objections += [Objection(clash.reason, waits=True) for clash in overridden]
     return objections
 

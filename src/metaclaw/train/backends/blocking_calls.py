@@ -1,4 +1,6 @@
-"""Run blocking calls of SDKs and servers in threads with time limits, and notice unreachable servers early."""
+"""Run blocking calls of SDKs and servers in threads with time limits, and notice unreachable
+servers early.
+"""
 
 import asyncio
 import json
@@ -32,26 +34,40 @@ class ServerReply:
     text: str
 
 
-async def post_json(url: str, body: Json, headers: Mapping[str, str], timeout_s: float) -> ServerReply:
-    """Send a JSON body. Raises TimeoutError and OSError if no response comes, ValueError if the URL is invalid."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json", **headers}, method="POST")
+async def post_json(
+    url: str, body: Json, headers: Mapping[str, str], timeout_s: float
+) -> ServerReply:
+    """Send a JSON body. Raises TimeoutError and OSError if no response comes, ValueError if the URL
+    is invalid.
+    """
+    request = urllib.request.Request(
+        url,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", **headers},
+        method="POST",
+    )
 
     def post() -> ServerReply:
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as reply:
-                return ServerReply(reply.status, reply.read(_MAX_REPLY_BYTES).decode(errors="replace"))
+                return ServerReply(
+                    reply.status, reply.read(_MAX_REPLY_BYTES).decode(errors="replace")
+                )
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return ServerReply(refusal.code, refusal.read(_MAX_REPLY_BYTES).decode(errors="replace"))
+                return ServerReply(
+                    refusal.code, refusal.read(_MAX_REPLY_BYTES).decode(errors="replace")
+                )
 
     return await run_in_thread(post, timeout_s)
 
 
 async def run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
-    """Run blocking work in a new thread. Raises TimeoutError when it takes too long; the thread is then abandoned.
+    """Run blocking work in a new thread. Raises TimeoutError when it takes too long; the thread is
+    then abandoned.
 
-    `asyncio.to_thread` does not do: the process waits for its threads at exit, and an SDK may retry for minutes.
-    """
+    `asyncio.to_thread` does not do: the process waits for its threads at exit, and an SDK may retry
+    for minutes."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -76,7 +92,9 @@ async def gather_all(calls: Sequence[Awaitable[T]]) -> list[T]:
 
 
 @asynccontextmanager
-async def bounded(what: str, timeout_s: float, foreign: tuple[type[Exception], ...]) -> AsyncIterator[None]:
+async def bounded(
+    what: str, timeout_s: float, foreign: tuple[type[Exception], ...]
+) -> AsyncIterator[None]:
     """Turn the errors `foreign` of a library and a timeout into TrainingError."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -103,8 +121,14 @@ class ServerReach:
 
     def __init__(self, url: str | None, *, timeout_s: float = 3.0, fresh_s: float = 5.0) -> None:
         parts = urlsplit(url or "")
-        is_direct = bool(parts.hostname) and parts.scheme in _PORTS and not _is_proxied(parts.scheme, parts.hostname or "")
-        self._address = (parts.hostname or "", parts.port or _PORTS[parts.scheme]) if is_direct else None
+        is_direct = (
+            bool(parts.hostname)
+            and parts.scheme in _PORTS
+            and not _is_proxied(parts.scheme, parts.hostname or "")
+        )
+        self._address = (
+            (parts.hostname or "", parts.port or _PORTS[parts.scheme]) if is_direct else None
+        )
         self._timeout_s = timeout_s
         self._fresh_s = fresh_s
         self._until = 0.0
@@ -119,14 +143,18 @@ class ServerReach:
             async with asyncio.timeout(self._timeout_s):
                 _, writer = await asyncio.open_connection(host, port)
         except OSError as error:
-            raise BackendDownError(f"no server answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
+            raise BackendDownError(
+                f"no server answers at {host}:{port}: {str(error) or 'the connection timed out'}"
+            ) from error
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
         self._until = now + self._fresh_s
 
     async def during(self, work: Awaitable[T]) -> T:
-        """Await the work. Cancels it and raises BackendDownError as soon as the server is unreachable."""
+        """Await the work. Cancels it and raises BackendDownError as soon as the server is
+        unreachable.
+        """
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait([task], timeout=self._fresh_s))[0]:
@@ -146,14 +174,21 @@ class _ExceptionRelay:
     def __enter__(self) -> None:
         return
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
         if error is None:
             return False
         _deliver(self._loop, lambda: self._answer.set_exception(error), self._answer)
         return True
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, set_outcome: Callable[[], None], answer: "asyncio.Future[T]") -> None:
+def _deliver(
+    loop: asyncio.AbstractEventLoop, set_outcome: Callable[[], None], answer: "asyncio.Future[T]"
+) -> None:
     def deliver() -> None:
         if not answer.done():
             set_outcome()

@@ -1,9 +1,10 @@
-"""Training on a service behind a network (ports.TrainingBackend): the rules of a run, for any service.
+"""Training on a service behind a network (ports.TrainingBackend): the rules of a run, for any
+service.
 
-Pieces are checked and held when they are accumulated, and sent, scaled, when they are applied: only then it is known what to
-divide by. After each step the state is saved and marked in the run's folder. A run goes on from its last mark; what a cancelled
-or failed step had sent is abandoned with the client it was sent through.
-"""
+Pieces are checked and held when they are accumulated, and sent, scaled, when they are applied: only
+then it is known what to divide by. After each step the state is saved and marked in the run's
+folder. A run goes on from its last mark; what a cancelled or failed step had sent is abandoned with
+the client it was sent through."""
 
 import asyncio
 import logging
@@ -20,7 +21,17 @@ from typing import TypeAlias
 import msgspec
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    LossKind,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+)
 from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
@@ -50,7 +61,9 @@ _MARK_FILE = "service.json"
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """The last step that is durable: the service's name for the state after it, optimiser included."""
+    """The last step that is durable: the service's name for the state after it, optimiser
+    included.
+    """
 
     backend: str
     run: str
@@ -67,9 +80,13 @@ class _Run:
 
 
 class RemoteBackend:
-    """A training backend. `decode` gives the text of some tokens; `end_ids` are those that end an answer."""
+    """A training backend. `decode` gives the text of some tokens; `end_ids` are those that end an
+    answer.
+    """
 
-    def __init__(self, service: Service, decode: Callable[[Sequence[int]], str], *, end_ids: Collection[int]) -> None:
+    def __init__(
+        self, service: Service, decode: Callable[[Sequence[int]], str], *, end_ids: Collection[int]
+    ) -> None:
         self._service = service
         self._decode = decode
         self._end_ids = frozenset(end_ids)
@@ -84,11 +101,15 @@ class RemoteBackend:
 
     @property
     def abilities(self) -> Abilities:
-        """All losses, the KL term by way of advantages, and no standing still in the middle of what was sent."""
+        """All losses, the KL term by way of advantages, and no standing still in the middle of what
+        was sent.
+        """
         return Abilities(frozenset(LossKind), has_kl=True, yields=False, has_own_processor=True)
 
     async def open(self, run: RunPlan) -> RunProgress:
-        """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""
+        """Begin this run, or go on from its last durable step; pieces accumulated towards the next
+        are not kept.
+        """
         await self._leave()
         mark = await asyncio.to_thread(_read_mark, run.folder)
         if mark is not None and (mark.backend, mark.run) == (self.name, run.name):
@@ -97,7 +118,9 @@ class RemoteBackend:
             self._run = _Run(run, await self._service.restore(self._training_of(run.start)), 0)
         else:
             self._run = _Run(run, await self._service.create(run.rank, run.seed), 0)
-        log.info("training run open backend=%s run=%s steps=%d", self.name, run.name, self._run.steps)
+        log.info(
+            "training run open backend=%s run=%s steps=%d", self.name, run.name, self._run.steps
+        )
         return RunProgress(steps=self._run.steps)
 
     async def sample(
@@ -107,18 +130,26 @@ class RemoteBackend:
         async with self._trusting(await self._sampler(weights)) as sampler:
             return await self._draw(sampler, prompts, drawing)
 
-    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def sample_base(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         """The same from the untrained model."""
         async with self._trusting(await self._samplers.base()) as sampler:
             return await self._draw(sampler, prompts, drawing)
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
-        """One rollout with all of a caller's options, from kept weights, or from the untrained model."""
-        found = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
+        """One rollout with all of a caller's options, from kept weights, or from the untrained
+        model.
+        """
+        found = await (
+            self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights))
+        )
         async with self._trusting(found) as sampler:
             return (await self._rollouts(sampler, request))[0]
 
-    async def score(self, pairs: Sequence[Pair], weights: Weights | None = None) -> list[tuple[float, ...]]:
+    async def score(
+        self, pairs: Sequence[Pair], weights: Weights | None = None
+    ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
         async with self._trusting(await self._sampler(weights)) as sampler:
             return await _score_all(sampler, pairs)
@@ -141,8 +172,8 @@ class RemoteBackend:
         return PieceStats(tokens, kl=apart / tokens)
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """Send what was accumulated, then the optimiser step; durable when it returns. If it does not happen the run is left, and
-        `open` goes on from the step before."""
+        """Send what was accumulated, then the optimiser step; durable when it returns. If it does
+        not happen the run is left, and `open` goes on from the step before."""
         run = self._open_run()
         if not run.pieces or not (math.isfinite(normaliser) and normaliser > 0.0):
             raise TrainingError(f"cannot apply {len(run.pieces)} pieces divided by {normaliser}")
@@ -170,15 +201,21 @@ class RemoteBackend:
         raise TrainingError(f"{self.name} cannot make the change of weights smaller")
 
     async def discard(self, weights: Weights) -> None:
-        """Give back what their sampler holds; the service removes saved weights by its own rules."""
+        """Give back what their sampler holds; the service removes saved weights by its own
+        rules.
+        """
         await self._samplers.release(weights)
 
     async def release(self, weights: Weights) -> None:
-        """These kept weights are not served any more; give back what their sampler holds on the service."""
+        """These kept weights are not served any more; give back what their sampler holds on the
+        service.
+        """
         await self._samplers.release(weights)
 
     async def close(self, *, discard: bool) -> None:
-        """End the run; with `discard` its mark goes, too, and its saved steps expire by themselves."""
+        """End the run; with `discard` its mark goes, too, and its saved steps expire by
+        themselves.
+        """
         run = self._run
         await self._leave()
         if discard and run is not None:
@@ -194,14 +231,22 @@ class RemoteBackend:
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
         grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
         self._samplers.forget_present()
-        state = await run.trainee.save(_unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False)
-        await asyncio.to_thread(write_mark, run.plan.folder, RunMark(self.name, run.plan.name, run.steps + 1, state))
+        state = await run.trainee.save(
+            _unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False
+        )
+        await asyncio.to_thread(
+            write_mark, run.plan.folder, RunMark(self.name, run.plan.name, run.steps + 1, state)
+        )
         run.steps += 1
         run.pieces.clear()
         return StepStats(run.steps, grad_norm, summarise(scored))
 
-    async def _folded(self, data: Sequence[Datum], weight: float) -> tuple[tuple[Datum, ...], float]:
-        """The data with the distance to the untrained model in their advantages, and that distance."""
+    async def _folded(
+        self, data: Sequence[Datum], weight: float
+    ) -> tuple[tuple[Datum, ...], float]:
+        """The data with the distance to the untrained model in their advantages, and that
+        distance.
+        """
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         reference = await self.score_base(pairs)
         bare = [pair for datum, pair in zip(data, pairs, strict=True) if datum.logprobs_T is None]
@@ -220,13 +265,19 @@ class RemoteBackend:
                 self._later(sampler.aclose(), "leaving a sampler")
             raise
 
-    async def _draw(self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def _draw(
+        self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
         return await gather_all(
             [
                 self._rollouts(
                     sampler,
                     SampleRequest(
-                        tuple(prompt), drawing.count, drawing.max_tokens, drawing.temperature, _seed(drawing.seed, number)
+                        tuple(prompt),
+                        drawing.count,
+                        drawing.max_tokens,
+                        drawing.temperature,
+                        _seed(drawing.seed, number),
                     ),
                 )
                 for number, prompt in enumerate(prompts)
@@ -236,34 +287,55 @@ class RemoteBackend:
     async def _rollouts(self, sampler: ServiceSampler, request: SampleRequest) -> list[Rollout]:
         drawn = await sampler.sample(request)
         if len(drawn) != request.count:
-            raise TrainingError(f"{self.name} drew {len(drawn)} rollouts where {request.count} were asked for")
+            raise TrainingError(
+                f"{self.name} drew {len(drawn)} rollouts where {request.count} were asked for"
+            )
         if request.temperature != 1.0 and not sampler.is_raw:
-            scores = await gather_all([_score(sampler, request.prompt, each.tokens) for each in drawn])
-            drawn = [DrawnSequence(each.tokens, score, each.is_whole) for each, score in zip(drawn, scores, strict=True)]
+            scores = await gather_all(
+                [_score(sampler, request.prompt, each.tokens) for each in drawn]
+            )
+            drawn = [
+                DrawnSequence(each.tokens, score, each.is_whole)
+                for each, score in zip(drawn, scores, strict=True)
+            ]
         return [self._rollout(each) for each in drawn]
 
     def _rollout(self, drawn: DrawnSequence) -> Rollout:
-        logprobs = tuple(0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs)
-        said = drawn.tokens[:-1] if drawn.tokens and drawn.tokens[-1] in self._end_ids else drawn.tokens
+        logprobs = tuple(
+            0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs
+        )
+        said = (
+            drawn.tokens[:-1]
+            if drawn.tokens and drawn.tokens[-1] in self._end_ids
+            else drawn.tokens
+        )
         try:
             return Rollout(drawn.tokens, logprobs, self._decode(said), drawn.is_whole)
         except ValueError as error:
-            raise TrainingError(f"{self.name} drew something that is no rollout: {error}") from error
+            raise TrainingError(
+                f"{self.name} drew something that is no rollout: {error}"
+            ) from error
 
     async def _sampler(self, weights: Weights | None) -> ServiceSampler:
         if weights is not None:
             return await self._samplers.kept(self._ours(weights))
         run = self._open_run()
-        return await self._samplers.present(run.trainee, _unique(f"{run.plan.name}-{run.steps:06d}"))
+        return await self._samplers.present(
+            run.trainee, _unique(f"{run.plan.name}-{run.steps:06d}")
+        )
 
     def _ours(self, weights: Weights) -> Weights:
         if weights.backend != self.name:
-            raise TrainingError(f"weights of backend {weights.backend} cannot be used by {self.name}")
+            raise TrainingError(
+                f"weights of backend {weights.backend} cannot be used by {self.name}"
+            )
         return weights
 
     def _training_of(self, weights: Weights) -> str:
         if self._ours(weights).training is None:
-            raise TrainingError(f"the weights {weights.adapter} hold nothing that training could go on from")
+            raise TrainingError(
+                f"the weights {weights.adapter} hold nothing that training could go on from"
+            )
         return weights.training or ""
 
     def _open_run(self) -> _Run:
@@ -310,7 +382,9 @@ class Samplers:
         """Of what the trainee is now, published under this name if it is not yet."""
         async with self._lock:
             if self._present is None:
-                self._present = await self._service.present(trainee, await trainee.publish(name, for_good=False))
+                self._present = await self._service.present(
+                    trainee, await trainee.publish(name, for_good=False)
+                )
             return self._present
 
     async def kept(self, weights: Weights) -> ServiceSampler:
@@ -327,8 +401,8 @@ class Samplers:
             return sampler
 
     async def _open_kept(self, weights: Weights) -> ServiceSampler:
-        """A sampler of kept weights. A service that has room for few models refuses it, so the sampler that was asked for longest
-        ago gives way, and the service is asked once more."""
+        """A sampler of kept weights. A service that has room for few models refuses it, so the
+        sampler that was asked for longest ago gives way, and the service is asked once more."""
         try:
             return await self._service.kept(weights)
         except BackendDownError:
@@ -344,7 +418,9 @@ class Samplers:
         self._present = None
 
     def forget(self, sampler: ServiceSampler) -> bool:
-        """One that failed: a server that was started again does not know it any more. Whether it was ours to give back."""
+        """One that failed: a server that was started again does not know it any more. Whether it
+        was ours to give back.
+        """
         self._base = None if sampler is self._base else self._base
         self._present = None if sampler is self._present else self._present
         failed = [adapter for adapter, kept in self._kept.items() if kept is sampler]
@@ -375,16 +451,23 @@ class Samplers:
 
 
 async def _score_all(sampler: ServiceSampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
-    return await gather_all([_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs])
+    return await gather_all(
+        [_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs]
+    )
 
 
-async def _score(sampler: ServiceSampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
+async def _score(
+    sampler: ServiceSampler, prompt: tuple[int, ...], tokens: tuple[int, ...]
+) -> tuple[float, ...]:
     if not prompt or not tokens:
         raise TrainingError("only tokens that follow others can be scored")
     scores = await sampler.score(prompt + tokens)
     expected = len(prompt) + len(tokens) - 1
     if len(scores) != expected or not all(map(math.isfinite, scores)):
-        raise TrainingError(f"{len(scores)} scores came back for {expected} tokens, or one of them is not a finite number")
+        raise TrainingError(
+            f"{len(scores)} scores came back for {expected} tokens, or one of them is not a finite"
+            " number"
+        )
     return tuple(scores[-len(tokens) :])
 
 
@@ -399,7 +482,9 @@ def _unique(label: str) -> str:
 
 
 def _read_mark(folder: Path) -> RunMark | None:
-    """The mark of the run in this folder, or None if it has none. Raises TrainingError if it cannot be read."""
+    """The mark of the run in this folder, or None if it has none. Raises TrainingError if it cannot
+    be read.
+    """
     path = folder / _MARK_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunMark)

@@ -1,8 +1,9 @@
-"""Types for the parts of the training services' SDKs that are used here, and functions that both SDKs share.
+"""Types for the parts of the training services' SDKs that are used here, and functions that both
+SDKs share.
 
-`tinker` and `mint` from 0.22 on have the same API; MinT includes an older `tinker`. The API of Weaver (`nex-weaver`) differs, and
-all its calls block. An SDK is chosen at run time, so it is an argument, not an import.
-"""
+`tinker` and `mint` from 0.22 on have the same API; MinT includes an older `tinker`. The API of
+Weaver (`nex-weaver`) differs, and all its calls block. An SDK is chosen at run time, so it is an
+argument, not an import."""
 
 import importlib
 import os
@@ -24,8 +25,8 @@ EXPIRY_S = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Time limits for each kind of call, and the interval of a session's heartbeat. Creating a model includes loading it; a step
-    includes its wait in a queue."""
+    """Time limits for each kind of call, and the interval of a session's heartbeat. Creating a
+    model includes loading it; a step includes its wait in a queue."""
 
     connect_s: float = 30.0
     create_s: float = 300.0
@@ -43,9 +44,18 @@ class SdkTypes(Protocol):
 
     @property
     def ModelInput(self) -> _ModelInput: ...  # noqa: N802
-    def Datum(self, *, model_input: object, loss_fn_inputs: dict[str, list[int] | list[float]]) -> object: ...  # noqa: N802
+    def Datum(  # noqa: N802
+        self, *, model_input: object, loss_fn_inputs: dict[str, list[int] | list[float]]
+    ) -> object: ...
     def SamplingParams(  # noqa: N802
-        self, *, max_tokens: int, seed: int, stop: list[int] | None, temperature: float, top_k: int, top_p: float
+        self,
+        *,
+        max_tokens: int,
+        seed: int,
+        stop: list[int] | None,
+        temperature: float,
+        top_k: int,
+        top_p: float,
     ) -> object: ...
     def AdamParams(  # noqa: N802
         self,
@@ -67,11 +77,15 @@ def make_datum(types: SdkTypes, row: Row, objective: Objective) -> object:
     else:
         inputs["logprobs"] = list(row.logprobs)
         inputs["advantages"] = list(row.advantages)
-    return types.Datum(model_input=types.ModelInput.from_ints(list(row.inputs)), loss_fn_inputs=inputs)
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(list(row.inputs)), loss_fn_inputs=inputs
+    )
 
 
 def make_adam(types: SdkTypes, adam: Adam) -> object:
-    """The parameters of an optimiser step. All six are set: defaults differ, and Weaver's have weight decay."""
+    """The parameters of an optimiser step. All six are set: defaults differ, and Weaver's have
+    weight decay.
+    """
     return types.AdamParams(
         learning_rate=adam.learning_rate,
         beta1=adam.beta1,
@@ -144,7 +158,9 @@ class TinkerSampled(Protocol):
 class TinkerSamplingClient(Protocol):
     """A sampler. Its calls return at once with a future that another thread completes."""
 
-    def sample(self, prompt: object, num_samples: int, sampling_params: object) -> "Future[TinkerSampled]": ...
+    def sample(
+        self, prompt: object, num_samples: int, sampling_params: object
+    ) -> "Future[TinkerSampled]": ...
     def compute_logprobs(self, prompt: object) -> "Future[list[float | None]]": ...
 
 
@@ -157,8 +173,12 @@ class TinkerTrainingClient(Protocol):
         self, data: list[object], loss_fn: str, loss_fn_config: dict[str, float] | None = None
     ) -> TinkerPending[Taught]: ...
     async def optim_step_async(self, adam_params: object) -> TinkerPending[Stepped]: ...
-    async def save_state_async(self, name: str, ttl_seconds: int | None = None) -> TinkerPending[Saved]: ...
-    async def save_weights_for_sampler_async(self, name: str, ttl_seconds: int | None = None) -> TinkerPending[Saved]: ...
+    async def save_state_async(
+        self, name: str, ttl_seconds: int | None = None
+    ) -> TinkerPending[Saved]: ...
+    async def save_weights_for_sampler_async(
+        self, name: str, ttl_seconds: int | None = None
+    ) -> TinkerPending[Saved]: ...
 
 
 class _Holder(Protocol):
@@ -170,9 +190,15 @@ class TinkerServiceClient(Protocol):
 
     @property
     def holder(self) -> _Holder: ...
-    def create_lora_training_client(self, base_model: str, rank: int, seed: int) -> TinkerTrainingClient: ...
-    def create_training_client_from_state_with_optimizer(self, path: str) -> TinkerTrainingClient: ...
-    def create_sampling_client(self, *, model_path: str | None = None, base_model: str | None = None) -> TinkerSamplingClient: ...
+    def create_lora_training_client(
+        self, base_model: str, rank: int, seed: int
+    ) -> TinkerTrainingClient: ...
+    def create_training_client_from_state_with_optimizer(
+        self, path: str
+    ) -> TinkerTrainingClient: ...
+    def create_sampling_client(
+        self, *, model_path: str | None = None, base_model: str | None = None
+    ) -> TinkerSamplingClient: ...
 
 
 class TinkerSdk(Protocol):
@@ -182,7 +208,9 @@ class TinkerSdk(Protocol):
     def TinkerError(self) -> type[Exception]: ...  # noqa: N802
     @property
     def types(self) -> SdkTypes: ...
-    def ServiceClient(self, *, base_url: str | None = None, api_key: str | None = None) -> TinkerServiceClient: ...  # noqa: N802
+    def ServiceClient(  # noqa: N802
+        self, *, base_url: str | None = None, api_key: str | None = None
+    ) -> TinkerServiceClient: ...
 
 
 def load_tinker(module: str) -> TinkerSdk:
@@ -192,11 +220,15 @@ def load_tinker(module: str) -> TinkerSdk:
         return cast(TinkerSdk, importlib.import_module(module))
     except ImportError as error:
         package = "mindlab-toolkit" if module == "mint" else "metaclaw-proxy[tinker]"
-        raise ConfigError(f"training by {module} needs its SDK: pip install '{package}' ({error})") from error
+        raise ConfigError(
+            f"training by {module} needs its SDK: pip install '{package}' ({error})"
+        ) from error
 
 
 def end_session(client: TinkerServiceClient) -> None:
-    """End the session, which stops its heartbeat. Older SDKs have no method for it on the client, only on its holder."""
+    """End the session, which stops its heartbeat. Older SDKs have no method for it on the client,
+    only on its holder.
+    """
     close = getattr(client, "close", None)
     if close is not None:
         close("success")
@@ -205,7 +237,9 @@ def end_session(client: TinkerServiceClient) -> None:
 
 
 def retryable_error(module: str = "tinker.lib.retryable_exception") -> type[Exception]:
-    """The SDK's error for a request that expired on the server, the only one that is not a TinkerError."""
+    """The SDK's error for a request that expired on the server, the only one that is not a
+    TinkerError.
+    """
     return cast(type[Exception], importlib.import_module(module).RetryableException)
 
 
@@ -228,10 +262,17 @@ class WeaverTrainingClient(Protocol):
     @property
     def model_id(self) -> str: ...
     def forward_backward(
-        self, data: Sequence[object], loss_fn: str, *, loss_fn_config: Mapping[str, float] | None, wait: bool
+        self,
+        data: Sequence[object],
+        loss_fn: str,
+        *,
+        loss_fn_config: Mapping[str, float] | None,
+        wait: bool,
     ) -> Operation: ...
     def optim_step(self, params: object, *, wait: bool) -> Operation: ...
-    def save_state(self, *, name: str, checkpoint_type: str, ttl_seconds: int | None) -> WeaverCheckpoint: ...
+    def save_state(
+        self, *, name: str, checkpoint_type: str, ttl_seconds: int | None
+    ) -> WeaverCheckpoint: ...
     def load_state_with_optimizer(self, path: str) -> object: ...
     def save_weights_for_sampler(self, *, name: str, ttl_seconds: int | None) -> str: ...
     def terminate(self, instance_types: list[str]) -> object: ...
@@ -240,7 +281,9 @@ class WeaverTrainingClient(Protocol):
 class WeaverSamplingClient(Protocol):
     """A sampler."""
 
-    def sample(self, *, prompt: object, sampling_params: object, num_samples: int, wait: bool) -> Operation: ...
+    def sample(
+        self, *, prompt: object, sampling_params: object, num_samples: int, wait: bool
+    ) -> Operation: ...
     def compute_logprobs(self, *, prompt: object) -> list[float | None]: ...
 
 
@@ -249,7 +292,9 @@ class WeaverServiceClient(Protocol):
 
     def connect(self) -> None: ...
     def close(self) -> None: ...
-    def create_model(self, *, base_model: str, training_mode: str, lora_config: object) -> WeaverTrainingClient: ...
+    def create_model(
+        self, *, base_model: str, training_mode: str, lora_config: object
+    ) -> WeaverTrainingClient: ...
     def create_sampling_client(
         self, *, base_model: str, model_path: str | None = None, model_id: str | None = None
     ) -> WeaverSamplingClient: ...
@@ -266,7 +311,9 @@ class WeaverSdk(Protocol):
 
     @property
     def types(self) -> WeaverTypes: ...
-    def ServiceClient(self, *, base_url: str | None, api_key: str | None, heartbeat_interval: float) -> WeaverServiceClient: ...  # noqa: N802
+    def ServiceClient(  # noqa: N802
+        self, *, base_url: str | None, api_key: str | None, heartbeat_interval: float
+    ) -> WeaverServiceClient: ...
 
 
 def load_weaver() -> WeaverSdk:
@@ -274,7 +321,9 @@ def load_weaver() -> WeaverSdk:
     try:
         return cast(WeaverSdk, importlib.import_module("weaver"))
     except ImportError as error:
-        raise ConfigError(f"training by weaver needs its SDK: pip install 'metaclaw-proxy[weaver]' ({error})") from error
+        raise ConfigError(
+            f"training by weaver needs its SDK: pip install 'metaclaw-proxy[weaver]' ({error})"
+        ) from error
 
 
 def http_error() -> type[Exception]:

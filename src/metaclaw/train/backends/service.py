@@ -1,11 +1,12 @@
 """Protocols for training services, the layout of their data, and the statistics of a step.
 
-`remote.RemoteBackend` has the rules of a run; each SDK is a thin translation. Every call is bounded in time and may raise
-TrainingError.
+`remote.RemoteBackend` has the rules of a run; each SDK is a thin translation. Every call is bounded
+in time and may raise TrainingError.
 
-A row is one sequence, shifted by one: the inputs are all tokens but the last, the targets are all but the first. Log-probabilities
-and advantages are as long as the targets, and zero for the prompt. With A the advantages, N the step's normaliser, n the rows of
-the step and L the length of a row's targets:
+A row is one sequence, shifted by one: the inputs are all tokens but the last, the targets are all
+but the first. Log-probabilities and advantages are as long as the targets, and zero for the prompt.
+With A the advantages, N the step's normaliser, n the rows of the step and L the length of a row's
+targets:
 
     wanted gradient           Σ_rows Σ_t ∇loss(A_t) / N
     a service that sums       is sent A / N
@@ -13,22 +14,24 @@ the step and L the length of a row's targets:
 
 Every loss here is positively homogeneous in A, so scaling advantages scales only the gradient.
 
-The scaled pieces of a step are sent one after another, and the optimiser step directly after the last.
+The scaled pieces of a step are sent one after another, and the optimiser step directly after the
+last.
 
-**Statistics** come from the log-probabilities that the service returns with each piece. With ratio r = exp(log p_now − log
-p_drawn) on each drawn token: its mean, its maximum, and the share outside the clip range. The loss is the mean over drawn
-tokens of −min(r A, clip(r) A) for PPO, −r A for importance sampling, −clip(r) A log p for CISPO and −A log p for cross entropy.
+**Statistics** come from the log-probabilities that the service returns with each piece. With ratio
+r = exp(log p_now − log p_drawn) on each drawn token: its mean, its maximum, and the share outside
+the clip range. The loss is the mean over drawn tokens of −min(r A, clip(r) A) for PPO, −r A for
+importance sampling, −clip(r) A log p for CISPO and −A log p for cross entropy.
 
-**Distance to the untrained model.** No service has a KL term, so it is folded into the advantages. With l a drawn token's
-log-probability under the weights that drew it, f under the untrained model, β = `Loss.kl`:
+**Distance to the untrained model.** No service has a KL term, so it is folded into the advantages.
+With l a drawn token's log-probability under the weights that drew it, f under the untrained model,
+β = `Loss.kl`:
 
     the term        β (exp(f − l) − (f − l) − 1)      Schulman's k3, which a backend that has the term adds to its loss
     its gradient    β (1 − exp(f − l)) ∇l
     hence           A' = A − β (1 − exp(f − l))       because every loss pushes by −A ∇l where the ratio is one
 
-So `kl` has the same effect on every backend, provided that the weights that drew the data are trained on them, as in every step
-here. A clipped advantage clips the distance in it, too.
-"""
+So `kl` has the same effect on every backend, provided that the weights that drew the data are
+trained on them, as in every step here. A clipped advantage clips the distance in it, too."""
 
 import asyncio
 import math
@@ -44,7 +47,9 @@ from metaclaw.errors import TrainingError
 
 
 class Reduction(StrEnum):
-    """How a service reduces token losses: their sum, or the mean over rows of each row's mean over its targets."""
+    """How a service reduces token losses: their sum, or the mean over rows of each row's mean over
+    its targets.
+    """
 
     SUM = "sum"
     MEAN = "mean"
@@ -62,7 +67,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The service's name of a loss, and its settings. `sends_weights` says that advantages are sent as weights (cross entropy)."""
+    """The service's name of a loss, and its settings. `sends_weights` says that advantages are sent
+    as weights (cross entropy).
+    """
 
     name: str
     config: dict[str, float] | None
@@ -92,7 +99,9 @@ class SampleRequest:
 
 
 class ServiceSampler(Protocol):
-    """Samples from weights. `is_raw` says that log-probabilities are at temperature 1, whatever the sampling temperature is."""
+    """Samples from weights. `is_raw` says that log-probabilities are at temperature 1, whatever the
+    sampling temperature is.
+    """
 
     @property
     def is_raw(self) -> bool: ...
@@ -105,22 +114,30 @@ class ServiceSampler(Protocol):
 
 
 class Trainee(Protocol):
-    """A model in training. The service works in the order of sending. Sending and awaiting the result are separate, so that an
-    optimiser step can be sent directly after the last piece."""
+    """A model in training. The service works in the order of sending. Sending and awaiting the
+    result are separate, so that an optimiser step can be sent directly after the last piece."""
 
     @property
     def reduction(self) -> Reduction: ...
-    async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
+    async def teach(
+        self, rows: Sequence[Row], objective: Objective
+    ) -> Awaitable[list[list[float]]]:
         """Send one piece. The result is each row's log-probabilities under the current weights."""
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
-        """Send an optimiser step. The result is the norm of the gradient, if the service returns it."""
+        """Send an optimiser step. The result is the norm of the gradient, if the service returns
+        it.
+        """
 
     async def save(self, name: str, *, for_good: bool) -> str:
-        """Save weights and optimiser, and return the service's name for them. Unless `for_good`, they expire (`EXPIRY_S`)."""
+        """Save weights and optimiser, and return the service's name for them. Unless `for_good`,
+        they expire (`EXPIRY_S`).
+        """
 
     async def publish(self, name: str, *, for_good: bool) -> str:
-        """Make the current weights loadable by a sampler, and return the service's name for them."""
+        """Make the current weights loadable by a sampler, and return the service's name for
+        them.
+        """
 
     async def aclose(self) -> None:
         """Free its place on the service."""
@@ -136,7 +153,9 @@ class Service(Protocol):
         """Continue from a saved state, optimiser included."""
 
     async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
-        """A sampler of the weights that the trainee has just published, valid until its next step."""
+        """A sampler of the weights that the trainee has just published, valid until its next
+        step.
+        """
 
     async def kept(self, weights: Weights) -> ServiceSampler:
         """A sampler of saved weights, valid while others are trained."""
@@ -156,10 +175,17 @@ def lay_out(datum: Datum, factor: float) -> Row:
     return Row(full[:-1], full[1:], padding + logprobs_T, padding + advantages_T)
 
 
-def lay_out_step(pieces: Sequence[Sequence[Datum]], normaliser: float, reduction: Reduction) -> list[list[Row]]:
-    """All pieces of one step, scaled so that the service's gradient is the sum over drawn tokens divided by `normaliser`."""
+def lay_out_step(
+    pieces: Sequence[Sequence[Datum]], normaliser: float, reduction: Reduction
+) -> list[list[Row]]:
+    """All pieces of one step, scaled so that the service's gradient is the sum over drawn tokens
+    divided by `normaliser`.
+    """
     rows = sum(len(piece) for piece in pieces)
-    return [[lay_out(datum, _factor(datum, rows, normaliser, reduction)) for datum in piece] for piece in pieces]
+    return [
+        [lay_out(datum, _factor(datum, rows, normaliser, reduction)) for datum in piece]
+        for piece in pieces
+    ]
 
 
 def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) -> float:
@@ -169,22 +195,32 @@ def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) ->
 
 
 def objective(loss: Loss, reduction: Reduction) -> Objective:
-    """The service's objective for a loss. Raises TrainingError for a loss with a KL term, which no service has."""
+    """The service's objective for a loss. Raises TrainingError for a loss with a KL term, which no
+    service has.
+    """
     if loss.kl > 0.0:
-        raise TrainingError("a training service has no KL term; fold the distance into the advantages and use kl = 0")
+        raise TrainingError(
+            "a training service has no KL term; fold the distance into the advantages and use"
+            " kl = 0"
+        )
     match loss.kind:
         case LossKind.IMPORTANCE_SAMPLING:
             return Objective("importance_sampling", None)
         case LossKind.PPO | LossKind.CISPO:
             # Thresholds are ratios, not distances from one.
             return Objective(
-                loss.kind.value, {"clip_low_threshold": 1.0 - loss.clip_low, "clip_high_threshold": 1.0 + loss.clip_high}
+                loss.kind.value,
+                {
+                    "clip_low_threshold": 1.0 - loss.clip_low,
+                    "clip_high_threshold": 1.0 + loss.clip_high,
+                },
             )
         case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
             return Objective("cross_entropy", None, sends_weights=True)
         case LossKind.CROSS_ENTROPY:
-            # A service that averages divides by the sum of the weights, which loses their scale. CISPO with its ratio clipped to
-            # exactly one is -A · log p, which is the same loss with advantages.
+            # A service that averages divides by the sum of the weights, which loses their scale.
+            # CISPO with its ratio clipped to exactly one is -A · log p, which is the same loss with
+            # advantages.
             return Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
 
 
@@ -195,19 +231,26 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
     if loss.kind is not LossKind.CROSS_ENTROPY:
         for datum in data:
             if datum.logprobs_T is None:
-                raise TrainingError(f"turn {datum.turn}: {loss.kind} needs the log-probabilities of the weights that drew it")
+                raise TrainingError(
+                    f"turn {datum.turn}: {loss.kind} needs the log-probabilities of the weights"
+                    " that drew it"
+                )
 
 
 T = TypeVar("T")
 Piece: TypeAlias = tuple[Sequence[Datum], Loss]
 ScoredDatum = tuple[Datum, Loss, Sequence[float]]
-"""A datum, its loss, and the log-probabilities of its drawn tokens under the weights that were taught."""
+"""A datum, its loss, and the log-probabilities of its drawn tokens under the weights that were
+taught.
+"""
 
 
 async def send_step(
     trainee: Trainee, pieces: Sequence[Piece], adam: Adam, normaliser: float
 ) -> tuple[float | None, list[ScoredDatum]]:
-    """Send a step. Returns the gradient's norm, and all data with their log-probabilities before the step. Raises TrainingError."""
+    """Send a step. Returns the gradient's norm, and all data with their log-probabilities before
+    the step. Raises TrainingError.
+    """
     laid_out = lay_out_step([data for data, _ in pieces], normaliser, trainee.reduction)
     outputs: list[list[list[float]]] = []
     async with AsyncExitStack() as stack:
@@ -221,15 +264,24 @@ async def send_step(
         if waiting is not None:
             outputs.append(await waiting)
         norm = await stepping
-    scored = [item for piece, output in zip(pieces, outputs, strict=True) for item in _score_piece(piece, output)]
+    scored = [
+        item
+        for piece, output in zip(pieces, outputs, strict=True)
+        for item in _score_piece(piece, output)
+    ]
     return norm, scored
 
 
 def _score_piece(piece: Piece, output: Sequence[Sequence[float]]) -> list[ScoredDatum]:
     data, loss = piece
     if len(output) != len(data):
-        raise TrainingError(f"log-probabilities of {len(output)} sequences came back for {len(data)}")
-    return [(datum, loss, drawn_part(datum, logprobs)) for datum, logprobs in zip(data, output, strict=True)]
+        raise TrainingError(
+            f"log-probabilities of {len(output)} sequences came back for {len(data)}"
+        )
+    return [
+        (datum, loss, drawn_part(datum, logprobs))
+        for datum, logprobs in zip(data, output, strict=True)
+    ]
 
 
 def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]":
@@ -245,13 +297,19 @@ def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]
 
 
 def drawn_part(datum: Datum, logprobs: Sequence[float]) -> tuple[float, ...]:
-    """The log-probabilities of the drawn tokens in a row. Raises TrainingError if their number is wrong."""
+    """The log-probabilities of the drawn tokens in a row. Raises TrainingError if their number is
+    wrong.
+    """
     expected = len(datum.prompt) + len(datum.tokens_T) - 1
     if len(logprobs) != expected:
-        raise TrainingError(f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected} targets")
+        raise TrainingError(
+            f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected} targets"
+        )
     drawn = tuple(logprobs[-len(datum.tokens_T) :])
     if not all(map(math.isfinite, drawn)):
-        raise TrainingError(f"turn {datum.turn}: a log-probability under the present weights is not a finite number")
+        raise TrainingError(
+            f"turn {datum.turn}: a log-probability under the present weights is not a finite number"
+        )
     return drawn
 
 
@@ -274,13 +332,19 @@ def _tokens(item: ScoredDatum) -> list[tuple[float | None, bool | None, float]]:
     """For each drawn token: its ratio, whether it was clipped, and its loss."""
     datum, loss, now_T = item
     if datum.logprobs_T is None:
-        return [(None, None, -advantage * now) for advantage, now in zip(datum.advantages_T, now_T, strict=True)]
+        return [
+            (None, None, -advantage * now)
+            for advantage, now in zip(datum.advantages_T, now_T, strict=True)
+        ]
     return [
-        _token(loss, now, then, advantage) for now, then, advantage in zip(now_T, datum.logprobs_T, datum.advantages_T, strict=True)
+        _token(loss, now, then, advantage)
+        for now, then, advantage in zip(now_T, datum.logprobs_T, datum.advantages_T, strict=True)
     ]
 
 
-def _token(loss: Loss, now: float, then: float, advantage: float) -> tuple[float, bool | None, float]:
+def _token(
+    loss: Loss, now: float, then: float, advantage: float
+) -> tuple[float, bool | None, float]:
     ratio = math.exp(min(now - then, 700.0))
     kept = min(max(ratio, 1.0 - loss.clip_low), 1.0 + loss.clip_high)
     match loss.kind:
@@ -294,15 +358,26 @@ def _token(loss: Loss, now: float, then: float, advantage: float) -> tuple[float
             return ratio, None, -advantage * now
 
 
-def fold(datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], weight: float) -> Datum:
-    """The datum with the distance folded into its advantages. Raises TrainingError if the numbers of log-probabilities differ."""
+def fold(
+    datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], weight: float
+) -> Datum:
+    """The datum with the distance folded into its advantages. Raises TrainingError if the numbers
+    of log-probabilities differ.
+    """
     if not len(datum.tokens_T) == len(now_T) == len(reference_T):
-        raise TrainingError(f"turn {datum.turn}: {len(reference_T)} reference log-probabilities for {len(datum.tokens_T)} tokens")
+        raise TrainingError(
+            f"turn {datum.turn}: {len(reference_T)} reference log-probabilities for"
+            f" {len(datum.tokens_T)} tokens"
+        )
     terms = zip(datum.advantages_T, now_T, reference_T, strict=True)
     try:
-        folded = tuple(advantage + weight * math.expm1(reference - now) for advantage, now, reference in terms)
+        folded = tuple(
+            advantage + weight * math.expm1(reference - now) for advantage, now, reference in terms
+        )
     except OverflowError as error:
-        raise TrainingError(f"turn {datum.turn}: a drawn token is too far from the untrained model to be weighed") from error
+        raise TrainingError(
+            f"turn {datum.turn}: a drawn token is too far from the untrained model to be weighed"
+        ) from error
     return replace(datum, advantages_T=folded)
 
 

@@ -1,7 +1,8 @@
-"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call runs in its own thread with a time limit.
+"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call runs in its own
+thread with a time limit.
 
-A state of Weaver does not contain its rank, which is needed to load it, so the rank is appended to the path. Losses are assumed to
-be sums over tokens, as on Tinker: this was not tried on a server.
+A state of Weaver does not contain its rank, which is needed to load it, so the rank is appended to
+the path. Losses are assumed to be sums over tokens, as on Tinker: this was not tried on a server.
 """
 
 import re
@@ -27,7 +28,14 @@ from metaclaw.train.backends.sdk import (
     make_datum,
     make_sampling,
 )
-from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler
+from metaclaw.train.backends.service import (
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    ServiceSampler,
+)
 
 T = TypeVar("T")
 
@@ -48,7 +56,9 @@ def weaver_backend(
     waits: Waits | None = None,
 ) -> RemoteBackend:
     """A backend on a Weaver server."""
-    service = WeaverService(sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, waits=waits)
+    service = WeaverService(
+        sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, waits=waits
+    )
     return RemoteBackend(service, decode, end_ids=end_ids)
 
 
@@ -87,7 +97,11 @@ class WeaverService:
             raise TrainingError(f"{state} is not a saved state of {self.name}")
         model = await self._model(int(match["rank"]), None)
         trainee = WeaverTrainee(self, model, int(match["rank"]))
-        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(match["path"]), self.waits.train_s)
+        await self.call(
+            f"cannot load {state}",
+            lambda: model.load_state_with_optimizer(match["path"]),
+            self.waits.train_s,
+        )
         return trainee
 
     async def present(self, trainee: object, adapter: str) -> ServiceSampler:
@@ -116,7 +130,9 @@ class WeaverService:
         lora = self.sdk.types.LoraConfig(rank=rank, seed=seed)
         return await self.call(
             "cannot create a model",
-            lambda: client.create_model(base_model=self._base_model, training_mode="lora", lora_config=lora),
+            lambda: client.create_model(
+                base_model=self._base_model, training_mode="lora", lora_config=lora
+            ),
             self.waits.create_s,
         )
 
@@ -135,7 +151,9 @@ class WeaverService:
     async def _connected(self) -> WeaverServiceClient:
         if self._client is None:
             client = self.sdk.ServiceClient(
-                base_url=self._base_url, api_key=self._api_key, heartbeat_interval=self.waits.heartbeat_s
+                base_url=self._base_url,
+                api_key=self._api_key,
+                heartbeat_interval=self.waits.heartbeat_s,
             )
             await self.call("cannot begin a session", client.connect, self.waits.connect_s)
             self._client = client
@@ -152,17 +170,23 @@ class WeaverTrainee:
         self._client = client
         self._rank = rank
 
-    async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
+    async def teach(
+        self, rows: Sequence[Row], objective: Objective
+    ) -> Awaitable[list[list[float]]]:
         """Send one piece."""
         data = [make_datum(self._service.sdk.types, row, objective) for row in rows]
         operation = await self._service.call(
             "cannot send a piece",
-            lambda: self._client.forward_backward(data, objective.name, loss_fn_config=objective.config, wait=False),
+            lambda: self._client.forward_backward(
+                data, objective.name, loss_fn_config=objective.config, wait=False
+            ),
             self._service.waits.train_s,
         )
 
         async def outcome() -> list[list[float]]:
-            return _logprobs(await self._result("a piece was not taught", operation), self._service.name)
+            return _logprobs(
+                await self._result("a piece was not taught", operation), self._service.name
+            )
 
         return outcome()
 
@@ -184,7 +208,9 @@ class WeaverTrainee:
         saved = await self._service.call(
             f"cannot save {name}",
             lambda: self._client.save_state(
-                name=name, checkpoint_type="weight_and_optimizer", ttl_seconds=None if for_good else EXPIRY_S
+                name=name,
+                checkpoint_type="weight_and_optimizer",
+                ttl_seconds=None if for_good else EXPIRY_S,
             ),
             self._service.waits.train_s,
         )
@@ -194,14 +220,18 @@ class WeaverTrainee:
         """Weights for samplers under a `weaver://` path."""
         return await self._service.call(
             f"cannot publish {name}",
-            lambda: self._client.save_weights_for_sampler(name=name, ttl_seconds=None if for_good else EXPIRY_S),
+            lambda: self._client.save_weights_for_sampler(
+                name=name, ttl_seconds=None if for_good else EXPIRY_S
+            ),
             self._service.waits.train_s,
         )
 
     async def aclose(self) -> None:
         """End the trainer; published weights can still be sampled."""
         await self._service.call(
-            "a model was not ended", lambda: self._client.terminate(["trainer"]), self._service.waits.connect_s
+            "a model was not ended",
+            lambda: self._client.terminate(["trainer"]),
+            self._service.waits.connect_s,
         )
 
     async def _result(self, what: str, operation: Operation) -> Json:
@@ -218,13 +248,17 @@ class WeaverSampler:
         self._client = client
 
     async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
-        """Draw sequences with their log-probabilities from the raw result: the SDK's parser loads a tokenizer and runs its code."""
+        """Draw sequences with their log-probabilities from the raw result: the SDK's parser loads a
+        tokenizer and runs its code.
+        """
         types = self._service.sdk.types
         params = make_sampling(types, request, self._service.stops)
         prompt = types.ModelInput.from_ints(list(request.prompt))
         raw = await self._service.call(
             "no sample",
-            lambda: self._client.sample(prompt=prompt, sampling_params=params, num_samples=request.count, wait=False).result(),
+            lambda: self._client.sample(
+                prompt=prompt, sampling_params=params, num_samples=request.count, wait=False
+            ).result(),
             self._service.waits.sample_s,
         )
         return _sequences(raw, self._service.name)
@@ -233,7 +267,9 @@ class WeaverSampler:
         """The log-probability of each token but the first."""
         prompt = self._service.sdk.types.ModelInput.from_ints(list(tokens))
         scores = await self._service.call(
-            "no scores", lambda: self._client.compute_logprobs(prompt=prompt), self._service.waits.sample_s
+            "no scores",
+            lambda: self._client.compute_logprobs(prompt=prompt),
+            self._service.waits.sample_s,
         )
         return [score for score in scores[1:] if score is not None]
 

@@ -1,9 +1,9 @@
 """Servers that load LoRA adapters while they run (ports.PolicyHost): vLLM and SGLang.
 
-Each version is loaded under its own name (`policy-000012`), which is never used for other weights. vLLM must be started with
-`--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the versions that answer at the same time (`--max-loras`);
-SGLang with `--enable-lora --max-lora-rank … --lora-target-modules all`.
-"""
+Each version is loaded under its own name (`policy-000012`), which is never used for other weights.
+vLLM must be started with `--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the
+versions that answer at the same time (`--max-loras`); SGLang with `--enable-lora --max-lora-rank …
+--lora-target-modules all`."""
 
 import asyncio
 import logging
@@ -25,9 +25,13 @@ PREFIX = "policy-"
 
 
 class AdminClient:
-    """Calls to a server's management routes. The base URL may end in `/v1`. The key is never logged."""
+    """Calls to a server's management routes. The base URL may end in `/v1`. The key is never
+    logged.
+    """
 
-    def __init__(self, base_url: str, api_key: str | None = None, *, timeout_s: float = 120.0) -> None:
+    def __init__(
+        self, base_url: str, api_key: str | None = None, *, timeout_s: float = 120.0
+    ) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1")
         self._timeout_s = timeout_s
         self._headers = {"accept": "application/json"}
@@ -39,7 +43,9 @@ class AdminClient:
         try:
             return await post_json(self.url + path, body, self._headers, self._timeout_s)
         except TimeoutError as error:
-            raise BackendDownError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
+            raise BackendDownError(
+                f"{self.url} did not answer within {self._timeout_s:g} s"
+            ) from error
         except OSError as error:
             raise BackendDownError(f"{self.url} cannot be asked: {error}") from error
         except ValueError as error:
@@ -70,10 +76,17 @@ def no_versions() -> frozenset[int]:
 
 
 class LoadingHost:
-    """A PolicyHost. After each load, older versions are unloaded, except the newest `keeps` and those `in_use`."""
+    """A PolicyHost. After each load, older versions are unloaded, except the newest `keeps` and
+    those `in_use`.
+    """
 
     def __init__(
-        self, admin: AdminClient, dialect: ServerRoutes, *, keeps: int = 2, in_use: Callable[[], frozenset[int]] = no_versions
+        self,
+        admin: AdminClient,
+        dialect: ServerRoutes,
+        *,
+        keeps: int = 2,
+        in_use: Callable[[], frozenset[int]] = no_versions,
     ) -> None:
         self._admin = admin
         self._dialect = dialect
@@ -88,13 +101,17 @@ class LoadingHost:
         return frozenset(self._loaded)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version in addition to the others. Raises TrainingError and changes nothing if it cannot be loaded."""
+        """Load a version in addition to the others. Raises TrainingError and changes nothing if it
+        cannot be loaded.
+        """
         async with self._one_at_a_time:
             if version <= BASE_POLICY:
                 raise TrainingError(f"version {version} has no trained weights")
             if (known := self._loaded.get(version)) is not None:
                 if known.adapter != weights.adapter:
-                    raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
+                    raise TrainingError(
+                        f"version {version} is loaded with other weights, from {known.adapter}"
+                    )
                 return
             await self._load(version, _folder(weights))
             self._loaded[version] = weights
@@ -116,7 +133,8 @@ class LoadingHost:
             try:
                 await self._unload(version)
             except TrainingError as error:
-                # The new version is loaded. Unloading the old one is tried again after the next load.
+                # The new version is loaded. Unloading the old one is tried again after the next
+                # load.
                 log.warning("version stays loaded server=%s error=%s", self._admin.url, error)
 
     async def _load(self, version: int, folder: str) -> None:
@@ -126,7 +144,8 @@ class LoadingHost:
             await self._drop(version)
             complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None:
-            # The server reads the same folder: an incomplete adapter can never be loaded. Other errors may be temporary.
+            # The server reads the same folder: an incomplete adapter can never be loaded. Other
+            # errors may be temporary.
             kind = TrainingError if is_complete_adapter(Path(folder)) else WeightsLostError
             raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
 
@@ -139,7 +158,9 @@ class LoadingHost:
     async def _drop(self, version: int) -> None:
         complaint = await self._ask(*self._dialect.unload(name_of(version)))
         if complaint is not None and not self._dialect.is_gone(complaint):
-            raise TrainingError(f"version {version} cannot be unloaded by {self._admin.url}: {complaint}")
+            raise TrainingError(
+                f"version {version} cannot be unloaded by {self._admin.url}: {complaint}"
+            )
 
     async def _ask(self, path: str, body: Json) -> str | None:
         return self._dialect.complaint(await self._admin.post(path, body))
@@ -191,7 +212,10 @@ class SglangRoutes:
 
     def is_taken(self, complaint: str) -> bool:
         """By the messages of SGLang 0.5.23."""
-        return any(words in complaint for words in ("it is already loaded", "already exists", "incomplete unload"))
+        return any(
+            words in complaint
+            for words in ("it is already loaded", "already exists", "incomplete unload")
+        )
 
     def is_gone(self, complaint: str) -> bool:
         """By the message of SGLang 0.5.23."""
@@ -207,7 +231,12 @@ def vllm_host(
     timeout_s: float = 120.0,
 ) -> LoadingHost:
     """A PolicyHost on a vLLM server."""
-    return LoadingHost(AdminClient(base_url, api_key, timeout_s=timeout_s), VllmRoutes(), keeps=keeps, in_use=in_use)
+    return LoadingHost(
+        AdminClient(base_url, api_key, timeout_s=timeout_s),
+        VllmRoutes(),
+        keeps=keeps,
+        in_use=in_use,
+    )
 
 
 def sglang_host(
@@ -219,11 +248,18 @@ def sglang_host(
     timeout_s: float = 120.0,
 ) -> LoadingHost:
     """A PolicyHost on an SGLang server; `sglang_model_of` names a version in requests."""
-    return LoadingHost(AdminClient(base_url, api_key, timeout_s=timeout_s), SglangRoutes(), keeps=keeps, in_use=in_use)
+    return LoadingHost(
+        AdminClient(base_url, api_key, timeout_s=timeout_s),
+        SglangRoutes(),
+        keeps=keeps,
+        in_use=in_use,
+    )
 
 
 def sglang_model_of(base: str) -> Callable[[int], str]:
-    """A function that names the model of a version in requests, given the server's name of the base model."""
+    """A function that names the model of a version in requests, given the server's name of the base
+    model.
+    """
     return lambda version: f"{base}:{name_of(version)}"
 
 
@@ -233,9 +269,13 @@ def name_of(version: int) -> str:
 
 
 def _folder(weights: Weights) -> str:
-    """The adapter's folder, which the server reads itself. Raises TrainingError for weights without a folder."""
+    """The adapter's folder, which the server reads itself. Raises TrainingError for weights without
+    a folder.
+    """
     if "://" in weights.adapter:
-        raise TrainingError(f"{weights.adapter} is not a folder with an adapter, so no other server can load it")
+        raise TrainingError(
+            f"{weights.adapter} is not a folder with an adapter, so no other server can load it"
+        )
     return str(Path(weights.adapter).absolute())
 
 

@@ -1,8 +1,8 @@
 """A training service's sampler as a served model: a ModelProvider and its PolicyHost in one.
 
-An answer is drawn as a whole and then sent in deltas, with its exact tokens. Until the first delta another provider can take over,
-so a service that is down or slow delays a request by at most `answer_s`.
-"""
+An answer is drawn as a whole and then sent in deltas, with its exact tokens. Until the first delta
+another provider can take over, so a service that is down or slow delays a request by at most
+`answer_s`."""
 
 import asyncio
 import logging
@@ -34,7 +34,8 @@ class Answering(Protocol):
 
 
 class SamplerModel:
-    """Versions of one model, answered by the service that trained them. `context_tokens` limits prompt and answer together.
+    """Versions of one model, answered by the service that trained them. `context_tokens` limits
+    prompt and answer together.
 
     Services support temperature, top_p, top_k, seed and stops; penalties are not applied.
     """
@@ -67,12 +68,16 @@ class SamplerModel:
         return frozenset(self._versions)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Draw one token from a version, which makes it ready. Raises TrainingError and changes nothing if that fails."""
+        """Draw one token from a version, which makes it ready. Raises TrainingError and changes
+        nothing if that fails.
+        """
         if version <= BASE_POLICY:
             raise TrainingError(f"version {version} has no trained weights")
         known = self._versions.get(version)
         if known is not None and known.adapter != weights.adapter:
-            raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
+            raise TrainingError(
+                f"version {version} is loaded with other weights, from {known.adapter}"
+            )
         if known is None:
             prompt = tuple(self._vocabulary.render([("user", "Hello.")], ""))
             await self._backend.answer(SampleRequest(prompt, 1, 1, 1.0, 0), weights)
@@ -89,17 +94,28 @@ class SamplerModel:
         await self._backend.release(weights)
         log.info("version unloaded provider=%s version=%d", self.name, version)
 
-    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with this version. Raises WireError, or UpstreamError, after which another provider may answer."""
+    async def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer with this version. Raises WireError, or UpstreamError, after which another
+        provider may answer.
+        """
         weights = self._weights(version)
         prompt = build_prompt(request)
         options = make_message(0, request, prompt)
         asked = await token_request(
-            request, prompt, options, self._vocabulary, context_tokens=self._context_tokens, max_tokens=self._max_tokens
+            request,
+            prompt,
+            options,
+            self._vocabulary,
+            context_tokens=self._context_tokens,
+            max_tokens=self._max_tokens,
         )
         rollout = await self._draw(version, asked, weights)
         reply = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
-        yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
+        yield Begin(
+            new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0)
+        )
         for delta in (*reply.push(rollout.tokens_T, rollout.logprobs_T), *reply.finish()):
             yield delta
         yield reply.end(is_whole=rollout.is_whole)
@@ -111,7 +127,12 @@ class SamplerModel:
         if version == BASE_POLICY:
             return None
         if version not in self._versions:
-            raise UpstreamError(f"version {version} is not loaded", status=503, retryable=True, code="version_not_loaded")
+            raise UpstreamError(
+                f"version {version} is not loaded",
+                status=503,
+                retryable=True,
+                code="version_not_loaded",
+            )
         return self._versions[version]
 
     async def _draw(self, version: int, asked: SampleRequest, weights: Weights | None) -> Rollout:
@@ -123,7 +144,9 @@ class SamplerModel:
             message = f"provider {self.name} gave no answer within {self._answer_s:g} s"
             raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from error
         except TrainingError as error:
-            raise UpstreamError(f"provider {self.name}: {error}", status=503, retryable=True, code=UNREACHABLE) from error
+            raise UpstreamError(
+                f"provider {self.name}: {error}", status=503, retryable=True, code=UNREACHABLE
+            ) from error
         finally:
             self._finished(version)
 

@@ -1,11 +1,22 @@
-"""Requests and replies in tokens: a request becomes tokens, and drawn tokens become deltas of text and tool calls."""
+"""Requests and replies in tokens: a request becomes tokens, and drawn tokens become deltas of text
+and tool calls.
+"""
 
 import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    SampledTokens,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+)
 from metaclaw.engine import CallParser, Generate, Prompt
 from metaclaw.errors import WireError
 from metaclaw.train.backends.service import SampleRequest
@@ -17,14 +28,23 @@ _SEED_BITS: Final = 30
 
 
 async def token_request(
-    request: ChatRequest, prompt: Prompt, options: Generate, vocabulary: "Vocabulary", *, context_tokens: int, max_tokens: int
+    request: ChatRequest,
+    prompt: Prompt,
+    options: Generate,
+    vocabulary: "Vocabulary",
+    *,
+    context_tokens: int,
+    max_tokens: int,
 ) -> SampleRequest:
-    """The request as tokens and sampling options. Raises WireError if it does not fit into `context_tokens` or is not Unicode."""
+    """The request as tokens and sampling options. Raises WireError if it does not fit into
+    `context_tokens` or is not Unicode.
+    """
     ids = await asyncio.to_thread(_render, prompt, vocabulary)
     room = context_tokens - len(ids)
     if room < 1:
         raise WireError(
-            f"the request has {len(ids)} tokens; this model has room for {context_tokens} with its answer",
+            f"the request has {len(ids)} tokens; this model has room for {context_tokens} with its"
+            " answer",
             code="context_length_exceeded",
             param="messages",
         )
@@ -33,19 +53,31 @@ async def token_request(
         prompt=ids,
         count=1,
         max_tokens=min(room, options.max_tokens or max_tokens),
-        # Without other options of the caller, the policy samples as in training: at temperature 1, from all tokens.
+        # Without other options of the caller, the policy samples as in training: at temperature 1,
+        # from all tokens.
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
-        seed=secrets.randbits(_SEED_BITS) if options.seed is None else options.seed % (1 << _SEED_BITS),
+        seed=(
+            secrets.randbits(_SEED_BITS)
+            if options.seed is None
+            else options.seed % (1 << _SEED_BITS)
+        ),
         top_p=1.0 if sampling.top_p is None else sampling.top_p,
         top_k=options.top_k,
     )
 
 
 class TokenReply:
-    """Turns drawn tokens into deltas. The answer ends (`is_over`) with the token that completes a stop string."""
+    """Turns drawn tokens into deltas. The answer ends (`is_over`) with the token that completes a
+    stop string.
+    """
 
     def __init__(
-        self, vocabulary: "Vocabulary", request: ChatRequest, prompt: Prompt, prompt_ids: tuple[int, ...], stops: Sequence[str]
+        self,
+        vocabulary: "Vocabulary",
+        request: ChatRequest,
+        prompt: Prompt,
+        prompt_ids: tuple[int, ...],
+        stops: Sequence[str],
     ) -> None:
         # This imports tokenizers and jinja2, which a program that only trains does not need.
         from metaclaw.engine import Detokenizer, StopFinder
@@ -55,7 +87,9 @@ class TokenReply:
         self._prompt_ids = prompt_ids
         self._detokenizer = Detokenizer(vocabulary)
         self._finder = StopFinder(stops)
-        self._parser = CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
+        self._parser = (
+            CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
+        )
         self._tokens: list[int] = []
         self._logprobs: list[float] = []
         self._shown: list[TokenLogprob] = []
@@ -84,10 +118,18 @@ class TokenReply:
         return deltas if self._parser is None else [*deltas, *self._parser.flush()]
 
     def end(self, *, is_whole: bool) -> End:
-        """The last delta, with the exact tokens. `is_whole` is False if `max_tokens` ended the answer."""
+        """The last delta, with the exact tokens. `is_whole` is False if `max_tokens` ended the
+        answer.
+        """
         found = self._finder.found
         is_called = self._parser is not None and self._parser.calls > 0
-        finish = Finish.LENGTH if found is None and not is_whole else Finish.TOOL_CALLS if is_called else Finish.STOP
+        finish = (
+            Finish.LENGTH
+            if found is None and not is_whole
+            else Finish.TOOL_CALLS
+            if is_called
+            else Finish.STOP
+        )
         return End(
             finish=finish,
             usage=Usage(len(self._prompt_ids), len(self._tokens)),
@@ -96,7 +138,9 @@ class TokenReply:
         )
 
     def _show(self, token: int, logprob: float) -> None:
-        """Keep each token's text and log-probability, if the request asks for them; an end token has no text."""
+        """Keep each token's text and log-probability, if the request asks for them; an end token
+        has no text.
+        """
         if self._request.sampling.logprobs and (text := self._vocabulary.decode([token])):
             self._shown.append(TokenLogprob(text, logprob))
 
@@ -104,7 +148,9 @@ class TokenReply:
         if not text:
             return []
         shown, self._shown = tuple(self._shown), []
-        return [TextDelta(text, shown)] if self._parser is None else [*self._parser.push(text, shown)]
+        return (
+            [TextDelta(text, shown)] if self._parser is None else [*self._parser.push(text, shown)]
+        )
 
 
 def _render(prompt: Prompt, vocabulary: "Vocabulary") -> tuple[int, ...]:
@@ -112,5 +158,8 @@ def _render(prompt: Prompt, vocabulary: "Vocabulary") -> tuple[int, ...]:
         for _, text in prompt.turns:
             text.encode()
     except UnicodeEncodeError as error:
-        raise WireError("the request holds text that is not Unicode (half of a surrogate pair)", param="messages") from error
+        raise WireError(
+            "the request holds text that is not Unicode (half of a surrogate pair)",
+            param="messages",
+        ) from error
     return tuple(vocabulary.render(prompt.turns, prompt.beginning))

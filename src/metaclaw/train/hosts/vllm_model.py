@@ -1,8 +1,9 @@
-"""A vLLM server as a served model with requests and answers in tokens: a ModelProvider and its PolicyHost in one.
+"""A vLLM server as a served model with requests and answers in tokens: a ModelProvider and its
+PolicyHost in one.
 
-An answer relayed as text could not train, because its exact tokens are unknown. With `return_token_ids` vLLM streams token ids and
-log-probabilities (at temperature 1, whatever the sampling temperature is).
-"""
+An answer relayed as text could not train, because its exact tokens are unknown. With
+`return_token_ids` vLLM streams token ids and log-probabilities (at temperature 1, whatever the
+sampling temperature is)."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -65,8 +66,9 @@ _cards: Final = msgspec.json.Decoder(_Cards)
 
 
 class VllmModel:
-    """Versions of one model on a vLLM server. `model` is the server's name of the untrained model; `read` loads its vocabulary at
-    the first request. A version that the server lost in a restart is no longer `loaded`.
+    """Versions of one model on a vLLM server. `model` is the server's name of the untrained model;
+    `read` loads its vocabulary at the first request. A version that the server lost in a restart is
+    no longer `loaded`.
 
     Temperature, top_p, top_k, seed and stops are supported; penalties are not applied.
     """
@@ -99,16 +101,31 @@ class VllmModel:
     async def unload(self, version: int) -> None:
         await self._host.unload(version)
 
-    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with this version. Raises WireError, or UpstreamError, after which another provider may answer."""
+    async def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer with this version. Raises WireError, or UpstreamError, after which another
+        provider may answer.
+        """
         prompt = build_prompt(request)
         options = make_message(0, request, prompt)
         room = await self._room()
-        asked = await token_request(request, prompt, options, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
+        asked = await token_request(
+            request,
+            prompt,
+            options,
+            self._vocabulary,
+            context_tokens=room,
+            max_tokens=self._max_tokens,
+        )
         answer = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
-            yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
+            yield Begin(
+                new_id(wire_format(request.wire).id_prefix),
+                self.models[0],
+                Usage(len(asked.prompt), 0),
+            )
             async for choice in self._choices(reply):
                 for delta in answer.push(choice.token_ids or [], _numbers(choice)):
                     yield delta
@@ -146,7 +163,8 @@ class VllmModel:
             raise self._garbled(f"status {reply.status}, no list of models: {error}") from error
 
     def _body(self, asked: SampleRequest, version: int) -> dict[str, Json]:
-        # The server draws special tokens like any other, so it must be told which of them end an answer.
+        # The server draws special tokens like any other, so it must be told which of them end an
+        # answer.
         return {
             "model": self.models[0] if version == BASE_POLICY else name_of(version),
             "prompt": list(asked.prompt),
@@ -163,7 +181,9 @@ class VllmModel:
 
     @asynccontextmanager
     async def _asked(self, body: dict[str, Json], version: int) -> AsyncIterator[Reply]:
-        reply = await self._provider.call(Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body)), {})
+        reply = await self._provider.call(
+            Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body)), {}
+        )
         try:
             if reply.status >= 400:
                 raise await self._refusal(reply, version)
@@ -176,7 +196,10 @@ class VllmModel:
         if reply.status == _NOT_FOUND and version != BASE_POLICY:
             log.warning("version_lost server=%s version=%d", self._provider.name, version)
             self._host.forget(version)
-        message = f"provider {self.name}: {self._provider.name} answered {reply.status}: {body[:300].decode(errors='replace')}"
+        message = (
+            f"provider {self.name}: {self._provider.name} answered {reply.status}:"
+            f" {body[:300].decode(errors='replace')}"
+        )
         return UpstreamError(message, status=503, retryable=True, code="version_not_loaded")
 
     async def _choices(self, reply: Reply) -> AsyncIterator[_Choice]:
@@ -198,7 +221,9 @@ class VllmModel:
         return chunk
 
     def _garbled(self, words: str) -> UpstreamError:
-        return UpstreamError(f"provider {self.name}: {self._provider.name} broke off: {words}", code=MALFORMED)
+        return UpstreamError(
+            f"provider {self.name}: {self._provider.name} broke off: {words}", code=MALFORMED
+        )
 
 
 async def _read_all(reply: Reply) -> bytes:
@@ -210,9 +235,14 @@ async def _read_all(reply: Reply) -> bytes:
 
 
 def _numbers(choice: _Choice) -> list[float]:
-    """The log-probability of each token, at most zero: half precision rounds some to slightly more."""
+    """The log-probability of each token, at most zero: half precision rounds some to slightly
+    more.
+    """
     logprobs = [] if choice.logprobs is None else choice.logprobs.token_logprobs
     numbers = [min(logprob, 0.0) for logprob in logprobs if logprob is not None]
     if len(numbers) != len(choice.token_ids or []):
-        raise UpstreamError(f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens", code=MALFORMED)
+        raise UpstreamError(
+            f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens",
+            code=MALFORMED,
+        )
     return numbers

@@ -26,8 +26,27 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, error_of, facts_of, first_event, first_object, missing, openai_error, reported_error
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_object,
+    encode_json,
+    list_of,
+    object_of,
+    provider_at_fault,
+    text_of,
+    whole,
+)
+from metaclaw.wires.format import (
+    Facts,
+    error_of,
+    facts_of,
+    first_event,
+    first_object,
+    missing,
+    openai_error,
+    reported_error,
+)
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import ClientTools, Kind, custom_input, prefixed_id
 
@@ -55,7 +74,10 @@ def parse_answer(body: bytes) -> Completion:
             id=fields.maybe_text("id") or "",
             model=fields.maybe_text("model") or "",
             parts=parts,
-            finish=finish_of(choice.pop("finish_reason"), called=any(isinstance(part, ToolCall) for part in parts)),
+            finish=finish_of(
+                choice.pop("finish_reason"),
+                called=any(isinstance(part, ToolCall) for part in parts),
+            ),
             usage=usage_of(fields.pop("usage")),
             stop_sequence=text_of(choice.pop("stop_reason")) or None,
             logprobs=logprobs_of(choice.pop("logprobs")),
@@ -73,7 +95,11 @@ def _parts(message: Fields) -> Iterable[Part]:
         if isinstance(text, str) and text:
             yield Text(text)
     for number, call in enumerate(message.maybe_list("tool_calls") or ()):
-        known = call if text_of(object_of(call).get("id")) else {**object_of(call), "id": f"call_{number}"}
+        known = (
+            call
+            if text_of(object_of(call).get("id"))
+            else {**object_of(call), "id": f"call_{number}"}
+        )
         found = tool_call(known, f"{message.path('tool_calls')}[{number}]")
         yield ToolCall(found.id, found.name, found.arguments)
 
@@ -90,11 +116,16 @@ def finish_word(finish: Finish | None) -> str:
     return Finish.STOP.value if finish in (None, Finish.OTHER) else finish.value
 
 
-def usage_of(value: Json, given: str = "prompt_tokens", produced: str = "completion_tokens") -> Usage | None:
+def usage_of(
+    value: Json, given: str = "prompt_tokens", produced: str = "completion_tokens"
+) -> Usage | None:
     """Token counts of OpenAI's wires; 0 for counts that the provider omits."""
     if not isinstance(value, dict):
         return None
-    read, written = object_of(value.get(f"{given}_details")), object_of(value.get(f"{produced}_details"))
+    read, written = (
+        object_of(value.get(f"{given}_details")),
+        object_of(value.get(f"{produced}_details")),
+    )
     return Usage(
         input_tokens=whole(value.get(given)),
         output_tokens=whole(value.get(produced)),
@@ -124,7 +155,9 @@ def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
 def token_logprob(value: Json) -> TokenLogprob:
     entry = object_of(value)
     others = map(object_of, list_of(entry.get("top_logprobs")))
-    top = tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others)
+    top = tuple(
+        (text_of(other.get("token")), _probability(other.get("logprob"))) for other in others
+    )
     return TokenLogprob(text_of(entry.get("token")), _probability(entry.get("logprob")), top)
 
 
@@ -135,7 +168,10 @@ def _probability(value: Json) -> float:
 def render_logprobs(logprobs: Sequence[TokenLogprob]) -> list[Json]:
     """Log-probabilities in the form of OpenAI's two wires."""
     return [
-        {**_entry(item.token, item.logprob), "top_logprobs": [_entry(token, logprob) for token, logprob in item.top]}
+        {
+            **_entry(item.token, item.logprob),
+            "top_logprobs": [_entry(token, logprob) for token, logprob in item.top],
+        }
         for item in logprobs
     ]
 
@@ -145,7 +181,11 @@ def _entry(token: str, logprob: float) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    logprobs: Json = {"content": render_logprobs(completion.logprobs), "refusal": None} if completion.logprobs else None
+    logprobs: Json = (
+        {"content": render_logprobs(completion.logprobs), "refusal": None}
+        if completion.logprobs
+        else None
+    )
     choice: Object = {
         "index": 0,
         "message": _message(completion, ClientTools(request)),
@@ -168,11 +208,19 @@ def _message(completion: Completion, tools: ClientTools) -> Object:
     parts = completion.parts
     calls = [part for part in parts if isinstance(part, ToolCall)]
     text = "\n\n".join(part.text for part in parts if isinstance(part, Text))
-    message: Object = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
-    if thought := "\n\n".join(part.text for part in parts if isinstance(part, Reasoning) and part.text):
+    message: Object = {
+        "role": "assistant",
+        "content": text or (None if calls else ""),
+        "refusal": None,
+    }
+    if thought := "\n\n".join(
+        part.text for part in parts if isinstance(part, Reasoning) and part.text
+    ):
         message["reasoning_content"] = thought
     if calls:
-        message["tool_calls"] = [{"id": call.id, **render_call(call.name, call.arguments, tools)} for call in calls]
+        message["tool_calls"] = [
+            {"id": call.id, **render_call(call.name, call.arguments, tools)} for call in calls
+        ]
     return message
 
 
@@ -185,7 +233,9 @@ def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
 
 
 class ChatEventReader:
-    """Turns chunks into deltas. The End waits for `[DONE]` or the close, because usage comes after the finish reason."""
+    """Turns chunks into deltas. The End waits for `[DONE]` or the close, because usage comes after
+    the finish reason.
+    """
 
     def __init__(self) -> None:
         self._id = ""
@@ -194,7 +244,9 @@ class ChatEventReader:
         self._finish_word: Json = None
         self._stop_sequence: str | None = None
         self._usage: Usage | None = None
-        self._calls: dict[int, tuple[int, str]] = {}  # the provider's index → ours, and the call's id
+        self._calls: dict[
+            int, tuple[int, str]
+        ] = {}  # the provider's index → ours, and the call's id
         self._call_count = 0
 
     def event(self, name: str | None, body: Object) -> list[Delta]:
@@ -204,7 +256,11 @@ class ChatEventReader:
         self._id = text_of(body.get("id")) or self._id
         self._model = text_of(body.get("model")) or self._model
         self._usage = usage_of(body.get("usage")) or self._usage
-        return [delta for choice in list_of(body.get("choices")) for delta in self._choice(Fields(choice, "choices[]"))]
+        return [
+            delta
+            for choice in list_of(body.get("choices"))
+            for delta in self._choice(Fields(choice, "choices[]"))
+        ]
 
     def done(self) -> list[Delta]:
         self._finish_word = self._finish_word or Finish.STOP.value
@@ -240,11 +296,15 @@ class ChatEventReader:
         return deltas
 
     def _call(self, call: Fields, number: int) -> ToolCallDelta:
-        """One piece of a call. Some servers repeat id and name in every chunk, and some give every parallel call the same index."""
+        """One piece of a call. Some servers repeat id and name in every chunk, and some give every
+        parallel call the same index.
+        """
         given = call.maybe_int("index")
         index = number if given is None else given
         identity = call.maybe_text("id") or ""
-        function = Fields(call.maybe_object("function") or {}, "choices[].delta.tool_calls[].function")
+        function = Fields(
+            call.maybe_object("function") or {}, "choices[].delta.tool_calls[].function"
+        )
         name, arguments = function.maybe_text("name") or "", function.json_text("arguments")
         known = self._calls.get(index)
         if known is None or (identity and known[1] and identity != known[1]):
@@ -261,18 +321,32 @@ class ChatWriter:
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._tools = ClientTools(request)
-        self._custom: dict[int, tuple[str, str, str]] = {}  # custom calls, written at the end: their text is inside JSON until then
-        self._head: Object = {"id": "", "object": "chat.completion.chunk", "created": int(time.time()), "model": request.model}
+        self._custom: dict[
+            int, tuple[str, str, str]
+        ] = {}  # custom calls, written at the end: their text is inside JSON until then
+        self._head: Object = {
+            "id": "",
+            "object": "chat.completion.chunk",
+            "created": int(time.time()),
+            "model": request.model,
+        }
 
     def resume(self, chunk: Object) -> None:
         """Continue the message that began with this chunk; `write` must not be given a Begin."""
-        self._head |= {key: chunk[key] for key in ("id", "object", "created", "model", "system_fingerprint") if key in chunk}
+        self._head |= {
+            key: chunk[key]
+            for key in ("id", "object", "created", "model", "system_fingerprint")
+            if key in chunk
+        }
 
     def write(self, delta: Delta) -> bytes:
         """Return the bytes for one delta."""
         match delta:
             case Begin():
-                self._head |= {"id": prefixed_id(ID_PREFIX, delta.id), "model": delta.model or self._request.model}
+                self._head |= {
+                    "id": prefixed_id(ID_PREFIX, delta.id),
+                    "model": delta.model or self._request.model,
+                }
                 return self._chunk({"role": "assistant", "content": "", "refusal": None})
             case TextDelta():
                 return self._text(delta)
@@ -297,7 +371,11 @@ class ChatWriter:
     def _text(self, delta: TextDelta) -> bytes:
         if not delta.text and not delta.logprobs:
             return b""
-        logprobs: Json = {"content": render_logprobs(delta.logprobs), "refusal": None} if delta.logprobs else None
+        logprobs: Json = (
+            {"content": render_logprobs(delta.logprobs), "refusal": None}
+            if delta.logprobs
+            else None
+        )
         return self._chunk({"content": delta.text}, logprobs=logprobs)
 
     def _call(self, delta: ToolCallDelta) -> bytes:
@@ -306,17 +384,28 @@ class ChatWriter:
             self._custom[delta.index] = (identity, name, arguments + delta.arguments)
             return b""
         if delta.name is None:
-            return self._chunk({"tool_calls": [{"index": delta.index, "function": {"arguments": delta.arguments}}]})
+            return self._chunk(
+                {"tool_calls": [{"index": delta.index, "function": {"arguments": delta.arguments}}]}
+            )
         if self._tools.is_custom(delta.name):
             self._custom[delta.index] = (delta.id or "", delta.name, delta.arguments)
             return b""
-        return self._chunk({"tool_calls": [self._whole_call(delta.index, delta.id or "", delta.name, delta.arguments)]})
+        return self._chunk(
+            {
+                "tool_calls": [
+                    self._whole_call(delta.index, delta.id or "", delta.name, delta.arguments)
+                ]
+            }
+        )
 
     def _whole_call(self, index: int, identity: str, name: str, arguments: str) -> Object:
         return {"index": index, "id": identity, **render_call(name, arguments, self._tools)}
 
     def _end(self, delta: End) -> bytes:
-        said = b"".join(self._chunk({"tool_calls": [self._whole_call(index, *call)]}) for index, call in self._custom.items())
+        said = b"".join(
+            self._chunk({"tool_calls": [self._whole_call(index, *call)]})
+            for index, call in self._custom.items()
+        )
         said += self._chunk({}, finish=finish_word(delta.finish))
         if self._request.include_usage and delta.usage is not None:
             said += event_bytes({**self._head, "choices": [], "usage": render_usage(delta.usage)})
@@ -332,7 +421,17 @@ def whole_facts(body: Object) -> Facts:
 
 def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
     first = first_event(stream)
-    usage = next((found for body in last if (found := usage_of(body.get("usage"))) is not None), None)
+    usage = next(
+        (found for body in last if (found := usage_of(body.get("usage"))) is not None), None
+    )
     words = (first_object(body.get("choices")).get("finish_reason") for body in last)
-    finish = next((reason for word in words if (reason := finish_of(word, called=False)) is not None), None)
-    return Facts(text_of(first.get("id")) or None, text_of(first.get("model")) or None, finish, usage, failure)
+    finish = next(
+        (reason for word in words if (reason := finish_of(word, called=False)) is not None), None
+    )
+    return Facts(
+        text_of(first.get("id")) or None,
+        text_of(first.get("model")) or None,
+        finish,
+        usage,
+        failure,
+    )

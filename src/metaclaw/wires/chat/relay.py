@@ -1,4 +1,6 @@
-"""Changes to relayed chat completions: find and hold tool calls, restore true answers, add a line."""
+"""Changes to relayed chat completions: find and hold tool calls, restore true answers, add a
+line.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -37,7 +39,10 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
     calls = [call for message in messages for call in calls_of(message)]
     message = without_empty({"role": "assistant", "content": None, **messages[0]}, ("content",))
     if isinstance(message.get("tool_calls"), list):
-        message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(list_of(message["tool_calls"]))]
+        message["tool_calls"] = [
+            _known_call(call, calls[place])
+            for place, call in enumerate(list_of(message["tool_calls"]))
+        ]
     is_exact = len(messages) == 1 and not message.get("function_call")
     return AttemptMessages(identity, (message,), tuple(calls), is_exact)
 
@@ -67,7 +72,9 @@ def _add_delta(message: Object, delta: Object) -> None:
                 _add_call(calls, call, number)
             calls.sort(key=_index)
         elif key == "function_call" and isinstance(value, dict):
-            _add_text(object_of(message.setdefault("function_call", {"name": "", "arguments": ""})), value)
+            _add_text(
+                object_of(message.setdefault("function_call", {"name": "", "arguments": ""})), value
+            )
         elif isinstance(value, str) and isinstance(before, str) and key != "role":
             message[key] = before + value
         elif isinstance(value, list) and isinstance(before, list):
@@ -117,33 +124,59 @@ def calls_of(message: Object) -> list[HeldCall]:
         identity = text_of(call.get("id")) or f"call_{place}"
         if isinstance(call.get("custom"), dict):
             custom = object_of(call["custom"])
-            found.append(HeldCall(identity, text_of(custom.get("name")), custom_arguments(text_of(custom.get("input"))), "custom"))
+            found.append(
+                HeldCall(
+                    identity,
+                    text_of(custom.get("name")),
+                    custom_arguments(text_of(custom.get("input"))),
+                    "custom",
+                )
+            )
         else:
             function = object_of(call.get("function"))
-            found.append(HeldCall(identity, text_of(function.get("name")), json_text(function.get("arguments")), "function"))
+            found.append(
+                HeldCall(
+                    identity,
+                    text_of(function.get("name")),
+                    json_text(function.get("arguments")),
+                    "function",
+                )
+            )
     if isinstance(message.get("function_call"), dict):
         old = object_of(message["function_call"])
-        found.append(HeldCall("", text_of(old.get("name")), json_text(old.get("arguments")), "function_call"))
+        found.append(
+            HeldCall("", text_of(old.get("name")), json_text(old.get("arguments")), "function_call")
+        )
     return found
 
 
 def _known_call(call: Json, held: HeldCall) -> Object:
-    """A call as a request contains it: with an id, its arguments as text, and without its index in the stream."""
-    known: Object = {**{key: value for key, value in object_of(call).items() if key != "index"}, "id": held.id}
+    """A call as a request contains it: with an id, its arguments as text, and without its index in
+    the stream.
+    """
+    known: Object = {
+        **{key: value for key, value in object_of(call).items() if key != "index"},
+        "id": held.id,
+    }
     if isinstance(known.get("function"), dict):
         known["function"] = {**object_of(known["function"]), "arguments": held.arguments}
     return known
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
+    return [
+        {"role": "tool", "tool_call_id": call.id, "content": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
 
 
 def own_words(text: str) -> Json:
     return {"role": "assistant", "content": text}
 
 
-def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+def restore(
+    items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]
+) -> list[Json] | None:
     restored: list[Json] = []
     is_found = False
     known = ids_of(answer)
@@ -152,8 +185,14 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
         if message.get("role") == "assistant" and _is_shown(message, answer):
             restored += messages
             is_found = True
-        elif is_found and message.get("role") == "tool" and (true := known.get(plain_id(text_of(message.get("tool_call_id"))))):
-            restored.append(item if message["tool_call_id"] == true else {**message, "tool_call_id": true})
+        elif (
+            is_found
+            and message.get("role") == "tool"
+            and (true := known.get(plain_id(text_of(message.get("tool_call_id")))))
+        ):
+            restored.append(
+                item if message["tool_call_id"] == true else {**message, "tool_call_id": true}
+            )
         else:
             restored.append(item)
     return restored if is_found else None
@@ -178,21 +217,33 @@ _WAITING: Final = (
     *(b'"tool_calls":[{', b'"tool_calls": [{'),
     *(b'"finish_reason":"', b'"finish_reason": "', b'"choices":[]', b'"choices": []'),
 )
-"""An event behind a call that contains one of these waits. They cannot occur in text, where quotation marks are escaped."""
+"""An event behind a call that contains one of these waits. They cannot occur in text, where
+quotation marks are escaped.
+"""
 
 
 class ChatCalls:
-    """Tool calls in chat completions. Text behind a call may pass, because the order does not matter."""
+    """Tool calls in chat completions. Text behind a call may pass, because the order does not
+    matter.
+    """
 
     marks: tuple[bytes, ...] = _CALL_MARKS
     words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        return [call for choice in _choices(answer) for call in calls_of(object_of(choice.get("message")))]
+        return [
+            call
+            for choice in _choices(answer)
+            for call in calls_of(object_of(choice.get("message")))
+        ]
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
-        return _merged_calls(map(event_body, events_with(held, self.marks))) if found is None else found
+        return (
+            _merged_calls(map(event_body, events_with(held, self.marks)))
+            if found is None
+            else found
+        )
 
     def begins_call(self, body: Object) -> bool:
         return any(_call_delta(choice) for choice in _choices(body))
@@ -251,7 +302,9 @@ _decode_chunks = msgspec.json.Decoder(list[_Chunk]).decode
 
 
 def _plain_calls(held: bytes) -> list[HeldCall] | None:
-    """The calls of one choice, decoded at once, if all events are plain data, as nearly always; else None."""
+    """The calls of one choice, decoded at once, if all events are plain data, as nearly always;
+    else None.
+    """
     known: dict[int, tuple[str, list[str], list[str]]] = {}
     if not held.startswith(b"data:"):
         return None
@@ -300,7 +353,11 @@ class ChatFooter:
         choice = choices[0] if len(choices) == 1 else {}
         message = object_of(choice.get("message"))
         content = message.get("content")
-        if choice.get("finish_reason") != "stop" or message.get("tool_calls") or not isinstance(content, str):
+        if (
+            choice.get("finish_reason") != "stop"
+            or message.get("tool_calls")
+            or not isinstance(content, str)
+        ):
             return False
         footer.note(content)
         message["content"] = content + footer.line
@@ -309,16 +366,27 @@ class ChatFooter:
     def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
         choice = first_object(body.get("choices"))
         delta = object_of(choice.get("delta"))
-        if delta.get("tool_calls") or delta.get("function_call") or choice.get("index") not in (0, None):
+        if (
+            delta.get("tool_calls")
+            or delta.get("function_call")
+            or choice.get("index") not in (0, None)
+        ):
             footer.is_plain = False
             return raw
         footer.note(text_of(delta.get("content")))
         if choice.get("finish_reason") != "stop" or not footer.may_add:
             return raw
         footer.is_added = True
-        added: Json = {**choice, "delta": {"content": footer.line}, "finish_reason": None, "logprobs": None}
+        added: Json = {
+            **choice,
+            "delta": {"content": footer.line},
+            "finish_reason": None,
+            "logprobs": None,
+        }
         kept = {key: value for key, value in body.items() if key != "usage"}
         if not delta.get("content"):
             return event_bytes({**kept, "choices": [added]}) + raw
-        text = event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]})
+        text = event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes(
+            {**kept, "choices": [added]}
+        )
         return text + event_bytes({**body, "choices": [{**choice, "delta": {}}]})

@@ -40,14 +40,22 @@ from metaclaw.wires.translation import (
     read_document,
 )
 
-_ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL}
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+}
 
 
 def parse_request(body: dict[str, Json]) -> ChatRequest:
     """Parse a body; unknown fields are kept in `extra`."""
     fields = Fields(body, "")
     model = fields.text("model")
-    messages = tuple(_message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages")))
+    messages = tuple(
+        _message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages"))
+    )
     if not messages:
         raise WireError("messages must not be empty", param="messages")
     tools = fields.each("tools", _tool)
@@ -163,7 +171,12 @@ def tool_call(value: Json, at: str) -> ToolCall:
     kind = fields.maybe_text("type") or "function"
     if kind == "custom":
         custom = Fields(fields.pop("custom"), fields.path("custom"))
-        return ToolCall(identity, custom.text("name"), custom_arguments(custom.text("input")), {**fields.rest(), "type": "custom"})
+        return ToolCall(
+            identity,
+            custom.text("name"),
+            custom_arguments(custom.text("input")),
+            {**fields.rest(), "type": "custom"},
+        )
     function = Fields(fields.pop("function"), fields.path("function"))
     return ToolCall(identity, function.text("name"), function.json_text("arguments"), fields.rest())
 
@@ -187,7 +200,9 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
     choice = Fields(value, "tool_choice")
     kind = choice.text("type")
     if kind in ("function", "custom"):
-        return ToolChoice(ToolMode.REQUIRED, Fields(choice.pop(kind), choice.path(kind)).text("name"))
+        return ToolChoice(
+            ToolMode.REQUIRED, Fields(choice.pop(kind), choice.path(kind)).text("name")
+        )
     fields.rest()["tool_choice"] = value
     return None
 
@@ -196,7 +211,10 @@ def tool_mode(word: str) -> ToolMode:
     try:
         return ToolMode(word)
     except ValueError as error:
-        raise WireError(f"tool_choice must be auto, none, required or an object, not {word!r}", param="tool_choice") from error
+        raise WireError(
+            f"tool_choice must be auto, none, required or an object, not {word!r}",
+            param="tool_choice",
+        ) from error
 
 
 def _json_schema(fields: Fields) -> Object | None:
@@ -217,7 +235,9 @@ def _json_schema(fields: Fields) -> Object | None:
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body for a chat provider. A request of another wire loses optional fields; an indispensable one raises WireError."""
+    """The body for a chat provider. A request of another wire loses optional fields; an
+    indispensable one raises WireError.
+    """
     own = request.wire is Wire.CHAT
     if not own:
         request = plain(request)
@@ -257,7 +277,10 @@ def _put_options(body: Object, request: ChatRequest, *, own: bool) -> None:
         body["stream"] = True
     if request.include_usage:
         options = request.extra.get("stream_options") if own else None
-        body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        body["stream_options"] = {
+            **(options if isinstance(options, dict) else {}),
+            "include_usage": True,
+        }
     if request.reasoning_effort is not None:
         body["reasoning_effort"] = request.reasoning_effort
     if request.json_schema is not None:
@@ -291,7 +314,10 @@ def render_tool(tool: Tool | Opaque) -> Object:
 
 def _own_messages(request: ChatRequest) -> Iterator[Object]:
     for message in request.messages:
-        body: Object = {"role": message.role.value if isinstance(message.role, Role) else message.role, **message.extra}
+        body: Object = {
+            "role": message.role.value if isinstance(message.role, Role) else message.role,
+            **message.extra,
+        }
         if message.name is not None:
             body["name"] = message.name
         parts: Sequence[Part] = message.parts
@@ -302,13 +328,19 @@ def _own_messages(request: ChatRequest) -> Iterator[Object]:
 
 
 def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
-    """Messages from another wire. Tool results have only text in this wire, so their other parts follow in a user message."""
+    """Messages from another wire. Tool results have only text in this wire, so their other parts
+    follow in a user message.
+    """
     shown: list[Text | Image | Opaque] = []
     for message in request.messages:
         result = message.parts[0] if message.role is Role.TOOL else None
         if isinstance(result, ToolResult):
             texts = [part for part in result.parts if isinstance(part, Text)]
-            yield {"role": "tool", "tool_call_id": result.call_id, "content": "\n".join(part.text for part in texts)}
+            yield {
+                "role": "tool",
+                "tool_call_id": result.call_id,
+                "content": "\n".join(part.text for part in texts),
+            }
             if len(texts) < len(result.parts):
                 shown.append(Text(f"Returned by the tool call {result.call_id}:"))
                 shown += (part for part in result.parts if not isinstance(part, Text))
@@ -316,19 +348,26 @@ def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
         if shown:
             yield {"role": "user", **_spoken(shown, joined=False)}
             shown = []
-        yield {"role": Role(message.role).value, **_spoken(message.parts, joined=message.role is not Role.USER)}
+        yield {
+            "role": Role(message.role).value,
+            **_spoken(message.parts, joined=message.role is not Role.USER),
+        }
     if shown:
         yield {"role": "user", **_spoken(shown, joined=False)}
 
 
 def _spoken(parts: Sequence[Part], *, joined: bool) -> Object:
-    """Content, reasoning and tool calls of a message. `joined` joins several texts into one string, which every server accepts."""
+    """Content, reasoning and tool calls of a message. `joined` joins several texts into one string,
+    which every server accepts.
+    """
     body: Object = {}
     content = [part for part in parts if isinstance(part, Text | Image | Opaque)]
     calls = [part for part in parts if isinstance(part, ToolCall)]
     thoughts = [part.text for part in parts if isinstance(part, Reasoning) and part.text]
     if joined and all(isinstance(part, Text) for part in content):
-        body["content"] = "\n\n".join(part.text for part in content if isinstance(part, Text) and part.text)
+        body["content"] = "\n\n".join(
+            part.text for part in content if isinstance(part, Text) and part.text
+        )
     else:
         body["content"] = _render_content(content)
     if calls:
@@ -360,13 +399,27 @@ def _render_part(part: Text | Image | Opaque) -> Object:
             return {**part.extra, "type": "image_url", "image_url": image}
         case Opaque():
             document = read_document(part)
-            return opaque_value(part) if document is None or part.wire is Wire.CHAT else _render_document(document)
+            return (
+                opaque_value(part)
+                if document is None or part.wire is Wire.CHAT
+                else _render_document(document)
+            )
 
 
 def _tool_call(call: ToolCall) -> Object:
     if call.extra.get("type") == "custom":
-        return {**call.extra, "id": call.id, "type": "custom", "custom": {"name": call.name, "input": custom_input(call.arguments)}}
-    return {**call.extra, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        return {
+            **call.extra,
+            "id": call.id,
+            "type": "custom",
+            "custom": {"name": call.name, "input": custom_input(call.arguments)},
+        }
+    return {
+        **call.extra,
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
 
 
 def offered_tools(value: Object, lenient: bool) -> Iterator[ToolOffer]:
@@ -377,16 +430,26 @@ def offered_tools(value: Object, lenient: bool) -> Iterator[ToolOffer]:
 
 def read_file(value: Object) -> Document | None:
     file = object_of(value.get("file"))
-    return file_document(file.get("file_data"), file.get("filename")) if value.get("type") == "file" else None
+    return (
+        file_document(file.get("file_data"), file.get("filename"))
+        if value.get("type") == "file"
+        else None
+    )
 
 
 def _render_document(document: Document) -> Object:
     if document.text is not None:
         return {"type": "text", "text": document.text}
     if document.payload is None:
-        raise WireError("a document given by URL cannot be sent to this provider; send its bytes", param="messages")
+        raise WireError(
+            "a document given by URL cannot be sent to this provider; send its bytes",
+            param="messages",
+        )
     name = document.name or "document.pdf"
-    return {"type": "file", "file": {"filename": name, "file_data": data_url(document.media_type, document.payload)}}
+    return {
+        "type": "file",
+        "file": {"filename": name, "file_data": data_url(document.media_type, document.payload)},
+    }
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:

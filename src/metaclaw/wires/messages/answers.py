@@ -37,10 +37,23 @@ from metaclaw.wires.fields import (
     text_of,
     whole,
 )
-from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
+from metaclaw.wires.format import (
+    Facts,
+    anthropic_error,
+    error_of,
+    facts_of,
+    first_event,
+    missing,
+    reported_error,
+)
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.translation import client_signature, prefixed_id, provider_signature, tagged_signature
+from metaclaw.wires.translation import (
+    client_signature,
+    prefixed_id,
+    provider_signature,
+    tagged_signature,
+)
 
 ID_PREFIX = "msg_"
 _FINISHES = {
@@ -51,7 +64,11 @@ _FINISHES = {
     "tool_use": Finish.TOOL_CALLS,
     "refusal": Finish.CONTENT_FILTER,
 }
-_WORDS = {Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use", Finish.CONTENT_FILTER: "refusal"}
+_WORDS = {
+    Finish.LENGTH: "max_tokens",
+    Finish.TOOL_CALLS: "tool_use",
+    Finish.CONTENT_FILTER: "refusal",
+}
 
 
 def parse_answer(body: bytes) -> Completion:
@@ -102,13 +119,18 @@ def usage_of(value: Json) -> Usage | None:
     """Token counts. In this wire `input_tokens` does not include the cached tokens."""
     if not isinstance(value, dict):
         return None
-    cached, written = whole(value.get("cache_read_input_tokens")), whole(value.get("cache_creation_input_tokens"))
+    cached, written = (
+        whole(value.get("cache_read_input_tokens")),
+        whole(value.get("cache_creation_input_tokens")),
+    )
     return Usage(
         input_tokens=whole(whole(value.get("input_tokens")) + cached + written),
         output_tokens=whole(value.get("output_tokens")),
         cached_tokens=cached,
         cache_write_tokens=written,
-        reasoning_tokens=whole(object_of(value.get("output_tokens_details")).get("thinking_tokens")),
+        reasoning_tokens=whole(
+            object_of(value.get("output_tokens_details")).get("thinking_tokens")
+        ),
     )
 
 
@@ -116,7 +138,9 @@ def render_usage(usage: Usage | None) -> Object:
     """Token counts for a client; zero if they are unknown, because the wire requires numbers."""
     counted = usage or Usage(0, 0)
     body: Object = {
-        "input_tokens": max(0, counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens),
+        "input_tokens": max(
+            0, counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens
+        ),
         "cache_creation_input_tokens": counted.cache_write_tokens,
         "cache_read_input_tokens": counted.cached_tokens,
         "output_tokens": counted.output_tokens,
@@ -155,7 +179,12 @@ def _block(part: Part) -> Object | None:
         case Reasoning():
             return thinking_block(part)
         case ToolCall():
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": tool_input(part.arguments)}
+            return {
+                "type": "tool_use",
+                "id": part.id,
+                "name": part.name,
+                "input": tool_input(part.arguments),
+            }
         case Opaque() if part.wire is Wire.MESSAGES:
             return dict(object_of(part.value))
         case _:
@@ -166,7 +195,11 @@ def thinking_block(part: Reasoning) -> Object:
     """Reasoning for a client of this wire. The signature may be a tagged one of another wire."""
     if part.redacted and (data := provider_signature(Wire.MESSAGES, part.signature)) is not None:
         return {"type": "redacted_thinking", "data": data}
-    signature = "" if part.signature is None else client_signature(Wire.MESSAGES, part.signature, redacted=part.redacted)
+    signature = (
+        ""
+        if part.signature is None
+        else client_signature(Wire.MESSAGES, part.signature, redacted=part.redacted)
+    )
     return {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
@@ -196,7 +229,9 @@ class MessagesEventReader:
             case "message_start":
                 return self._start(Fields(body.get("message"), "message"))
             case "content_block_start":
-                return self._open_block(body.get("index"), Fields(body.get("content_block"), "content_block"))
+                return self._open_block(
+                    body.get("index"), Fields(body.get("content_block"), "content_block")
+                )
             case "content_block_delta":
                 return self._more(body.get("index"), Fields(body.get("delta"), "delta"))
             case "content_block_stop":
@@ -212,7 +247,9 @@ class MessagesEventReader:
                 return self.close()
             case "error":
                 message, code = error_of(body)
-                return [Failed(message or "the provider reported an error", code or "upstream_error")]
+                return [
+                    Failed(message or "the provider reported an error", code or "upstream_error")
+                ]
             case _:
                 return []
 
@@ -221,16 +258,28 @@ class MessagesEventReader:
 
     def close(self) -> list[Delta]:
         finish = finish_of(self._stop_reason)
-        return [TRUNCATED] if finish is None else [End(finish, usage_of(self._usage or None), self._stop_sequence)]
+        return (
+            [TRUNCATED]
+            if finish is None
+            else [End(finish, usage_of(self._usage or None), self._stop_sequence)]
+        )
 
     def _start(self, message: Fields) -> list[Delta]:
         usage = message.pop("usage")
         self._count(usage)
-        return [Begin(message.maybe_text("id") or "", message.maybe_text("model") or "", usage_of(usage))]
+        return [
+            Begin(
+                message.maybe_text("id") or "", message.maybe_text("model") or "", usage_of(usage)
+            )
+        ]
 
     def _count(self, usage: Json) -> None:
-        """Merge token counts: they are cumulative, and the last event may omit counts of the first."""
-        self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+        """Merge token counts: they are cumulative, and the last event may omit counts of the
+        first.
+        """
+        self._usage |= {
+            name: value for name, value in object_of(usage).items() if value is not None
+        }
 
     def _open_block(self, index: Json, block: Fields) -> list[Delta]:
         kind = block.text("type")
@@ -293,9 +342,15 @@ class MessagesEventReader:
                 signature, hidden = tagged_signature(Wire.MESSAGES, block.signature)
                 return [ReasoningDelta("", signature, hidden)] if signature else []
             case "tool_use":
-                return [] if block.has_input or block.call is None else [ToolCallDelta(block.call, None, None, "{}")]
+                return (
+                    []
+                    if block.has_input or block.call is None
+                    else [ToolCallDelta(block.call, None, None, "{}")]
+                )
             case _:
-                given: Object = {"input": tool_input("".join(block.written))} if block.written else {}
+                given: Object = (
+                    {"input": tool_input("".join(block.written))} if block.written else {}
+                )
                 return [OpaqueDelta(Opaque(Wire.MESSAGES, {**block.value, **given}))]
 
 
@@ -309,7 +364,9 @@ class MessagesWriter:
         self._calls = CallQueue()
 
     def resume(self, blocks: int) -> None:
-        """Continue a message that has this number of blocks, all of them stopped; `write` must not be given a Begin."""
+        """Continue a message that has this number of blocks, all of them stopped; `write` must not
+        be given a Begin.
+        """
         self._index = blocks
 
     def write(self, delta: Delta) -> bytes:
@@ -341,7 +398,11 @@ class MessagesWriter:
             return b""
         said = self._leave()
         self._open = kind
-        block: Object = {"type": "text", "text": ""} if kind == "text" else {"type": "thinking", "thinking": "", "signature": ""}
+        block: Object = (
+            {"type": "text", "text": ""}
+            if kind == "text"
+            else {"type": "thinking", "thinking": "", "signature": ""}
+        )
         return said + self._start(block)
 
     def _leave(self) -> bytes:
@@ -363,10 +424,17 @@ class MessagesWriter:
             block = thinking_block(Reasoning("", delta.signature, redacted=True))
             return self._leave() + self._start(block) + self._stop()
         if delta.text:
-            said = self._enter("thinking") + self._piece({"type": "thinking_delta", "thinking": delta.text})
+            said = self._enter("thinking") + self._piece(
+                {"type": "thinking_delta", "thinking": delta.text}
+            )
         if delta.signature is not None:
             said += self._enter("thinking")
-            said += self._piece({"type": "signature_delta", "signature": client_signature(Wire.MESSAGES, delta.signature)})
+            said += self._piece(
+                {
+                    "type": "signature_delta",
+                    "signature": client_signature(Wire.MESSAGES, delta.signature),
+                }
+            )
             said += self._stop()
         return said
 
@@ -409,9 +477,14 @@ class MessagesWriter:
         return said
 
     def _end(self, delta: End) -> bytes:
-        why: Object = {"stop_reason": finish_word(delta.finish, delta.stop_sequence), "stop_sequence": delta.stop_sequence}
+        why: Object = {
+            "stop_reason": finish_word(delta.finish, delta.stop_sequence),
+            "stop_sequence": delta.stop_sequence,
+        }
         return (
-            self._leave() + _event("message_delta", {"delta": why, "usage": render_usage(delta.usage)}) + _event("message_stop", {})
+            self._leave()
+            + _event("message_delta", {"delta": why, "usage": render_usage(delta.usage)})
+            + _event("message_stop", {})
         )
 
 
@@ -427,7 +500,15 @@ def whole_facts(body: Object) -> Facts:
 def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
     message = object_of(first_event(stream).get("message"))
     final = next((body for body in last if body.get("type") == "message_delta"), {})
-    counts = {name: value for name, value in object_of(final.get("usage")).items() if value is not None}
+    counts = {
+        name: value for name, value in object_of(final.get("usage")).items() if value is not None
+    }
     usage = usage_of({**object_of(message.get("usage")), **counts} or None)
     finish = finish_of(object_of(final.get("delta")).get("stop_reason"))
-    return Facts(text_of(message.get("id")) or None, text_of(message.get("model")) or None, finish, usage, failure)
+    return Facts(
+        text_of(message.get("id")) or None,
+        text_of(message.get("model")) or None,
+        finish,
+        usage,
+        failure,
+    )

@@ -1,4 +1,6 @@
-"""Changes to relayed Anthropic messages: find and hold tool calls, restore true answers, add a line."""
+"""Changes to relayed Anthropic messages: find and hold tool calls, restore true answers, add a
+line.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -36,9 +38,13 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
         identity, is_exact = text_of(body.get("id")), True
         blocks = [without_empty(block) for block in _blocks(body.get("content"))]
     # Some servers send empty texts, but none accepts them in a history.
-    kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
+    kept: list[Json] = [
+        block for block in blocks if block.get("type") != "text" or block.get("text")
+    ]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
-    is_exact = is_exact and all(call.id and isinstance(read_json(call.arguments), dict) for call in calls)
+    is_exact = is_exact and all(
+        call.id and isinstance(read_json(call.arguments), dict) for call in calls
+    )
     return AttemptMessages(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
 
 
@@ -47,7 +53,12 @@ def _blocks(content: Json) -> list[Object]:
 
 
 def _call(block: Object) -> HeldCall:
-    return HeldCall(text_of(block.get("id")), text_of(block.get("name")), json_text(block.get("input")) or "{}", "tool_use")
+    return HeldCall(
+        text_of(block.get("id")),
+        text_of(block.get("name")),
+        json_text(block.get("input")) or "{}",
+        "tool_use",
+    )
 
 
 def _streamed(answer: bytes) -> tuple[str, list[Object], bool]:
@@ -98,7 +109,9 @@ def own_words(text: str) -> Json:
     return {"role": "assistant", "content": [{"type": "text", "text": text}]}
 
 
-def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+def restore(
+    items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]
+) -> list[Json] | None:
     restored: list[Json] = []
     is_found = False
     for item in items:
@@ -112,12 +125,18 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _is_shown(content: Json, answer: TrueAnswer) -> bool:
-    calls = [(text_of(block.get("id")), block.get("input")) for block in _blocks(content) if block.get("type") == "tool_use"]
+    calls = [
+        (text_of(block.get("id")), block.get("input"))
+        for block in _blocks(content)
+        if block.get("type") == "tool_use"
+    ]
     return is_shown(answer.calls, calls) if calls else has_mark(answer, content)
 
 
 def _answered(message: Object, answer: TrueAnswer) -> Object | None:
-    """The message with the provider's ids in its results, if a client has changed them; else None."""
+    """The message with the provider's ids in its results, if a client has changed them; else
+    None.
+    """
     content, known = message.get("content"), ids_of(answer)
     if message.get("role") != "user" or not isinstance(content, list):
         return None
@@ -131,13 +150,23 @@ def _answered(message: Object, answer: TrueAnswer) -> Object | None:
 
 
 def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
-    """The true messages, with the client's last cache breakpoint if it set one in the message it was shown."""
+    """The true messages, with the client's last cache breakpoint if it set one in the message it
+    was shown.
+    """
     marks = [block["cache_control"] for block in _blocks(content) if block.get("cache_control")]
     last = object_of(messages[-1]) if messages else {}
     inner = last.get("content")
-    if not marks or not isinstance(inner, list) or not inner or object_of(inner[-1]).get("type") in _UNCACHED:
+    if (
+        not marks
+        or not isinstance(inner, list)
+        or not inner
+        or object_of(inner[-1]).get("type") in _UNCACHED
+    ):
         return list(messages)
-    return [*messages[:-1], {**last, "content": [*inner[:-1], {**object_of(inner[-1]), "cache_control": marks[-1]}]}]
+    return [
+        *messages[:-1],
+        {**last, "content": [*inner[:-1], {**object_of(inner[-1]), "cache_control": marks[-1]}]},
+    ]
 
 
 def resume(request: ChatRequest, passed: bytes) -> MessagesWriter:
@@ -157,11 +186,19 @@ class MessagesCalls:
     words: tuple[bytes, ...] = (b"content_block_delta",)
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        return [_call(block) for block in _blocks(answer.get("content")) if block.get("type") == "tool_use"]
+        return [
+            _call(block)
+            for block in _blocks(answer.get("content"))
+            if block.get("type") == "tool_use"
+        ]
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
-        return _streamed_calls(map(event_body, events_with(held, _TELLING))) if found is None else found
+        return (
+            _streamed_calls(map(event_body, events_with(held, _TELLING)))
+            if found is None
+            else found
+        )
 
     def begins_call(self, body: Object) -> bool:
         return _begins_block(body)
@@ -174,7 +211,10 @@ class MessagesCalls:
 
 
 def _begins_block(body: Object) -> bool:
-    return body.get("type") == "content_block_start" and object_of(body.get("content_block")).get("type") == "tool_use"
+    return (
+        body.get("type") == "content_block_start"
+        and object_of(body.get("content_block")).get("type") == "tool_use"
+    )
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -197,12 +237,20 @@ class _Event(msgspec.Struct, gc=False):
 
 _decode_events = msgspec.json.Decoder(list[_Event]).decode
 _TELLING: Final = (b"tool_use", b"partial_json")
-_NAMES: Final = (b"content_block_delta", b"content_block_start", b"content_block_stop", b"message_delta", b"message_stop")
+_NAMES: Final = (
+    b"content_block_delta",
+    b"content_block_start",
+    b"content_block_stop",
+    b"message_delta",
+    b"message_stop",
+)
 _BETWEEN: Final = (*(b"\n\nevent: " + name + b"\ndata:" for name in _NAMES), b"\n\ndata:")
 
 
 def _plain_calls(held: bytes) -> list[HeldCall] | None:
-    """The calls, decoded at once, if all events have one line of data, as nearly always; else None."""
+    """The calls, decoded at once, if all events have one line of data, as nearly always; else
+    None.
+    """
     bodies = b"\n\n" + held
     for head in _BETWEEN:  # a regular expression takes several times as long
         bodies = bodies.replace(head, b",")
@@ -215,7 +263,11 @@ def _plain_calls(held: bytes) -> list[HeldCall] | None:
         if event.type == "content_block_delta":
             if event.delta is not None and event.index in blocks:
                 blocks[event.index].append(event.delta.partial_json)
-        elif event.type == "content_block_start" and (block := event.content_block) is not None and block.type == "tool_use":
+        elif (
+            event.type == "content_block_start"
+            and (block := event.content_block) is not None
+            and block.type == "tool_use"
+        ):
             if bytes(block.input) != b"{}":
                 return None
             blocks[event.index] = [block.id, block.name]
@@ -236,7 +288,9 @@ def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
 
 
 def _held_calls(blocks: Iterable[list[str]]) -> list[HeldCall]:
-    return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks]
+    return [
+        HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks
+    ]
 
 
 class MessagesFooter:
@@ -256,10 +310,15 @@ class MessagesFooter:
         match body.get("type"):
             case "content_block_start":
                 footer.parts += 1
-                footer.is_plain = footer.is_plain and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
+                footer.is_plain = (
+                    footer.is_plain
+                    and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
+                )
             case "content_block_delta":
                 footer.note(text_of(object_of(body.get("delta")).get("text")))
-            case "message_delta" if object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add:
+            case "message_delta" if (
+                object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add
+            ):
                 footer.is_added = True
                 return b"".join(self._text_block(footer)) + raw
         return raw

@@ -43,15 +43,24 @@ from metaclaw.wires.translation import (
 )
 
 _ROLES = {"system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
-_MODES = {"auto": ToolMode.AUTO, "none": ToolMode.NONE, "any": ToolMode.REQUIRED, "tool": ToolMode.REQUIRED}
+_MODES = {
+    "auto": ToolMode.AUTO,
+    "none": ToolMode.NONE,
+    "any": ToolMode.REQUIRED,
+    "tool": ToolMode.REQUIRED,
+}
 
 
 def parse_request(body: dict[str, Json]) -> ChatRequest:
-    """Parse a body; unknown fields are kept in `extra`. The system text becomes the first message."""
+    """Parse a body; unknown fields are kept in `extra`. The system text becomes the first
+    message.
+    """
     fields = Fields(body, "")
     model = fields.text("model")
     system = fields.content("system", _block, "blocks")
-    messages = tuple(_message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages")))
+    messages = tuple(
+        _message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages"))
+    )
     if not messages:
         raise WireError("messages must not be empty", param="messages")
     tools = fields.each("tools", _tool)
@@ -85,7 +94,9 @@ def _message(value: Json, at: str) -> Message:
     word = fields.text("role")
     if "content" not in fields.rest():
         raise WireError(f"{at}.content is missing", param=f"{at}.content")
-    return Message(_ROLES.get(word, word), fields.content("content", _block, "blocks"), extra=fields.rest())
+    return Message(
+        _ROLES.get(word, word), fields.content("content", _block, "blocks"), extra=fields.rest()
+    )
 
 
 def _block(value: Json, at: str) -> Part:
@@ -133,7 +144,10 @@ def _image(fields: Fields) -> Image | None:
     extra = fields.rest()
     match source.get("type"):
         case "base64":
-            return Image(data_url(text_of(source.get("media_type")), text_of(source.get("data"))), extra=extra)
+            return Image(
+                data_url(text_of(source.get("media_type")), text_of(source.get("data"))),
+                extra=extra,
+            )
         case "url":
             return Image(text_of(source.get("url")), extra=extra)
         case _:
@@ -156,9 +170,14 @@ def _tool_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
     choice = Fields(value, "tool_choice")
     kind, name = choice.text("type"), choice.maybe_text("name")
     if kind not in _MODES:
-        raise WireError(f"tool_choice.type must be auto, any, tool or none, not {kind!r}", param="tool_choice.type")
+        raise WireError(
+            f"tool_choice.type must be auto, any, tool or none, not {kind!r}",
+            param="tool_choice.type",
+        )
     single = choice.maybe_bool("disable_parallel_tool_use")
-    return ToolChoice(_MODES[kind], name if kind == "tool" else None), None if single is None else not single
+    return ToolChoice(_MODES[kind], name if kind == "tool" else None), (
+        None if single is None else not single
+    )
 
 
 def _output_config(fields: Fields) -> tuple[str | None, Object | None]:
@@ -168,7 +187,10 @@ def _output_config(fields: Fields) -> tuple[str | None, Object | None]:
     if format_ is not None:
         inner = Fields(format_, "output_config.format")
         if (kind := inner.text("type")) != "json_schema":
-            raise WireError(f"output_config.format.type must be json_schema, not {kind!r}", param="output_config.format.type")
+            raise WireError(
+                f"output_config.format.type must be json_schema, not {kind!r}",
+                param="output_config.format.type",
+            )
         schema = {**inner.rest(), "schema": inner.maybe_object("schema") or {}}
     if config.rest():
         fields.rest()["output_config"] = config.rest()
@@ -181,7 +203,9 @@ _OPENING = "(The conversation begins with the assistant.)"
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body for an Anthropic provider. Other wires' requests lose optional fields; an indispensable one raises WireError."""
+    """The body for an Anthropic provider. Other wires' requests lose optional fields; an
+    indispensable one raises WireError.
+    """
     own = request.wire is Wire.MESSAGES
     if not own:
         request = _alternating(plain(request))
@@ -209,10 +233,21 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
 def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
     sampling = request.sampling
     if sampling.n > 1:
-        raise WireError("n above 1 cannot be translated: this model's provider gives one answer at a time", param="n")
+        raise WireError(
+            "n above 1 cannot be translated: this model's provider gives one answer at a time",
+            param="n",
+        )
     if sampling.logprobs:
-        raise WireError("this model's provider does not return log-probabilities", code="unsupported_parameter", param="logprobs")
-    temperature = sampling.temperature if own or sampling.temperature is None else min(sampling.temperature, 1.0)
+        raise WireError(
+            "this model's provider does not return log-probabilities",
+            code="unsupported_parameter",
+            param="logprobs",
+        )
+    temperature = (
+        sampling.temperature
+        if own or sampling.temperature is None
+        else min(sampling.temperature, 1.0)
+    )
     options: Object = {
         "temperature": temperature,
         "top_p": sampling.top_p,
@@ -238,7 +273,11 @@ def _put_output_config(body: Object, request: ChatRequest, *, own: bool) -> None
 def render_tool(tool: Tool | Opaque) -> Object:
     if isinstance(tool, Opaque):
         return opaque_value(tool)
-    body: Object = {**tool.extra, "name": tool.name, "input_schema": dict(tool.parameters) or {"type": "object", "properties": {}}}
+    body: Object = {
+        **tool.extra,
+        "name": tool.name,
+        "input_schema": dict(tool.parameters) or {"type": "object", "properties": {}},
+    }
     if tool.description is not None:
         body["description"] = tool.description
     if tool.strict is not None:
@@ -254,22 +293,34 @@ def _render_tool_choice(request: ChatRequest) -> Object | None:
     if choice.name is not None:
         body = {"type": "tool", "name": choice.name}
     else:
-        body = {"type": {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "any"}[choice.mode]}
+        body = {
+            "type": {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "any"}[
+                choice.mode
+            ]
+        }
     if parallel is not None and choice.mode is not ToolMode.NONE:
         body["disable_parallel_tool_use"] = not parallel
     return body
 
 
 def _split_system(messages: Sequence[Message]) -> tuple[Message | None, Sequence[Message]]:
-    """Split off the first message if it is plain system text, which has its own field in the body."""
+    """Split off the first message if it is plain system text, which has its own field in the
+    body.
+    """
     first = messages[0]
-    if first.role is Role.SYSTEM and not first.extra and all(isinstance(part, Text) for part in first.parts):
+    if (
+        first.role is Role.SYSTEM
+        and not first.extra
+        and all(isinstance(part, Text) for part in first.parts)
+    ):
         return first, messages[1:]
     return None, messages
 
 
 def _alternating(request: ChatRequest) -> ChatRequest:
-    """The conversation as Anthropic requires it: system text, then user and assistant in turn, with tool results first."""
+    """The conversation as Anthropic requires it: system text, then user and assistant in turn, with
+    tool results first.
+    """
     system, spoken = _gathered_system(request)
     turns: list[Message] = []
     for message in map(_as_turn, spoken):
@@ -280,7 +331,9 @@ def _alternating(request: ChatRequest) -> ChatRequest:
         else:
             turns.append(message)
     if not turns:
-        raise WireError("messages hold nothing that could be sent to this model's provider", param="messages")
+        raise WireError(
+            "messages hold nothing that could be sent to this model's provider", param="messages"
+        )
     if turns[0].role is not Role.USER:
         turns.insert(0, Message(Role.USER, (Text(_OPENING),)))
     ordered = tuple(Message(turn.role, tuple(_results_first(turn.parts))) for turn in turns)
@@ -289,7 +342,9 @@ def _alternating(request: ChatRequest) -> ChatRequest:
 
 
 def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Message]]:
-    """Split off the leading system messages. If there are only system messages, the last one stays as the user's."""
+    """Split off the leading system messages. If there are only system messages, the last one stays
+    as the user's.
+    """
     messages = list(request.messages)
     leading: list[Part] = []
     while len(messages) > 1 and messages[0].role is Role.SYSTEM:
@@ -300,7 +355,9 @@ def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Messa
 
 
 def _as_turn(message: Message) -> Message:
-    """A message with role user or assistant. A system message within the conversation becomes a marked user message."""
+    """A message with role user or assistant. A system message within the conversation becomes a
+    marked user message.
+    """
     match message.role:
         case Role.ASSISTANT:
             return Message(Role.ASSISTANT, tuple(filter(_is_accepted, message.parts)))
@@ -312,7 +369,9 @@ def _as_turn(message: Message) -> Message:
 
 
 def _is_accepted(part: Part) -> bool:
-    """Whether Anthropic accepts the part: it refuses empty texts, and reasoning without its own signature."""
+    """Whether Anthropic accepts the part: it refuses empty texts, and reasoning without its own
+    signature.
+    """
     match part:
         case Text():
             return bool(part.text)
@@ -334,7 +393,11 @@ def _results_first(parts: Iterable[Part]) -> Iterator[Part]:
 
 def _render_message(message: Message) -> Object:
     role = message.role.value if isinstance(message.role, Role) else message.role
-    return {**message.extra, "role": "user" if message.role is Role.TOOL else role, "content": _render_content(message.parts)}
+    return {
+        **message.extra,
+        "role": "user" if message.role is Role.TOOL else role,
+        "content": _render_content(message.parts),
+    }
 
 
 def _render_content(parts: Sequence[Part]) -> Json:
@@ -392,23 +455,37 @@ def _image_source(url: str) -> Object:
 
 
 def tool_input(arguments: str) -> Object:
-    """A call's arguments as an object, which this wire requires. If they are not a JSON object, `arguments` has their text."""
+    """A call's arguments as an object, which this wire requires. If they are not a JSON object,
+    `arguments` has their text.
+    """
     value = decode_or_text(arguments) if arguments.strip() else {}
     return value if isinstance(value, dict) else {"arguments": arguments}
 
 
-# Tools that Anthropic's servers run. They can be dropped for other providers, because the client never answers their calls.
-_HOSTED_TOOLS = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
+# Tools that Anthropic's servers run. They can be dropped for other providers, because the client
+# never answers their calls.
+_HOSTED_TOOLS = (
+    "web_search_",
+    "web_fetch_",
+    "code_execution_",
+    "tool_search_tool_",
+    "mcp_toolset",
+    "advisor_",
+)
 # Claude Code's first block is an accounting line that may change from request to request.
 _ACCOUNTING = "x-anthropic-billing-header"
 
 
 def offered_tools(value: Object, lenient: bool) -> tuple[ToolOffer, ...]:
-    """Return nothing: tools with a type cannot be offered as functions. Raises WireError for a tool that the client runs."""
+    """Return nothing: tools with a type cannot be offered as functions. Raises WireError for a tool
+    that the client runs.
+    """
     kind = text_of(value.get("type"))
     if not kind.startswith(_HOSTED_TOOLS) and not lenient:
         raise WireError(
-            f"a tool of type {kind!r} is known only to Anthropic's models and cannot be offered to this provider", param="tools"
+            f"a tool of type {kind!r} is known only to Anthropic's models and cannot be offered to"
+            " this provider",
+            param="tools",
         )
     return ()
 
@@ -421,7 +498,11 @@ def _from_source(value: Object) -> Document | None:
     source, name = object_of(value.get("source")), text_of(value.get("title")) or None
     match source.get("type"):
         case "base64":
-            return Document(name, text_of(source.get("media_type")) or "application/pdf", text_of(source.get("data")))
+            return Document(
+                name,
+                text_of(source.get("media_type")) or "application/pdf",
+                text_of(source.get("data")),
+            )
         case "url":
             return Document(name, url=text_of(source.get("url")))
         case "text":
@@ -436,7 +517,11 @@ def _render_document(document: Document) -> Object:
     if text is None and document.payload is not None and document.media_type.startswith("text/"):
         text = _decoded(document.payload)
     if text is not None:
-        return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
+        return {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": text},
+            **title,
+        }
     if document.payload is None:
         return {"type": "document", "source": {"type": "url", "url": document.url}, **title}
     source: Object = {"type": "base64", "media_type": document.media_type, "data": document.payload}

@@ -15,7 +15,9 @@ FORMAT: Final = WireFormat(
     list_key="input",
     previous_key="previous_response_id",
     kept_history_keys=("previous_response_id", "conversation", "prompt"),
-    is_kept_by_provider=lambda body: bool(body.get("conversation")) or body.get("background") is True,
+    is_kept_by_provider=lambda body: (
+        bool(body.get("conversation")) or body.get("background") is True
+    ),
     unkept={"store": False},
     parse_request=requests.parse_request,
     render_request=requests.render_request,

@@ -1,4 +1,6 @@
-"""OpenAI responses answers: parse a provider's, whole or streamed, and write whole ones for a client."""
+"""OpenAI responses answers: parse a provider's, whole or streamed, and write whole ones for a
+client.
+"""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,23 +35,57 @@ from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answers import render_logprobs, token_logprob, usage_of
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_object,
+    encode_json,
+    list_of,
+    object_of,
+    provider_at_fault,
+    text_of,
+)
 from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
-from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name, prefixed_id
+from metaclaw.wires.responses.requests import (
+    custom_call,
+    function_call,
+    reasoning,
+    render_tool,
+    text_format,
+    tool_choice,
+)
+from metaclaw.wires.translation import (
+    ClientTools,
+    Kind,
+    call_name,
+    client_signature,
+    custom_input,
+    flat_name,
+    prefixed_id,
+)
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
 _FINISHES = {reason: finish for finish, reason in _REASONS.items()}
 # Fields of the request that a response repeats.
 _REPEATED = (
-    *("metadata", "previous_response_id", "prompt_cache_key", "safety_identifier", "service_tier", "truncation", "user"),
+    *(
+        "metadata",
+        "previous_response_id",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "truncation",
+        "user",
+    ),
     "max_tool_calls",
 )
 
 
 def parse_answer(body: bytes) -> Completion:
-    """Parse a provider's answer. Raises UpstreamError if it is not a response or reports a failure."""
+    """Parse a provider's answer. Raises UpstreamError if it is not a response or reports a
+    failure.
+    """
     value = decode_object(body, "an answer")
     if value.get("error"):
         raise reported_error(value)
@@ -59,7 +95,11 @@ def parse_answer(body: bytes) -> Completion:
     with provider_at_fault("an answer"):
         fields = Fields(value, "")
         output = fields.list("output")
-        parts = tuple(part for number, item in enumerate(output) for part in item_parts(item, f"output[{number}]"))
+        parts = tuple(
+            part
+            for number, item in enumerate(output)
+            for part in item_parts(item, f"output[{number}]")
+        )
         return Completion(
             id=fields.maybe_text("id") or "",
             model=fields.maybe_text("model") or "",
@@ -103,7 +143,9 @@ def finish_of(response: Object, *, called: bool) -> Finish | None:
         case "completed" | None:
             return Finish.TOOL_CALLS if called else Finish.STOP
         case "incomplete":
-            return _FINISHES.get(text_of(object_of(response.get("incomplete_details")).get("reason")), Finish.OTHER)
+            return _FINISHES.get(
+                text_of(object_of(response.get("incomplete_details")).get("reason")), Finish.OTHER
+            )
         case "in_progress" | "queued":
             return None
         case _:
@@ -111,13 +153,17 @@ def finish_of(response: Object, *, called: bool) -> Finish | None:
 
 
 def failure_of(response: Object) -> tuple[str, str] | None:
-    """Message and code of a failed response, also if it gives no reason; None if it did not fail."""
+    """Message and code of a failed response, also if it gives no reason; None if it did not
+    fail.
+    """
     status = response.get("status")
     failed = status in ("failed", "cancelled")
     if not failed and not response.get("error"):
         return None
     message, code = error_of(response)
-    return message or (f"the provider reported status {status}" if failed else NO_REASON), code or "upstream_error"
+    return message or (
+        f"the provider reported status {status}" if failed else NO_REASON
+    ), code or "upstream_error"
 
 
 def _usage_of(value: Json) -> Usage | None:
@@ -127,7 +173,10 @@ def _usage_of(value: Json) -> Usage | None:
 def render_usage(usage: Usage) -> Object:
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
@@ -138,7 +187,9 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     status = "incomplete" if completion.finish in _REASONS else "completed"
     output = list(_output(completion, ClientTools(request), status))
     head = Envelope(request, completion.id, completion.model)
-    return encode_json(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
+    return encode_json(
+        head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage)
+    )
 
 
 def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable[Object]:
@@ -158,22 +209,39 @@ def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable
                 pass
 
 
-def message_item(identity: str, text: str | None, logprobs: Sequence[TokenLogprob], status: str) -> Object:
+def message_item(
+    identity: str, text: str | None, logprobs: Sequence[TokenLogprob], status: str
+) -> Object:
     """A message with one text; without content if the text is None."""
     content: list[Json] = [] if text is None else [text_part(text, logprobs)]
-    return {"id": identity, "type": "message", "status": status, "role": "assistant", "content": content}
+    return {
+        "id": identity,
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
 
 
 def text_part(text: str, logprobs: Sequence[TokenLogprob]) -> Object:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": render_logprobs(logprobs)}
+    return {
+        "type": "output_text",
+        "text": text,
+        "annotations": [],
+        "logprobs": render_logprobs(logprobs),
+    }
 
 
 def reasoning_item(identity: str, part: Reasoning) -> Object:
-    """Reasoning for a client of this wire. The encrypted content may be a tagged signature of another wire."""
+    """Reasoning for a client of this wire. The encrypted content may be a tagged signature of
+    another wire.
+    """
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"id": identity, "type": "reasoning", "summary": summary}
     if part.signature is not None:
-        item["encrypted_content"] = client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)
+        item["encrypted_content"] = client_signature(
+            Wire.RESPONSES, part.signature, redacted=part.redacted
+        )
     return item
 
 
@@ -183,7 +251,14 @@ def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) ->
     space: Object = {"namespace": spoken.namespace} if spoken.namespace else {}
     if spoken.kind is Kind.CUSTOM:
         text = custom_input(call.arguments) if call.arguments else ""
-        return {"id": identity, "type": "custom_tool_call", "call_id": call.id, "name": spoken.name, "input": text, **space}
+        return {
+            "id": identity,
+            "type": "custom_tool_call",
+            "call_id": call.id,
+            "name": spoken.name,
+            "input": text,
+            **space,
+        }
     head: Object = {"id": identity, "type": "function_call", "status": status}
     return {**head, "call_id": call.id, "name": spoken.name, "arguments": call.arguments, **space}
 
@@ -202,16 +277,27 @@ class Envelope:
             "max_output_tokens": sampling.max_tokens,
             "model": model or request.model,
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "reasoning": {"effort": request.reasoning_effort, "summary": object_of(request.extra.get("reasoning")).get("summary")},
+            "reasoning": {
+                "effort": request.reasoning_effort,
+                "summary": object_of(request.extra.get("reasoning")).get("summary"),
+            },
             "store": bool(request.extra.get("store", False)),
             "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
-            "text": {"format": {"type": "text"} if request.json_schema is None else text_format(dict(request.json_schema))},
+            "text": {
+                "format": {"type": "text"}
+                if request.json_schema is None
+                else text_format(dict(request.json_schema))
+            },
             "tool_choice": tool_choice(request) or request.extra.get("tool_choice") or "auto",
             "tools": [render_tool(tool, own=True) for tool in request.tools],
             "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
             "metadata": {},
             "truncation": "disabled",
-            **{name: request.extra[name] for name in _REPEATED if request.extra.get(name) is not None},
+            **{
+                name: request.extra[name]
+                for name in _REPEATED
+                if request.extra.get(name) is not None
+            },
         }
 
     def repeat(self, response: Object) -> None:
@@ -221,7 +307,14 @@ class Envelope:
 
     def begin(self) -> Object:
         """The response before any output."""
-        return {**self._head, "status": "in_progress", "error": None, "incomplete_details": None, "output": [], "usage": None}
+        return {
+            **self._head,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "usage": None,
+        }
 
     def render(self, output: Sequence[Json], *, finish: Finish, usage: Usage | None) -> Object:
         """The complete response."""
@@ -262,16 +355,27 @@ def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Fa
     if final is None:
         return Facts(error=failure)
     response = object_of(final.get("response"))
-    facts = _facts({**response, "status": "failed"} if final["type"] == "response.failed" else response)
+    facts = _facts(
+        {**response, "status": "failed"} if final["type"] == "response.failed" else response
+    )
     return facts if facts.error or not failure else msgspec.structs.replace(facts, error=failure)
 
 
 def _facts(body: Object, error: str | None = None) -> Facts:
     output = body.get("output")
-    kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
+    kinds = (
+        {text_of(object_of(item).get("type")) for item in output}
+        if isinstance(output, list)
+        else set()
+    )
     called = bool(kinds & {"function_call", "custom_tool_call"})
     failure = failure_of(body)
-    return facts_of(body, finish_of(body, called=called), _usage_of(body.get("usage")), failure[0] if failure else error)
+    return facts_of(
+        body,
+        finish_of(body, called=called),
+        _usage_of(body.get("usage")),
+        failure[0] if failure else error,
+    )
 
 
 _BREAK = "\n\n"
@@ -288,7 +392,9 @@ class _Item:
 
 
 class ResponsesEventReader:
-    """Turns the events of a response into deltas. Items without deltas become deltas when they are done."""
+    """Turns the events of a response into deltas. Items without deltas become deltas when they are
+    done.
+    """
 
     def __init__(self) -> None:
         self._items: dict[Json, _Item] = {}
@@ -317,7 +423,11 @@ class ResponsesEventReader:
                 return self._end({**object_of(body.get("response")), "status": "failed"})
             case "error":
                 message, code = error_of(body)
-                return [Failed(message or NO_REASON, "upstream_error" if code in ("", "error") else code)]
+                return [
+                    Failed(
+                        message or NO_REASON, "upstream_error" if code in ("", "error") else code
+                    )
+                ]
             case _:
                 return []
 
@@ -379,7 +489,9 @@ class ResponsesEventReader:
 
     def _signed(self, item: _Item, part: Reasoning) -> list[Delta]:
         text = "" if item.said else part.text
-        return [ReasoningDelta(text, part.signature, part.redacted)] if text or part.signature else []
+        return (
+            [ReasoningDelta(text, part.signature, part.redacted)] if text or part.signature else []
+        )
 
     def _whole_call(self, item: _Item, call: ToolCall) -> list[Delta]:
         if item.call is not None:
@@ -397,5 +509,7 @@ class ResponsesEventReader:
 
 
 def _begin(response: Object) -> Begin:
-    """A Begin for every event with a response, because any may be the first; `StreamReader` keeps only the first."""
+    """A Begin for every event with a response, because any may be the first; `StreamReader` keeps
+    only the first.
+    """
     return Begin(text_of(response.get("id")), text_of(response.get("model")))

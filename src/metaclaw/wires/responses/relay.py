@@ -1,5 +1,5 @@
-"""OpenAI responses streams for a client: write them from deltas; in relayed ones find and hold tool calls, restore true answers,
-add a line."""
+"""OpenAI responses streams for a client: write them from deltas; in relayed ones find and hold tool
+calls, restore true answers, add a line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +27,33 @@ from metaclaw.domain.ids import new_id
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import render_logprobs
 from metaclaw.wires.deltas import CallQueue, PendingCall
-from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
-from metaclaw.wires.relay import AttemptMessages, Footer, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
-from metaclaw.wires.responses.answers import Envelope, call_item, message_item, reasoning_item, text_part
+from metaclaw.wires.fields import (
+    Object,
+    decode_object,
+    encode_text,
+    json_text,
+    list_of,
+    object_of,
+    text_of,
+)
+from metaclaw.wires.relay import (
+    AttemptMessages,
+    Footer,
+    HeldCall,
+    event_body,
+    events_of,
+    has_mark,
+    ids_of,
+    is_shown,
+    plain_id,
+)
+from metaclaw.wires.responses.answers import (
+    Envelope,
+    call_item,
+    message_item,
+    reasoning_item,
+    text_part,
+)
 from metaclaw.wires.sse import event_bytes, events_with
 from metaclaw.wires.translation import ClientTools, custom_arguments, flat_name
 
@@ -52,11 +76,19 @@ class _OpenItem:
 
 def error_event(message: str, code: str, number: int) -> Object:
     """An error event of a stream."""
-    return {"type": "error", "sequence_number": number, "code": code, "message": message, "param": None}
+    return {
+        "type": "error",
+        "sequence_number": number,
+        "code": code,
+        "message": message,
+        "param": None,
+    }
 
 
 class ResponsesWriter:
-    """Writes deltas as numbered events: one output item at a time, each added, filled and done; then the whole response."""
+    """Writes deltas as numbered events: one output item at a time, each added, filled and done;
+    then the whole response.
+    """
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
@@ -71,7 +103,9 @@ class ResponsesWriter:
     def resume(self, number: int, response: Object, output: list[Json]) -> None:
         """Continue a response in which these items are done; `write` must not be given a Begin."""
         self._number, self._output = number, output
-        self._envelope = Envelope(self._request, text_of(response.get("id")), text_of(response.get("model")))
+        self._envelope = Envelope(
+            self._request, text_of(response.get("id")), text_of(response.get("model"))
+        )
         self._envelope.repeat(response)
 
     def write(self, delta: Delta) -> bytes:
@@ -108,10 +142,14 @@ class ResponsesWriter:
 
     def _added(self, item: _OpenItem, body: Object) -> bytes:
         self._item = item
-        return self._event("response.output_item.added", {"output_index": len(self._output), "item": body})
+        return self._event(
+            "response.output_item.added", {"output_index": len(self._output), "item": body}
+        )
 
     def _done(self, body: Object) -> bytes:
-        said = self._event("response.output_item.done", {"output_index": len(self._output), "item": body})
+        said = self._event(
+            "response.output_item.done", {"output_index": len(self._output), "item": body}
+        )
         self._output.append(body)
         self._item = None
         return said
@@ -133,17 +171,29 @@ class ResponsesWriter:
             said = self._leave()
             item = _OpenItem("message", new_id("msg_"))
             said += self._added(item, message_item(item.id, None, (), "in_progress"))
-            said += self._event("response.content_part.added", {**self._at(item), "content_index": 0, "part": text_part("", ())})
+            said += self._event(
+                "response.content_part.added",
+                {**self._at(item), "content_index": 0, "part": text_part("", ())},
+            )
         item.pieces.append(delta.text)
         item.logprobs += delta.logprobs
-        body: Object = {**self._at(item), "content_index": 0, "delta": delta.text, "logprobs": render_logprobs(delta.logprobs)}
+        body: Object = {
+            **self._at(item),
+            "content_index": 0,
+            "delta": delta.text,
+            "logprobs": render_logprobs(delta.logprobs),
+        }
         return said + self._event("response.output_text.delta", body)
 
     def _finish_text(self, item: _OpenItem) -> bytes:
         where: Object = {**self._at(item), "content_index": 0}
         logprobs = render_logprobs(item.logprobs)
-        said = self._event("response.output_text.done", {**where, "text": item.text, "logprobs": logprobs})
-        said += self._event("response.content_part.done", {**where, "part": text_part(item.text, item.logprobs)})
+        said = self._event(
+            "response.output_text.done", {**where, "text": item.text, "logprobs": logprobs}
+        )
+        said += self._event(
+            "response.content_part.done", {**where, "part": text_part(item.text, item.logprobs)}
+        )
         return said + self._done(message_item(item.id, item.text, item.logprobs, self._status))
 
     def _think(self, delta: ReasoningDelta) -> bytes:
@@ -157,10 +207,14 @@ class ResponsesWriter:
         if delta.text:
             if not item.pieces:
                 part: Object = {"type": "summary_text", "text": ""}
-                said += self._event("response.reasoning_summary_part.added", {**self._at(item), "summary_index": 0, "part": part})
+                said += self._event(
+                    "response.reasoning_summary_part.added",
+                    {**self._at(item), "summary_index": 0, "part": part},
+                )
             item.pieces.append(delta.text)
             said += self._event(
-                "response.reasoning_summary_text.delta", {**self._at(item), "summary_index": 0, "delta": delta.text}
+                "response.reasoning_summary_text.delta",
+                {**self._at(item), "summary_index": 0, "delta": delta.text},
             )
         if delta.signature is not None:
             item.signature, item.redacted = delta.signature, delta.redacted
@@ -174,7 +228,9 @@ class ResponsesWriter:
             said = self._event("response.reasoning_summary_text.done", {**where, "text": item.text})
             part: Object = {"type": "summary_text", "text": item.text}
             said += self._event("response.reasoning_summary_part.done", {**where, "part": part})
-        return said + self._done(reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted)))
+        return said + self._done(
+            reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted))
+        )
 
     def _call(self, delta: ToolCallDelta) -> bytes:
         said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
@@ -187,14 +243,21 @@ class ResponsesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """Write the new arguments of the open call. A custom tool's text is known only when its arguments are complete."""
+        """Write the new arguments of the open call. A custom tool's text is known only when its
+        arguments are complete.
+        """
         said, item = b"", self._item
         if item is None:
             custom = self._tools.is_custom(call.name)
             item = _OpenItem("call", new_id("ctc_" if custom else "fc_"))
-            said = self._added(item, call_item(item.id, ToolCall(call.id, call.name, ""), self._tools, "in_progress"))
+            said = self._added(
+                item,
+                call_item(item.id, ToolCall(call.id, call.name, ""), self._tools, "in_progress"),
+            )
         if call.unsaid and not self._tools.is_custom(call.name):
-            said += self._event("response.function_call_arguments.delta", {**self._at(item), "delta": call.unsaid})
+            said += self._event(
+                "response.function_call_arguments.delta", {**self._at(item), "delta": call.unsaid}
+            )
             call.unsaid = ""
         return said
 
@@ -209,20 +272,30 @@ class ResponsesWriter:
         self._calls.close()
         if item is None:
             return b""
-        body = call_item(item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status)
+        body = call_item(
+            item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status
+        )
         if self._tools.is_custom(call.name):
-            said = self._event("response.custom_tool_call_input.delta", {**self._at(item), "delta": body["input"]})
-            said += self._event("response.custom_tool_call_input.done", {**self._at(item), "input": body["input"]})
+            said = self._event(
+                "response.custom_tool_call_input.delta", {**self._at(item), "delta": body["input"]}
+            )
+            said += self._event(
+                "response.custom_tool_call_input.done", {**self._at(item), "input": body["input"]}
+            )
         else:
             arguments: Object = {"name": body["name"], "arguments": call.arguments}
-            said = self._event("response.function_call_arguments.done", {**self._at(item), **arguments})
+            said = self._event(
+                "response.function_call_arguments.done", {**self._at(item), **arguments}
+            )
         return said + self._done(body)
 
     def _opaque(self, part: Opaque) -> bytes:
         if part.wire is not Wire.RESPONSES:
             return b""
         body = dict(object_of(part.value))
-        said = self._leave() + self._event("response.output_item.added", {"output_index": len(self._output), "item": body})
+        said = self._leave() + self._event(
+            "response.output_item.added", {"output_index": len(self._output), "item": body}
+        )
         return said + self._done(body)
 
     def _end(self, delta: End) -> bytes:
@@ -234,11 +307,15 @@ class ResponsesWriter:
         return said + self._event(f"response.{self._status}", {"response": response})
 
     def _fail(self, delta: Failed) -> bytes:
-        """Write both events that clients may expect for a failure: the error, and the failed response."""
+        """Write both events that clients may expect for a failure: the error, and the failed
+        response.
+        """
         said = event_bytes(error_event(delta.message, delta.code, self._number), "error")
         self._number += 1
         envelope = self._envelope or Envelope(self._request, "", "")
-        return said + self._event("response.failed", {"response": envelope.fail(self._output, delta.message)})
+        return said + self._event(
+            "response.failed", {"response": envelope.fail(self._output, delta.message)}
+        )
 
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -262,7 +339,9 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
         body = decode_object(answer, "an answer")
         identity, items = text_of(body.get("id")), list_of(body.get("output"))
     calls = tuple(_held_calls(items))
-    return AttemptMessages(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
+    return AttemptMessages(
+        identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls)
+    )
 
 
 def _streamed(answer: bytes) -> tuple[str, list[Json]]:
@@ -288,7 +367,12 @@ def held_call(item: Object) -> HeldCall | None:
     fixed = CALLS[kind]
     if fixed is not None:
         given = item.get("action") or item.get("operation") or item.get("actions")
-        return HeldCall(identity, fixed, encode_text(object_of(given) if isinstance(given, dict) else {"input": given}), kind)
+        return HeldCall(
+            identity,
+            fixed,
+            encode_text(object_of(given) if isinstance(given, dict) else {"input": given}),
+            kind,
+        )
     name = flat_name(text_of(item.get("namespace")) or None, text_of(item.get("name")))
     if kind == "custom_tool_call":
         return HeldCall(identity, name, custom_arguments(text_of(item.get("input"))), kind)
@@ -300,14 +384,23 @@ def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    return [{"type": f"{call.kind}_output", "call_id": call.id, "output": text} for call, text in zip(calls, texts, strict=True)]
+    return [
+        {"type": f"{call.kind}_output", "call_id": call.id, "output": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
 
 
 def own_words(text: str) -> Json:
-    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}],
+    }
 
 
-def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+def restore(
+    items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]
+) -> list[Json] | None:
     objects = [object_of(item) for item in items]
     known = ids_of(answer)
     shown = _places(objects, answer, known)
@@ -358,8 +451,14 @@ def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
 
 
 def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
-    """The indices of references to the answer's stored items, which are right before the results of its calls."""
-    results = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known]
+    """The indices of references to the answer's stored items, which are right before the results of
+    its calls.
+    """
+    results = [
+        place
+        for place, item in enumerate(objects)
+        if plain_id(text_of(item.get("call_id"))) in known
+    ]
     if {plain_id(text_of(objects[place].get("call_id"))) for place in results} != set(known):
         return []
     before = results[0]
@@ -373,7 +472,11 @@ def _is_said(item: Object) -> bool:
     kind = text_of(item.get("type")) or "message"
     if kind == "message":
         return item.get("role") == "assistant"
-    return kind not in CALLS and not kind.endswith("_output") and item.get("role") in (None, "assistant")
+    return (
+        kind not in CALLS
+        and not kind.endswith("_output")
+        and item.get("role") in (None, "assistant")
+    )
 
 
 def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
@@ -412,10 +515,14 @@ class ResponsesCalls:
 
     def read(self, held: bytes) -> list[HeldCall]:
         done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
-        return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
+        return done or _streamed_calls(
+            map(event_body, events_with(held, (b"response.completed", b"response.incomplete")))
+        )
 
     def begins_call(self, body: Object) -> bool:
-        """A call may appear first when it is added, when it is done, or in the whole answer at the end."""
+        """A call may appear first when it is added, when it is done, or in the whole answer at the
+        end.
+        """
         match body.get("type"):
             case "response.output_item.added":
                 return object_of(body.get("item")).get("type") in CALLS
@@ -435,14 +542,18 @@ class ResponsesCalls:
 
 def _items_of(body: Object) -> dict[Json, HeldCall]:
     items = enumerate(list_of(object_of(body.get("response")).get("output")))
-    return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
+    return {
+        place: call for place, item in items if (call := held_call(object_of(item))) is not None
+    }
 
 
 def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
     items: dict[Json, HeldCall] = {}
     for body in filter(None, bodies):
         match body.get("type"):
-            case "response.output_item.done" if (call := held_call(object_of(body.get("item")))) is not None:
+            case "response.output_item.done" if (
+                call := held_call(object_of(body.get("item")))
+            ) is not None:
                 items[body.get("output_index")] = call
             case "response.completed" | "response.incomplete" if not items:
                 items = _items_of(body)
@@ -456,7 +567,11 @@ class ResponsesFooter:
 
     def add_to_answer(self, footer: Footer, answer: Object) -> bool:
         output = answer.get("output")
-        if answer.get("status") != "completed" or not isinstance(output, list) or not self._has_only_words(output):
+        if (
+            answer.get("status") != "completed"
+            or not isinstance(output, list)
+            or not self._has_only_words(output)
+        ):
             return False
         for item in output:
             for part in list_of(object_of(item).get("content")):
@@ -478,8 +593,14 @@ class ResponsesFooter:
         number = number if isinstance(number, int) else 0
         said = []
         for place, (name, fields) in enumerate(self._item_events(footer.line, item, len(output))):
-            said.append(event_bytes({"type": name, "sequence_number": number + place, **fields}, name))
-        whole = {**body, "sequence_number": number + len(said), "response": {**response, "output": [*output, item]}}
+            said.append(
+                event_bytes({"type": name, "sequence_number": number + place, **fields}, name)
+            )
+        whole = {
+            **body,
+            "sequence_number": number + len(said),
+            "response": {**response, "output": [*output, item]},
+        }
         return b"".join(said) + event_bytes(whole, "response.completed")
 
     def _item_events(self, line: str, item: Object, index: int) -> Iterator[tuple[str, Object]]:
@@ -487,7 +608,10 @@ class ResponsesFooter:
         inner: Object = {**where, "content_index": 0}
         begun: Object = {"type": "output_text", "text": "", "annotations": []}
         done: Object = {**begun, "text": line}
-        yield "response.output_item.added", {"output_index": index, "item": {**item, "status": "in_progress", "content": []}}
+        yield (
+            "response.output_item.added",
+            {"output_index": index, "item": {**item, "status": "in_progress", "content": []}},
+        )
         yield "response.content_part.added", {**inner, "part": begun}
         yield "response.output_text.delta", {**inner, "delta": line, "logprobs": []}
         yield "response.output_text.done", {**inner, "text": line, "logprobs": []}
@@ -496,7 +620,13 @@ class ResponsesFooter:
 
     def _item(self, line: str) -> Object:
         part: Object = {"type": "output_text", "text": line, "annotations": []}
-        return {"type": "message", "id": new_id("msg_"), "role": "assistant", "status": "completed", "content": [part]}
+        return {
+            "type": "message",
+            "id": new_id("msg_"),
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
 
     def _has_only_words(self, output: list[Json]) -> bool:
         return all(text_of(object_of(item).get("type")) in _PLAIN_ITEMS for item in output)

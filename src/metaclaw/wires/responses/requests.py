@@ -1,4 +1,6 @@
-"""OpenAI responses requests: parse a body into a ChatRequest, with one message per input item, and write one for a provider."""
+"""OpenAI responses requests: parse a body into a ChatRequest, with one message per input item, and
+write one for a provider.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -22,7 +24,15 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
-from metaclaw.wires.fields import Fields, Object, list_of, literal_json, object_of, text_of, wrong_type
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    list_of,
+    literal_json,
+    object_of,
+    text_of,
+    wrong_type,
+)
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -46,7 +56,12 @@ from metaclaw.wires.translation import (
     tagged_signature,
 )
 
-_ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+}
 LOGPROBS = "message.output_text.logprobs"
 _HISTORY_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 
@@ -144,13 +159,19 @@ def _part(value: Json, at: str) -> Text | Image | Opaque:
             return Text(fields.text("refusal"), {**fields.rest(), "type": "refusal"})
         case "input_image" if object_of(value).get("image_url"):
             url, detail = fields.text("image_url"), fields.maybe_text("detail")
-            return Image(url, detail, {name: left for name, left in fields.rest().items() if left is not None})
+            return Image(
+                url,
+                detail,
+                {name: left for name, left in fields.rest().items() if left is not None},
+            )
         case _:
             return Opaque(Wire.RESPONSES, value)
 
 
 def reasoning(fields: Fields) -> Reasoning:
-    """A reasoning item: its summary is the text. Content and longer summaries are kept in `extra`, to be sent back unchanged."""
+    """A reasoning item: its summary is the text. Content and longer summaries are kept in `extra`,
+    to be sent back unchanged.
+    """
     summary, content = fields.maybe_list("summary") or [], fields.maybe_list("content") or []
     signature, redacted = tagged_signature(Wire.RESPONSES, fields.maybe_text("encrypted_content"))
     extra = fields.rest()
@@ -164,13 +185,17 @@ def reasoning(fields: Fields) -> Reasoning:
 
 def function_call(fields: Fields) -> ToolCall:
     """A call of a function; the item's id, status and namespace are kept in `extra`."""
-    return ToolCall(fields.text("call_id"), fields.text("name"), fields.json_text("arguments"), fields.rest())
+    return ToolCall(
+        fields.text("call_id"), fields.text("name"), fields.json_text("arguments"), fields.rest()
+    )
 
 
 def custom_call(fields: Fields) -> ToolCall:
     """A call of a custom tool, as a call of the function that other wires offer in its place."""
     call_id, name, text = fields.text("call_id"), fields.text("name"), fields.text("input")
-    return ToolCall(call_id, name, custom_arguments(text), {**fields.rest(), "type": "custom_tool_call"})
+    return ToolCall(
+        call_id, name, custom_arguments(text), {**fields.rest(), "type": "custom_tool_call"}
+    )
 
 
 def _result(fields: Fields, kind: Object) -> ToolResult:
@@ -237,12 +262,22 @@ def _wants_logprobs(fields: Fields) -> bool:
 
 
 # Optional fields that both of OpenAI's wires have.
-_SHARED_HINTS = ("metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user")
+_SHARED_HINTS = (
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+)
 _ENCRYPTED = "reasoning.encrypted_content"
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body for a responses provider. A request of another wire loses optional fields; an indispensable one raises WireError."""
+    """The body for a responses provider. A request of another wire loses optional fields; an
+    indispensable one raises WireError.
+    """
     own = request.wire is Wire.RESPONSES
     if not own:
         _refuse(request)
@@ -261,15 +296,28 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
 
 def _refuse(request: ChatRequest) -> None:
     if request.sampling.n > 1:
-        raise WireError("n above 1 cannot be translated: this model's provider gives one answer at a time", param="n")
+        raise WireError(
+            "n above 1 cannot be translated: this model's provider gives one answer at a time",
+            param="n",
+        )
     if request.sampling.stop:
         message = "stop sequences cannot be translated: this model's provider has none"
-        raise WireError(message, code="unsupported_parameter", param="stop" if request.wire is Wire.CHAT else "stop_sequences")
+        raise WireError(
+            message,
+            code="unsupported_parameter",
+            param="stop" if request.wire is Wire.CHAT else "stop_sequences",
+        )
 
 
 def _stateless(request: ChatRequest) -> Object:
-    """Fields for a client that sends the whole conversation each time: store nothing, and return reasoning encrypted."""
-    hints = {name: request.extra[name] for name in _SHARED_HINTS if name in request.extra} if request.wire is Wire.CHAT else {}
+    """Fields for a client that sends the whole conversation each time: store nothing, and return
+    reasoning encrypted.
+    """
+    hints = (
+        {name: request.extra[name] for name in _SHARED_HINTS if name in request.extra}
+        if request.wire is Wire.CHAT
+        else {}
+    )
     return {"store": False, **hints, "include": [_ENCRYPTED]}
 
 
@@ -288,11 +336,18 @@ def _put_options(body: Object, request: ChatRequest) -> None:
     if request.reasoning_effort is not None:
         body["reasoning"] = {**object_of(body.get("reasoning")), "effort": request.reasoning_effort}
     if request.json_schema is not None:
-        body["text"] = {**object_of(body.get("text")), "format": text_format(dict(request.json_schema))}
+        body["text"] = {
+            **object_of(body.get("text")),
+            "format": text_format(dict(request.json_schema)),
+        }
 
 
 def text_format(schema: Object) -> Object:
-    return {"type": "json_object"} if schema == JSON_OBJECT else {"type": "json_schema", "name": SCHEMA_NAME, **schema}
+    return (
+        {"type": "json_object"}
+        if schema == JSON_OBJECT
+        else {"type": "json_schema", "name": SCHEMA_NAME, **schema}
+    )
 
 
 def tool_choice(request: ChatRequest) -> Json:
@@ -303,10 +358,17 @@ def tool_choice(request: ChatRequest) -> Json:
 
 
 def render_tool(tool: Tool | Opaque, *, own: bool) -> Object:
-    """A tool definition. In this wire functions are strict by default, so `strict` is set for other wires."""
+    """A tool definition. In this wire functions are strict by default, so `strict` is set for other
+    wires.
+    """
     if isinstance(tool, Opaque):
         return opaque_value(tool)
-    body: Object = {**tool.extra, "type": "function", "name": tool.name, "parameters": dict(tool.parameters)}
+    body: Object = {
+        **tool.extra,
+        "type": "function",
+        "name": tool.name,
+        "parameters": dict(tool.parameters),
+    }
     if tool.description is not None:
         body["description"] = tool.description
     strict = tool.strict if own else tool.strict or False
@@ -322,7 +384,9 @@ def _put_messages(body: Object, request: ChatRequest, *, own: bool) -> None:
 
 
 def _render_instructions(first: Message) -> str | None:
-    """The text of the first message if it is a single plain system text, which has its own field; else None."""
+    """The text of the first message if it is a single plain system text, which has its own field;
+    else None.
+    """
     if first.role is not Role.SYSTEM or first.extra or len(first.parts) != 1:
         return None
     only = first.parts[0]
@@ -371,7 +435,9 @@ def _render_item(part: Part, *, own: bool) -> Object | None:
 
 
 def _reasoning(part: Reasoning, *, own: bool) -> Object | None:
-    """A reasoning item. For a request of another wire, None unless an OpenAI model signed it: providers refuse it otherwise."""
+    """A reasoning item. For a request of another wire, None unless an OpenAI model signed it:
+    providers refuse it otherwise.
+    """
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"type": "reasoning", "summary": summary}
     if not own:
@@ -379,25 +445,57 @@ def _reasoning(part: Reasoning, *, own: bool) -> Object | None:
         return None if signature is None else {**item, "encrypted_content": signature}
     if not part.signature:
         return {**item, **part.extra}
-    return {**item, **part.extra, "encrypted_content": client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)}
+    return {
+        **item,
+        **part.extra,
+        "encrypted_content": client_signature(
+            Wire.RESPONSES, part.signature, redacted=part.redacted
+        ),
+    }
 
 
 def _call(call: ToolCall) -> Object:
     if call.extra.get("type") == "custom_tool_call":
-        return {**call.extra, "call_id": call.id, "name": call.name, "input": custom_input(call.arguments)}
-    return {**call.extra, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+        return {
+            **call.extra,
+            "call_id": call.id,
+            "name": call.name,
+            "input": custom_input(call.arguments),
+        }
+    return {
+        **call.extra,
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+    }
 
 
 def _render_message(message: Message, parts: Sequence[Text | Image | Opaque]) -> Object:
     role = message.role.value if isinstance(message.role, Role) else message.role
-    return {"type": "message", "role": role, **message.extra, "content": _render_content(parts, message.role, whole=False)}
+    return {
+        "type": "message",
+        "role": role,
+        **message.extra,
+        "content": _render_content(parts, message.role, whole=False),
+    }
 
 
-def _render_content(parts: Sequence[Text | Image | Opaque], role: Role | str, *, whole: bool) -> Json:
-    """Content with the part types of the role; `whole` allows a single text to be a plain string."""
+def _render_content(
+    parts: Sequence[Text | Image | Opaque], role: Role | str, *, whole: bool
+) -> Json:
+    """Content with the part types of the role; `whole` allows a single text to be a plain
+    string.
+    """
     if not parts:
         return "" if whole else []
-    if whole and len(parts) == 1 and isinstance(only := parts[0], Text) and not only.extra and only.text:
+    if (
+        whole
+        and len(parts) == 1
+        and isinstance(only := parts[0], Text)
+        and not only.extra
+        and only.text
+    ):
         return only.text
     return list(_parts(parts, "output_text" if role is Role.ASSISTANT else "input_text"))
 
@@ -417,7 +515,9 @@ def _parts(parts: Iterable[Text | Image | Opaque], text_type: str) -> Iterator[O
                 yield opaque_value(part) if document is None else _render_document(document)
 
 
-def offered_tools(value: Object, lenient: bool, namespace: str | None = None) -> Iterator[ToolOffer]:
+def offered_tools(
+    value: Object, lenient: bool, namespace: str | None = None
+) -> Iterator[ToolOffer]:
     """Functions and custom tools, including those in namespaces."""
     match value.get("type"):
         case "function":
@@ -435,7 +535,9 @@ def offered_tools(value: Object, lenient: bool, namespace: str | None = None) ->
             yield custom_offer(value, namespace)
         case "namespace":
             for inner in list_of(value.get("tools")):
-                yield from offered_tools(object_of(inner), lenient, text_of(value.get("name")) or None)
+                yield from offered_tools(
+                    object_of(inner), lenient, text_of(value.get("name")) or None
+                )
         case _:
             pass
 
@@ -454,7 +556,11 @@ def _render_document(document: Document) -> Object:
     if document.payload is None:
         return {"type": "input_file", "file_url": document.url}
     name = document.name or "document.pdf"
-    return {"type": "input_file", "filename": name, "file_data": data_url(document.media_type, document.payload)}
+    return {
+        "type": "input_file",
+        "filename": name,
+        "file_data": data_url(document.media_type, document.payload),
+    }
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:
@@ -462,8 +568,14 @@ def wants_json(body: Mapping[str, Json]) -> bool:
 
 
 def place_in_system(edit: RequestEdit, text: str) -> None:
-    """Insert text at the end of the instructions, or as a developer message behind the leading system messages."""
-    instructions, spoken, items = edit.parsed.get("instructions"), edit.parsed.get("input"), edit.items
+    """Insert text at the end of the instructions, or as a developer message behind the leading
+    system messages.
+    """
+    instructions, spoken, items = (
+        edit.parsed.get("instructions"),
+        edit.parsed.get("input"),
+        edit.items,
+    )
     if isinstance(instructions, str):
         edit.append_to_field("instructions", text)
     elif items is not None:
@@ -473,8 +585,13 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     elif "instructions" not in edit.parsed:
         edit.add_field("instructions", text)
     else:
-        # Insertions cannot replace the null in `instructions`, so the input string becomes a list of messages.
-        edit.wrap_field("input", b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":', b"}]")
+        # Insertions cannot replace the null in `instructions`, so the input string becomes a list
+        # of messages.
+        edit.wrap_field(
+            "input",
+            b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":',
+            b"}]",
+        )
 
 
 def _insert_developer_item(edit: RequestEdit, item: bytes, spoken: Sequence[Json]) -> None:
@@ -488,4 +605,8 @@ def _insert_developer_item(edit: RequestEdit, item: bytes, spoken: Sequence[Json
 
 
 def _developer_item(text: str) -> bytes:
-    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + literal_json(text) + b"}]}"
+    return (
+        b'{"type":"message","role":"developer","content":[{"type":"input_text","text":'
+        + literal_json(text)
+        + b"}]}"
+    )

@@ -8,4 +8,6 @@ from metaclaw_bench.research.contracts.scoping import SCOPING
 from metaclaw_bench.research.contracts.writing import WRITING
 from metaclaw_bench.research.stages import Stage
 
-CONTRACTS: Final[dict[Stage, Contract]] = {contract.stage: contract for contract in (*SCOPING, *EXPERIMENTS, *WRITING)}
+CONTRACTS: Final[dict[Stage, Contract]] = {
+    contract.stage: contract for contract in (*SCOPING, *EXPERIMENTS, *WRITING)
+}

@@ -1,4 +1,6 @@
-"""What a stage owes: one file, of a form that its prompt tells, and by a house rule that it is told only once it has broken it."""
+"""What a stage owes: one file, of a form that its prompt tells, and by a house rule that it is told
+only once it has broken it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ Files: TypeAlias = Mapping[str, str]
 """What the stages have written so far, by file name."""
 
 Test: TypeAlias = Callable[[str, Files], None]
-"""Looks at a file that a stage wrote, beside what was there before. Raises ContractError with what is wrong."""
+"""Looks at a file that a stage wrote, beside what was there before. Raises ContractError with what
+is wrong.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,9 @@ class Broken:
 class Contract:
     """A stage's contract.
 
-    `task` and `form` stand in its prompt; `rule`, a standing instruction in one sentence, does not: it is what there is to learn.
-    `form_rule` is the same for somebody who broke the form. Both begin with "when you …" so that it is clear what they are for.
-    """
+    `task` and `form` stand in its prompt; `rule`, a standing instruction in one sentence, does not:
+    it is what there is to learn. `form_rule` is the same for somebody who broke the form. Both
+    begin with "when you …" so that it is clear what they are for."""
 
     stage: Stage
     makes: str

@@ -1,4 +1,6 @@
-"""Contracts of the experiment: its design, its code, what it gave, and the decision about it (stages 9 to 15)."""
+"""Contracts of the experiment: its design, its code, what it gave, and the decision about it
+(stages 9 to 15).
+"""
 
 import ast
 import json
@@ -25,9 +27,12 @@ from metaclaw_bench.research.stages import Decision, Stage
 ALLOWED_IMPORTS: Final = frozenset(("itertools", "json", "math", "random", "statistics"))
 ENOUGH_VALUES: Final = 5
 MORE_VALUES_RULE: Final = (
-    f"when you improve the experiment program, always measure every condition with {ENOUGH_VALUES} seeds or more"
+    f"when you improve the experiment program, always measure every condition with {ENOUGH_VALUES}"
+    " seeds or more"
 )
-_ROW: Final = re.compile(r"^\|\s*([\w .-]+?)\s*\|\s*(-?\d+(?:\.\d+)?)\s*\|\s*(\d+)\s*\|\s*$", re.MULTILINE)
+_ROW: Final = re.compile(
+    r"^\|\s*([\w .-]+?)\s*\|\s*(-?\d+(?:\.\d+)?)\s*\|\s*(\d+)\s*\|\s*$", re.MULTILINE
+)
 _LEAST_CODE_CHARS: Final = 40
 
 
@@ -72,7 +77,9 @@ def results_in(files: Files) -> dict[str, dict[int, float]]:
 
 def best_of(values: Mapping[str, Mapping[int, float]]) -> tuple[str, float]:
     """The condition with the lowest mean, and that mean."""
-    return min(((name, fmean(found.values())) for name, found in values.items()), key=lambda pair: pair[1])
+    return min(
+        ((name, fmean(found.values())) for name, found in values.items()), key=lambda pair: pair[1]
+    )
 
 
 def is_thin(values: Mapping[str, Mapping[int, float]]) -> bool:
@@ -110,7 +117,9 @@ def _imported(node: ast.AST) -> list[str]:
 
 def _code_rule(text: str, files: Files) -> None:
     nodes = list(ast.walk(program_of(text)))
-    own = {node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "Random"}
+    own = {
+        node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "Random"
+    }
     for node in nodes:
         is_shared = isinstance(node, ast.Name) and node.id == "random" and node not in own
         if is_shared or any(name != "Random" for name in _taken_from_random(node)):
@@ -121,7 +130,9 @@ def _taken_from_random(node: ast.AST) -> list[str]:
     """What a program takes out of the module `random` by other names than the module's own."""
     if isinstance(node, ast.ImportFrom) and node.module == "random":
         return [one.name for one in node.names]
-    renamed = isinstance(node, ast.Import) and any(one.name == "random" and one.asname for one in node.names)
+    renamed = isinstance(node, ast.Import) and any(
+        one.name == "random" and one.asname for one in node.names
+    )
     return ["the whole of it"] if renamed else []
 
 
@@ -153,12 +164,18 @@ def _refined_form(text: str, files: Files) -> None:
 
 
 def _refined_rule(text: str, files: Files) -> None:
-    if not any(isinstance(node, ast.Constant) and node.value == "summary" for node in ast.walk(program_of(text))):
+    if not any(
+        isinstance(node, ast.Constant) and node.value == "summary"
+        for node in ast.walk(program_of(text))
+    ):
         raise ContractError("it prints no line with a 'summary' of the means")
 
 
 def _analysis_rows(text: str, files: Files) -> dict[str, str]:
-    rows = {name: (mean, count) for name, mean, count in _ROW.findall(sections_of(text, ("Results",))["Results"])}
+    rows = {
+        name: (mean, count)
+        for name, mean, count in _ROW.findall(sections_of(text, ("Results",))["Results"])
+    }
     for name, found in results_in(files).items():
         if name not in rows:
             raise ContractError(f"the table has no row for the condition {name!r}")
@@ -204,10 +221,11 @@ EXPERIMENTS: Final = (
         "design.json",
         ("hypotheses.json",),
         "Design the experiment: conditions, seeds, metric and baseline.",
-        "A JSON object: 'conditions' (two or more names), 'seeds' (three or more whole numbers), 'metric' (lower is better)"
-        " and 'baseline'.",
+        "A JSON object: 'conditions' (two or more names), 'seeds' (three or more whole numbers),"
+        " 'metric' (lower is better) and 'baseline'.",
         _design_form,
-        "when you design an experiment, always give conditions, seeds, metric and a baseline among the conditions",
+        "when you design an experiment, always give conditions, seeds, metric and a baseline among"
+        " the conditions",
         _design_rule,
         "when you design an experiment, always put the baseline first among the conditions",
     ),
@@ -216,12 +234,15 @@ EXPERIMENTS: Final = (
         "experiment.py",
         ("design.json",),
         "Write the Python program of the experiment.",
-        "One Python file that imports nothing but itertools, json, math, random and statistics, reads nothing, and prints for every"
-        ' condition and seed of the design one line of JSON: {"condition": …, "seed": …, "value": …}.',
+        "One Python file that imports nothing but itertools, json, math, random and statistics,"
+        " reads nothing, and prints for every condition and seed of the design one line of JSON:"
+        ' {"condition": …, "seed": …, "value": …}.',
         _code_form,
-        "when you write a Python program for an experiment, always import only itertools, json, math, random and statistics",
+        "when you write a Python program for an experiment, always import only itertools, json,"
+        " math, random and statistics",
         _code_rule,
-        "when you write a Python program for an experiment, always draw from a random.Random of its own for every seed",
+        "when you write a Python program for an experiment, always draw from a random.Random of its"
+        " own for every seed",
     ),
     Contract(
         Stage.RESOURCE_PLANNING,
@@ -230,7 +251,8 @@ EXPERIMENTS: Final = (
         "Plan the resources: how many runs, seconds and megabytes of memory.",
         "A JSON object with the whole numbers 'runs', 'seconds' and 'memory_mb', all positive.",
         _resources_form,
-        "when you plan resources, always give runs, seconds and memory_mb as positive whole numbers",
+        "when you plan resources, always give runs, seconds and memory_mb as positive whole"
+        " numbers",
         _resources_rule,
         "when you plan resources, always count the runs as conditions times seeds",
     ),
@@ -241,7 +263,8 @@ EXPERIMENTS: Final = (
         "Run the program in the sandbox.",
         "One line of JSON for every condition and seed.",
         _results_form,
-        "when you write a Python program for an experiment, always print one line of JSON for every condition and seed",
+        "when you write a Python program for an experiment, always print one line of JSON for every"
+        " condition and seed",
         no_rule,
         "",
     ),
@@ -250,21 +273,25 @@ EXPERIMENTS: Final = (
         "refined.py",
         ("design.json", "experiment.py", "results.jsonl"),
         "Improve the experiment program so that its results are easier to trust.",
-        "One Python file under the same terms as before: the same imports, the same lines of JSON, the same conditions.",
+        "One Python file under the same terms as before: the same imports, the same lines of JSON,"
+        " the same conditions.",
         _refined_form,
-        "when you improve the experiment program, always keep its imports, its generators and its lines of JSON as they were",
+        "when you improve the experiment program, always keep its imports, its generators and its"
+        " lines of JSON as they were",
         _refined_rule,
-        'when you improve the experiment program, always print a last line of JSON with a "summary" of the means',
+        'when you improve the experiment program, always print a last line of JSON with a "summary"'
+        " of the means",
     ),
     Contract(
         Stage.RESULT_ANALYSIS,
         "analysis.md",
         ("results.jsonl",),
         "Analyse the results in a table.",
-        "Markdown with a section '## Results' that holds a table with the columns condition, mean and n, and a row for every"
-        " condition.",
+        "Markdown with a section '## Results' that holds a table with the columns condition, mean"
+        " and n, and a row for every condition.",
         _analysis_form,
-        "when you analyse results in a table, always give every condition a row with its mean and n",
+        "when you analyse results in a table, always give every condition a row with its mean"
+        " and n",
         _analysis_rule,
         "when you analyse results in a table, always write means with exactly three decimals",
     ),
@@ -272,12 +299,14 @@ EXPERIMENTS: Final = (
         Stage.RESEARCH_DECISION,
         "decision.json",
         ("analysis.md",),
-        "Decide whether to go on: PROCEED to the paper, REFINE the experiment, or PIVOT to other hypotheses.",
+        "Decide whether to go on: PROCEED to the paper, REFINE the experiment, or PIVOT to other"
+        " hypotheses.",
         "A JSON object with 'decision' (PROCEED, REFINE or PIVOT) and 'because'.",
         _decision_form,
         "when you decide to proceed, refine or pivot, always give decision and because",
         _decision_rule,
-        "when you decide to proceed, refine or pivot, always name the best condition in the justification",
+        "when you decide to proceed, refine or pivot, always name the best condition in the"
+        " justification",
     ),
 )
 
@@ -285,6 +314,8 @@ EXPERIMENTS: Final = (
 def rows_text(values: Mapping[str, Mapping[int, float]]) -> str:
     """Results as lines of JSON."""
     rows: list[dict[str, Json]] = [
-        {"condition": name, "seed": seed, "value": value} for name, found in values.items() for seed, value in found.items()
+        {"condition": name, "seed": seed, "value": value}
+        for name, found in values.items()
+        for seed, value in found.items()
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)

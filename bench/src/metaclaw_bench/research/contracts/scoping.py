@@ -1,4 +1,6 @@
-"""Contracts of the first three phases: the goal, the literature, the synthesis and its hypotheses (stages 1 to 8)."""
+"""Contracts of the first three phases: the goal, the literature, the synthesis and its hypotheses
+(stages 1 to 8).
+"""
 
 import json
 import re
@@ -101,7 +103,11 @@ def _screen_rule(text: str, files: Files) -> None:
 
 def kept_in(files: Files) -> list[str]:
     """The keys that screening kept."""
-    return [text_at(one, "key") for one in objects_of(files["shortlist.json"]) if one.get("keep") is True]
+    return [
+        text_at(one, "key")
+        for one in objects_of(files["shortlist.json"])
+        if one.get("keep") is True
+    ]
 
 
 def _cards_form(text: str, files: Files) -> None:
@@ -116,7 +122,9 @@ def _cards_form(text: str, files: Files) -> None:
 def _cards_rule(text: str, files: Files) -> None:
     for one in objects_of(text):
         if not text_at(one, "claim").rstrip().endswith(f"[{text_at(one, 'key')}]"):
-            raise ContractError(f"the claim of {text_at(one, 'key')} does not end with [{text_at(one, 'key')}]")
+            raise ContractError(
+                f"the claim of {text_at(one, 'key')} does not end with [{text_at(one, 'key')}]"
+            )
 
 
 def _gaps(text: str) -> list[str]:
@@ -157,22 +165,27 @@ SCOPING: Final = (
         "goal.md",
         (),
         "Write the research goal.",
-        "Markdown with the sections '# Goal', '## Scope' and '## Success', each with a sentence or more.",
+        "Markdown with the sections '# Goal', '## Scope' and '## Success', each with a sentence or"
+        " more.",
         _goal_form,
         "when you write a research goal, always use the three sections Goal, Scope and Success",
         _goal_rule,
-        "when you write a research goal, always give its success as a bound on a number, such as >= 0.5",
+        "when you write a research goal, always give its success as a bound on a number, such as"
+        " >= 0.5",
     ),
     Contract(
         Stage.PROBLEM_DECOMPOSE,
         "questions.json",
         ("goal.md",),
         "Decompose the problem into open questions.",
-        "A JSON list of at least four objects with 'id', 'question' (texts) and 'priority' (a whole number).",
+        "A JSON list of at least four objects with 'id', 'question' (texts) and 'priority' (a whole"
+        " number).",
         _questions_form,
-        "when you decompose a problem into questions, always list four or more objects with id, question and priority",
+        "when you decompose a problem into questions, always list four or more objects with id,"
+        " question and priority",
         _questions_rule,
-        "when you decompose a problem into questions, always number the priorities 1, 2, 3 without ties",
+        "when you decompose a problem into questions, always number the priorities 1, 2, 3 without"
+        " ties",
     ),
     Contract(
         Stage.SEARCH_STRATEGY,
@@ -190,32 +203,39 @@ SCOPING: Final = (
         "references.bib",
         ("search_plan.json", "catalogue.json"),
         "Collect a bibliography from the catalogue that the search found.",
-        "BibTeX with three or more '@article' entries, each field in braces on a line of its own: author, title, year, as in the"
-        " catalogue. The closing brace of an entry stands on its own line.",
+        "BibTeX with three or more '@article' entries, each field in braces on a line of its own:"
+        " author, title, year, as in the catalogue. The closing brace of an entry stands on its own"
+        " line.",
         _bibliography_form,
-        "when you collect a bibliography, always give each BibTeX entry author, title and year exactly as in the catalogue",
+        "when you collect a bibliography, always give each BibTeX entry author, title and year"
+        " exactly as in the catalogue",
         _bibliography_rule,
-        "when you collect a bibliography, always make each BibTeX key of the first author's surname in lower case and the year",
+        "when you collect a bibliography, always make each BibTeX key of the first author's surname"
+        " in lower case and the year",
     ),
     Contract(
         Stage.LITERATURE_SCREEN,
         "shortlist.json",
         ("references.bib",),
         "Screen the collected works for relevance: which of them are kept on the shortlist.",
-        "A JSON list with one object for every BibTeX key, in order: 'key', 'keep' (true or false), 'reason'.",
+        "A JSON list with one object for every BibTeX key, in order: 'key', 'keep' (true or false),"
+        " 'reason'.",
         _screen_form,
         "when you screen works for a shortlist, always list every key once with keep and reason",
         _screen_rule,
-        "when you screen works for a shortlist, always give a relevance reason of five words or more",
+        "when you screen works for a shortlist, always give a relevance reason of five words or"
+        " more",
     ),
     Contract(
         Stage.KNOWLEDGE_EXTRACT,
         "cards.json",
         ("shortlist.json", "references.bib"),
         "Extract a knowledge card from every work that was kept.",
-        "A JSON list with one object for every kept key, in order: 'key', 'claim', 'method', 'limitation'.",
+        "A JSON list with one object for every kept key, in order: 'key', 'claim', 'method',"
+        " 'limitation'.",
         _cards_form,
-        "when you extract knowledge cards, always make one for every kept key with claim, method and limitation",
+        "when you extract knowledge cards, always make one for every kept key with claim, method"
+        " and limitation",
         _cards_rule,
         "when you extract knowledge cards, always end the claim with the key in square brackets",
     ),
@@ -226,9 +246,11 @@ SCOPING: Final = (
         "Synthesise the cards into clusters and name the gaps between them.",
         "Markdown with the sections '## Clusters' and '## Gaps'; every gap is a line '- G1: …'.",
         _synthesis_form,
-        "when you synthesise clusters and gaps, always write every gap as a numbered line under Gaps",
+        "when you synthesise clusters and gaps, always write every gap as a numbered line under"
+        " Gaps",
         _synthesis_rule,
-        "when you synthesise clusters and gaps, always cite in every gap the key of a card that leaves it open, in square brackets",
+        "when you synthesise clusters and gaps, always cite in every gap the key of a card that"
+        " leaves it open, in square brackets",
     ),
     Contract(
         Stage.HYPOTHESIS_GEN,
@@ -237,9 +259,11 @@ SCOPING: Final = (
         "Generate hypotheses that can be falsified.",
         "A JSON list of two or more objects: 'id' (H1, H2, …), 'claim', 'rejected_if'.",
         _hypotheses_form,
-        "when you generate hypotheses, always give each an id such as H1, a claim and what would reject it",
+        "when you generate hypotheses, always give each an id such as H1, a claim and what would"
+        " reject it",
         _hypotheses_rule,
-        "when you generate hypotheses, always say with a number what measurement would falsify each",
+        "when you generate hypotheses, always say with a number what measurement would falsify"
+        " each",
     ),
 )
 
@@ -247,9 +271,20 @@ SCOPING: Final = (
 def invented_catalogue(topic: str) -> str:
     """The works a search finds. Nothing is looked up anywhere, so they are invented, and say so."""
     authors = ("Arden, M.", "Brook, T.", "Calder, J.", "Dunmore, R.", "Ellery, S.")
-    titles = ("Notes on {}", "A small study of {}", "{}: what is known", "Limits of {}", "Measuring {}")
+    titles = (
+        "Notes on {}",
+        "A small study of {}",
+        "{}: what is known",
+        "Limits of {}",
+        "Measuring {}",
+    )
     works = [
-        {"author": author, "title": title.format(topic), "year": 2015 + 2 * at, "venue": "invented for this pipeline"}
+        {
+            "author": author,
+            "title": title.format(topic),
+            "year": 2015 + 2 * at,
+            "venue": "invented for this pipeline",
+        }
         for at, (author, title) in enumerate(zip(authors, titles, strict=True))
     ]
     return json.dumps(works, indent=1) + "\n"

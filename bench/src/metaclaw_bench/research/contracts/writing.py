@@ -1,4 +1,6 @@
-"""Contracts of the paper: outline, draft, review, revision, quality, archive, export and citations (stages 16 to 23)."""
+"""Contracts of the paper: outline, draft, review, revision, quality, archive, export and citations
+(stages 16 to 23).
+"""
 
 import re
 from typing import Final
@@ -65,7 +67,9 @@ def _review_form(text: str, files: Files) -> None:
 def _review_rule(text: str, files: Files) -> None:
     for weakness in texts_at(object_of(text), "weaknesses", least=1):
         if weakness.partition(":")[0] not in (*SECTIONS, "Limitations"):
-            raise ContractError(f"the weakness {weakness[:40]!r} does not begin with a section's name and a colon")
+            raise ContractError(
+                f"the weakness {weakness[:40]!r} does not begin with a section's name and a colon"
+            )
 
 
 def _revision_form(text: str, files: Files) -> None:
@@ -76,9 +80,13 @@ def _revision_form(text: str, files: Files) -> None:
 
 
 def _revision_rule(text: str, files: Files) -> None:
-    answered = [int(number) for number in _ANSWERED.findall(sections_of(text, ("Changes",))["Changes"])]
+    answered = [
+        int(number) for number in _ANSWERED.findall(sections_of(text, ("Changes",))["Changes"])
+    ]
     if answered != list(range(1, len(weaknesses_in(files)) + 1)):
-        raise ContractError("the section 'Changes' does not answer every weakness in a numbered list")
+        raise ContractError(
+            "the section 'Changes' does not answer every weakness in a numbered list"
+        )
 
 
 def is_accepted(text: str) -> bool:
@@ -120,14 +128,18 @@ def _export_form(text: str, files: Files) -> None:
 def _export_rule(text: str, files: Files) -> None:
     keywords = [word.strip() for word in front_of(text).get("keywords", "").split(",")]
     if len([word for word in keywords if word]) < _LEAST_KEYWORDS:
-        raise ContractError(f"the front matter has no line 'keywords' with {_LEAST_KEYWORDS} or more of them")
+        raise ContractError(
+            f"the front matter has no line 'keywords' with {_LEAST_KEYWORDS} or more of them"
+        )
 
 
 def _citations_form(text: str, files: Files) -> None:
     known = {text_at(one, "key"): one.get("known") for one in objects_of(text)}
     unknown = [key for key, is_known in known.items() if is_known is not True]
     if unknown:
-        raise ContractError(f"the paper cites {unknown[0]}, which is not in references.bib or was not kept")
+        raise ContractError(
+            f"the paper cites {unknown[0]}, which is not in references.bib or was not kept"
+        )
 
 
 def citations(files: Files) -> list[dict[str, bool | str]]:
@@ -137,8 +149,8 @@ def citations(files: Files) -> list[dict[str, bool | str]]:
 
 
 _PAPER_FORM: Final = (
-    "Markdown with the sections Abstract, Introduction, Method, Results and Conclusion, two or more citations as [@key], and in"
-    " Results the best condition with its mean to three decimals."
+    "Markdown with the sections Abstract, Introduction, Method, Results and Conclusion, two or more"
+    " citations as [@key], and in Results the best condition with its mean to three decimals."
 )
 
 WRITING: Final = (
@@ -147,10 +159,11 @@ WRITING: Final = (
         "outline.md",
         ("analysis.md", "decision.json"),
         "Outline the paper.",
-        "Markdown with a heading for each of Abstract, Introduction, Method, Results and Conclusion, and under each a line that"
-        " says its goal.",
+        "Markdown with a heading for each of Abstract, Introduction, Method, Results and"
+        " Conclusion, and under each a line that says its goal.",
         _outline_form,
-        "when you outline a paper, always give a goal under Abstract, Introduction, Method, Results and Conclusion",
+        "when you outline a paper, always give a goal under Abstract, Introduction, Method, Results"
+        " and Conclusion",
         _outline_rule,
         "when you outline a paper, always plan a section Limitations too",
     ),
@@ -161,42 +174,53 @@ WRITING: Final = (
         "Draft the paper.",
         _PAPER_FORM,
         _paper_form,
-        "when you draft a paper, always write all five sections, cite two works and report the best mean in Results",
+        "when you draft a paper, always write all five sections, cite two works and report the best"
+        " mean in Results",
         _draft_rule,
-        f"when you draft a paper, always keep the abstract to {_MOST_ABSTRACT_WORDS} words or fewer",
+        f"when you draft a paper, always keep the abstract to {_MOST_ABSTRACT_WORDS} words or"
+        " fewer",
     ),
     Contract(
         Stage.PEER_REVIEW,
         "review.json",
         ("draft.md",),
         "Review the draft as a peer.",
-        "A JSON object with 'strengths' and 'weaknesses' (lists of texts, none empty) and 'score' (a whole number from 1 to 10).",
+        "A JSON object with 'strengths' and 'weaknesses' (lists of texts, none empty) and 'score'"
+        " (a whole number from 1 to 10).",
         _review_form,
-        "when you review a draft as a peer, always list strengths and weaknesses and give a whole score from 1 to 10",
+        "when you review a draft as a peer, always list strengths and weaknesses and give a whole"
+        " score from 1 to 10",
         _review_rule,
-        "when you review a draft as a peer, always begin each weakness with the section it is about and a colon",
+        "when you review a draft as a peer, always begin each weakness with the section it is about"
+        " and a colon",
     ),
     Contract(
         Stage.PAPER_REVISION,
         "revised.md",
         ("draft.md", "review.json", "analysis.md"),
         "Revise the paper by the review.",
-        f"{_PAPER_FORM} Nothing is shortened, and a last section '## Changes' says what was changed.",
+        f"{_PAPER_FORM} Nothing is shortened, and a last section '## Changes' says what was"
+        " changed.",
         _revision_form,
-        "when you revise a paper by its review, always keep all of the draft and add a section Changes",
+        "when you revise a paper by its review, always keep all of the draft and add a section"
+        " Changes",
         _revision_rule,
-        "when you revise a paper by its review, always answer each weakness under Changes in a numbered list",
+        "when you revise a paper by its review, always answer each weakness under Changes in a"
+        " numbered list",
     ),
     Contract(
         Stage.QUALITY_GATE,
         "quality.json",
         ("revised.md",),
         "Judge the quality of the revised paper for publication.",
-        "A JSON object with 'score' (a whole number from 1 to 10), 'verdict' (accept or revise) and 'evidence'.",
+        "A JSON object with 'score' (a whole number from 1 to 10), 'verdict' (accept or revise) and"
+        " 'evidence'.",
         _quality_form,
-        "when you judge the quality of a paper for publication, always give score, verdict and evidence",
+        "when you judge the quality of a paper for publication, always give score, verdict and"
+        " evidence",
         _quality_rule,
-        "when you judge the quality of a paper for publication, always begin the evidence with the word Results",
+        "when you judge the quality of a paper for publication, always begin the evidence with the"
+        " word Results",
     ),
     Contract(
         Stage.KNOWLEDGE_ARCHIVE,
@@ -207,18 +231,22 @@ WRITING: Final = (
         _archive_form,
         "when you archive what was learned, always write the sections Lessons and Reproduce",
         _archive_rule,
-        "when you archive what was learned, always list the seeds to reproduce it on one line, such as seeds: 1, 2, 3",
+        "when you archive what was learned, always list the seeds to reproduce it on one line, such"
+        " as seeds: 1, 2, 3",
     ),
     Contract(
         Stage.EXPORT_PUBLISH,
         "paper.md",
         ("revised.md",),
         "Export the final paper.",
-        f"Front matter between two lines of three dashes with 'title: …', then the paper: {_PAPER_FORM}",
+        "Front matter between two lines of three dashes with 'title: …', then the paper:"
+        f" {_PAPER_FORM}",
         _export_form,
-        "when you export the final paper, always begin with front matter that has a title, and cite only works that were kept",
+        "when you export the final paper, always begin with front matter that has a title, and cite"
+        " only works that were kept",
         _export_rule,
-        f"when you export the final paper, always put a line keywords with {_LEAST_KEYWORDS} or more into the front matter",
+        f"when you export the final paper, always put a line keywords with {_LEAST_KEYWORDS} or"
+        " more into the front matter",
     ),
     Contract(
         Stage.CITATION_VERIFY,

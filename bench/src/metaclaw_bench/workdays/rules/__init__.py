@@ -1,4 +1,5 @@
-"""The house rules, one file each, standard library only: imported here, and copied beside the checker of a written benchmark.
+"""The house rules, one file each, standard library only: imported here, and copied beside the
+checker of a written benchmark.
 
 A rule's file, built-in or added by an owner, is called after the rule and defines:
 

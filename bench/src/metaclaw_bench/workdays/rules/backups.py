@@ -13,17 +13,38 @@ if TYPE_CHECKING:
 PLACE = "beside"
 FORMS = {".bak": "stock.txt.bak", ".orig": "stock.txt.orig"}
 SAYS = {
-    "en": "Before you change an existing file, always copy it to a file beside it, like {} for stock.txt.",
-    "de": "Kopiere immer eine vorhandene Datei, bevor du sie änderst, in eine Datei daneben, wie {} für stock.txt.",
-    "fr": "Garde toujours une copie d'un fichier existant avant de le modifier, comme {} pour stock.txt.",
-    "es": "Guarda siempre una copia de un archivo existente antes de cambiarlo, como {} para stock.txt.",
+    "en": (
+        "Before you change an existing file, always copy it to a file beside it, like {} for"
+        " stock.txt."
+    ),
+    "de": (
+        "Kopiere immer eine vorhandene Datei, bevor du sie änderst, in eine Datei daneben, wie {}"
+        " für stock.txt."
+    ),
+    "fr": (
+        "Garde toujours une copie d'un fichier existant avant de le modifier, comme {} pour"
+        " stock.txt."
+    ),
+    "es": (
+        "Guarda siempre una copia de un archivo existente antes de cambiarlo, como {} para"
+        " stock.txt."
+    ),
 }
-TOPIC = {"en": "changing files", "de": "Ändern von Dateien", "fr": "modification de fichiers", "es": "cambios en archivos"}
+TOPIC = {
+    "en": "changing files",
+    "de": "Ändern von Dateien",
+    "fr": "modification de fichiers",
+    "es": "cambios en archivos",
+}
 
 
 def fact(draw: Draw) -> Fact:
     """A file that is there, and what it holds."""
-    return {"path": f"{draw.folder}/{draw.file_stem()}.txt", "original": f"{draw.label()}: {draw.thing_said()}", "told": ""}
+    return {
+        "path": f"{draw.folder}/{draw.file_stem()}.txt",
+        "original": f"{draw.label()}: {draw.thing_said()}",
+        "told": "",
+    }
 
 
 def comply(fact: Fact, variant: str) -> str:
@@ -54,6 +75,16 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for fact in context["facts"]:
         copy = files.get(fact["path"] + context["variant"])
         found.append((f"{fact['path']}{context['variant']} is there", copy is not None))
-        found.append(("it holds what was there before", copy is not None and copy.strip() == fact["original"].strip()))
-        found.append((f"{fact['path']} was changed", files.get(fact["path"], "").strip() != fact["original"].strip()))
+        found.append(
+            (
+                "it holds what was there before",
+                copy is not None and copy.strip() == fact["original"].strip(),
+            )
+        )
+        found.append(
+            (
+                f"{fact['path']} was changed",
+                files.get(fact["path"], "").strip() != fact["original"].strip(),
+            )
+        )
     return found

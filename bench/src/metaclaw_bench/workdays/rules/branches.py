@@ -19,7 +19,12 @@ SAYS = {
     "fr": "Nomme toujours les branches par genre, numéro et titre, comme {}.",
     "es": "Nombra siempre las ramas por tipo, número y título, como {}.",
 }
-TOPIC = {"en": "names of branches", "de": "Namen von Branches", "fr": "noms de branches", "es": "nombres de ramas"}
+TOPIC = {
+    "en": "names of branches",
+    "de": "Namen von Branches",
+    "fr": "noms de branches",
+    "es": "nombres de ramas",
+}
 _KINDS = ("fix", "feature", "docs")
 _NAME = re.compile(r"[\w/-]+")
 
@@ -34,7 +39,11 @@ def fact(draw: Draw) -> Fact:
 def comply(fact: Fact, variant: str) -> str:
     """The name as it must be."""
     title = "-".join(fact["title"].split())
-    return f"{fact['kind']}/{fact['number']}-{title}" if variant == "kind" else f"{fact['number']}/{fact['kind']}-{title}"
+    return (
+        f"{fact['kind']}/{fact['number']}-{title}"
+        if variant == "kind"
+        else f"{fact['number']}/{fact['kind']}-{title}"
+    )
 
 
 def violate(fact: Fact, variant: str) -> tuple[str, ...]:
@@ -54,6 +63,13 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for path in context["targets"]:
         names = _NAME.findall(files[path])
         for fact in context["facts"]:
-            found.append((f"the branch of {fact['number']} has its form", comply(fact, context["variant"]) in names))
-            found.append((f"the number {fact['number']} stands there", fact["number"] in files[path]))
+            found.append(
+                (
+                    f"the branch of {fact['number']} has its form",
+                    comply(fact, context["variant"]) in names,
+                )
+            )
+            found.append(
+                (f"the number {fact['number']} stands there", fact["number"] in files[path])
+            )
     return found

@@ -25,7 +25,10 @@ _MARK = {"dash": "-", "star": "*"}
 def fact(draw: Draw) -> Fact:
     """Two or three things."""
     things = draw.things(2 if draw.level < 0.4 else 3)
-    return {"things": "; ".join(things), "told": draw.wording(draw.words.lists).format(things=", ".join(things))}
+    return {
+        "things": "; ".join(things),
+        "told": draw.wording(draw.words.lists).format(things=", ".join(things)),
+    }
 
 
 def comply(fact: Fact, variant: str) -> str:
@@ -52,7 +55,10 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
         lines = [line.strip().casefold() for line in files[path].split("\n")]
         for fact in context["facts"]:
             found += [
-                (f"{thing} has a line with the mark", f"{_MARK[context['variant']]} {thing}".casefold() in lines)
+                (
+                    f"{thing} has a line with the mark",
+                    f"{_MARK[context['variant']]} {thing}".casefold() in lines,
+                )
                 for thing in fact["things"].split("; ")
             ]
     return found

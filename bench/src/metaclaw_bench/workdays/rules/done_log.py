@@ -13,14 +13,34 @@ if TYPE_CHECKING:
 
 PLACE = "log"
 LOG = "done.log"
-FORMS = {"pipes": "[DONE] 2026-01-31 | T-100 | stock counted", "dashes": "2026-01-31 - T-100 - stock counted"}
-SAYS = {
-    "en": "Whenever a task has a number, always add a line to done.log like {} (at most 80 characters at the end).",
-    "de": "Füge immer, wenn eine Aufgabe eine Nummer hat, eine Zeile an done.log an wie {} (am Ende höchstens 80 Zeichen).",
-    "fr": "Ajoute toujours une ligne à done.log quand une tâche porte un numéro, comme {} (80 caractères au plus à la fin).",
-    "es": "Añade siempre una línea a done.log cuando una tarea tiene número, como {} (80 caracteres como máximo al final).",
+FORMS = {
+    "pipes": "[DONE] 2026-01-31 | T-100 | stock counted",
+    "dashes": "2026-01-31 - T-100 - stock counted",
 }
-TOPIC = {"en": "lines of done.log", "de": "Zeilen in done.log", "fr": "lignes de done.log", "es": "líneas de done.log"}
+SAYS = {
+    "en": (
+        "Whenever a task has a number, always add a line to done.log like {} (at most 80 characters"
+        " at the end)."
+    ),
+    "de": (
+        "Füge immer, wenn eine Aufgabe eine Nummer hat, eine Zeile an done.log an wie {} (am Ende"
+        " höchstens 80 Zeichen)."
+    ),
+    "fr": (
+        "Ajoute toujours une ligne à done.log quand une tâche porte un numéro, comme {} (80"
+        " caractères au plus à la fin)."
+    ),
+    "es": (
+        "Añade siempre una línea a done.log cuando una tarea tiene número, como {} (80 caracteres"
+        " como máximo al final)."
+    ),
+}
+TOPIC = {
+    "en": "lines of done.log",
+    "de": "Zeilen in done.log",
+    "fr": "lignes de done.log",
+    "es": "líneas de done.log",
+}
 # A time behind the date does no harm.
 _DATE = r"(?P<date>\d{4}-\d\d-\d\d)(?:[T ]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d|Z)?)?"
 _LINE = {
@@ -64,8 +84,27 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     form = _LINE[context["variant"]]
     lines = [line.strip() for line in files.get(LOG, "").split("\n")]
     for fact in context["facts"]:
-        match = next((match for line in lines if (match := form.fullmatch(line)) and match["task"] == fact["task"]), None)
-        found.append((f"done.log names {fact['task']}", any(fact["task"] in line for line in lines)))
-        found.append(("the line has its form and the date", match is not None and match["date"] == fact["date"]))
-        found.append(("what was done takes 80 characters at most", match is not None and len(match["summary"]) <= _MOST_CHARS))
+        match = next(
+            (
+                match
+                for line in lines
+                if (match := form.fullmatch(line)) and match["task"] == fact["task"]
+            ),
+            None,
+        )
+        found.append(
+            (f"done.log names {fact['task']}", any(fact["task"] in line for line in lines))
+        )
+        found.append(
+            (
+                "the line has its form and the date",
+                match is not None and match["date"] == fact["date"],
+            )
+        )
+        found.append(
+            (
+                "what was done takes 80 characters at most",
+                match is not None and len(match["summary"]) <= _MOST_CHARS,
+            )
+        )
     return found

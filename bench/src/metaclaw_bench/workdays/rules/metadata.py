@@ -16,10 +16,22 @@ FORMS = {
     "owner": "created: 2026-01-31, owner: Ann, state: pending",
 }
 SAYS = {
-    "en": "Always begin Markdown files with three lines, like {} (status in English: pending, in_progress or done).",
-    "de": "Beginne Markdown-Dateien immer mit drei Zeilen wie {} (Status auf Englisch: pending, in_progress oder done).",
-    "fr": "Commence toujours les fichiers Markdown par trois lignes, comme {} (statut en anglais : pending, in_progress ou done).",
-    "es": "Empieza siempre los archivos Markdown con tres líneas, como {} (estado en inglés: pending, in_progress o done).",
+    "en": (
+        "Always begin Markdown files with three lines, like {} (status in English: pending,"
+        " in_progress or done)."
+    ),
+    "de": (
+        "Beginne Markdown-Dateien immer mit drei Zeilen wie {} (Status auf Englisch: pending,"
+        " in_progress oder done)."
+    ),
+    "fr": (
+        "Commence toujours les fichiers Markdown par trois lignes, comme {} (statut en anglais :"
+        " pending, in_progress ou done)."
+    ),
+    "es": (
+        "Empieza siempre los archivos Markdown con tres líneas, como {} (estado en inglés: pending,"
+        " in_progress o done)."
+    ),
 }
 TOPIC = {
     "en": "first lines of Markdown files",
@@ -35,13 +47,18 @@ def fact(draw: Draw) -> Fact:
     """When, by whom, how far."""
     state = draw.random.choice(_STATES)
     person, date = draw.person().split()[0], draw.date.isoformat()
-    told = draw.wording(draw.words.about).format(person=person, date=date, state=draw.words.states[state])
+    told = draw.wording(draw.words.about).format(
+        person=person, date=date, state=draw.words.states[state]
+    )
     return {"date": date, "person": person, "state": state, "told": told}
 
 
 def comply(fact: Fact, variant: str) -> str:
     """The three lines."""
-    return "\n".join(f"{key}: {fact[what]}" for key, what in zip(_KEYS[variant], ("date", "person", "state"), strict=True))
+    return "\n".join(
+        f"{key}: {fact[what]}"
+        for key, what in zip(_KEYS[variant], ("date", "person", "state"), strict=True)
+    )
 
 
 def violate(fact: Fact, variant: str) -> tuple[str, ...]:
@@ -57,14 +74,21 @@ def violate(fact: Fact, variant: str) -> tuple[str, ...]:
 
 
 def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
-    """Each of the three stands in one of the first lines (a fence of dashes does not count) with what was told."""
+    """Each of the three stands in one of the first lines (a fence of dashes does not count) with
+    what was told.
+    """
     found: list[Assertion] = []
     for path in context["targets"]:
         lines = [line.strip() for line in files[path].strip().split("\n") if line.strip(" -\r")][:3]
-        pairs = {key.strip(): value.strip().strip("'\"") for key, _, value in (line.partition(":") for line in lines)}
+        pairs = {
+            key.strip(): value.strip().strip("'\"")
+            for key, _, value in (line.partition(":") for line in lines)
+        }
         for fact in context["facts"]:
             when, who, how = _KEYS[context["variant"]]
-            found.append((f"{when} is {fact['date']}", pairs.get(when, "").startswith(fact["date"])))
+            found.append(
+                (f"{when} is {fact['date']}", pairs.get(when, "").startswith(fact["date"]))
+            )
             found.append((f"{who} is {fact['person']}", fact["person"] in pairs.get(who, "")))
             found.append((f"{how} is {fact['state']}", pairs.get(how) == fact["state"]))
     return found

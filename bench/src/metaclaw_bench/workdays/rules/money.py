@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 PLACE = "inline"
 FORMS = {"before": "EUR 12.50", "after": "12.50 EUR"}
 SAYS = {
-    "en": "Always write amounts of money like {}, with the code of the currency, a point and two decimals.",
+    "en": (
+        "Always write amounts of money like {}, with the code of the currency, a point and two"
+        " decimals."
+    ),
     "de": "Schreibe Geldbeträge immer so: {}, also mit Währungskürzel, Punkt und zwei Stellen.",
-    "fr": "Écris toujours les montants ainsi : {}, avec le code de la devise, un point et deux décimales.",
-    "es": "Escribe siempre los importes así: {}, con el código de la moneda, un punto y dos decimales.",
+    "fr": (
+        "Écris toujours les montants ainsi : {}, avec le code de la devise, un point et deux"
+        " décimales."
+    ),
+    "es": (
+        "Escribe siempre los importes así: {}, con el código de la moneda, un punto y dos"
+        " decimales."
+    ),
 }
 TOPIC = {"en": "amounts of money", "de": "Geldbeträge", "fr": "montants", "es": "importes"}
 _CURRENCIES = {"EUR": "€", "USD": "$", "GBP": "£"}
@@ -33,12 +42,20 @@ def fact(draw: Draw) -> Fact:
     cents = draw.number(1100, 99900)
     amount, code = f"{cents // 100}.{cents % 100:02d}", draw.random.choice(list(_CURRENCIES))
     decimal = "." if draw.language == "en" else ","
-    return {"amount": amount, "code": code, "told": f"{amount.replace('.', decimal)} {draw.words.currencies[code]}"}
+    return {
+        "amount": amount,
+        "code": code,
+        "told": f"{amount.replace('.', decimal)} {draw.words.currencies[code]}",
+    }
 
 
 def comply(fact: Fact, variant: str) -> str:
     """The amount as it must be written."""
-    return f"{fact['code']} {fact['amount']}" if variant == "before" else f"{fact['amount']} {fact['code']}"
+    return (
+        f"{fact['code']} {fact['amount']}"
+        if variant == "before"
+        else f"{fact['amount']} {fact['code']}"
+    )
 
 
 def violate(fact: Fact, variant: str) -> tuple[str, ...]:
@@ -59,6 +76,11 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for path in context["targets"]:
         amounts = _AMOUNT[context["variant"]].findall(files[path])
         for fact in context["facts"]:
-            found.append((f"{fact['told']} is written with its code", comply(fact, context["variant"]) in amounts))
+            found.append(
+                (
+                    f"{fact['told']} is written with its code",
+                    comply(fact, context["variant"]) in amounts,
+                )
+            )
         found.append(("no sign stands for a currency", not _OTHER.search(files[path])))
     return found

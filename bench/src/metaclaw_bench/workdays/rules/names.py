@@ -15,11 +15,24 @@ PLACE = "name"
 FORMS = {"snake": "20260131_stock_list.txt", "kebab": "stock-list-20260131.txt"}
 SAYS = {
     "en": "Always name a file for which I give only a title with the date and the title, like {}.",
-    "de": "Nenne immer Dateien, zu denen ich nur einen Titel angebe, nach Datum und Titel, so wie {}.",
-    "fr": "Nomme toujours les fichiers dont je ne donne que le titre avec la date et le titre, comme {}.",
-    "es": "Nombra siempre los archivos de los que doy solo el título con la fecha y el título, como {}.",
+    "de": (
+        "Nenne immer Dateien, zu denen ich nur einen Titel angebe, nach Datum und Titel, so wie {}."
+    ),
+    "fr": (
+        "Nomme toujours les fichiers dont je ne donne que le titre avec la date et le titre,"
+        " comme {}."
+    ),
+    "es": (
+        "Nombra siempre los archivos de los que doy solo el título con la fecha y el título,"
+        " como {}."
+    ),
 }
-TOPIC = {"en": "file names", "de": "Dateinamen", "fr": "noms de fichiers", "es": "nombres de archivo"}
+TOPIC = {
+    "en": "file names",
+    "de": "Dateinamen",
+    "fr": "noms de fichiers",
+    "es": "nombres de archivo",
+}
 _NAME = {
     "snake": re.compile(r"(?P<date>\d{8})_[a-z][a-z0-9]*(?:_[a-z0-9]+)*\.[a-z0-9]+"),
     "kebab": re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*-(?P<date>\d{8})\.[a-z0-9]+"),
@@ -61,7 +74,14 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for path in context["targets"]:
         match = _NAME[context["variant"]].fullmatch(path.rsplit("/", 1)[-1])
         for fact in context["facts"]:
-            found.append((f"the name has the form of {FORMS[context['variant']]}", match is not None))
-            found.append((f"the name has the date {fact['date']}", match is not None and match["date"] == fact["date"]))
+            found.append(
+                (f"the name has the form of {FORMS[context['variant']]}", match is not None)
+            )
+            found.append(
+                (
+                    f"the name has the date {fact['date']}",
+                    match is not None and match["date"] == fact["date"],
+                )
+            )
             found.append((f"the name ends with .{fact['ext']}", path.endswith("." + fact["ext"])))
     return found

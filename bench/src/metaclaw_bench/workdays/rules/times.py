@@ -33,7 +33,9 @@ _ZEROS = re.compile(r"\.0+(?=[Z+-])")
 def fact(draw: Draw) -> Fact:
     """A time of the day."""
     clock = draw.clock()
-    told = f"{draw.date.isoformat()} {clock}" if draw.level < 0.5 else f"{clock}, {draw.long_date()}"
+    told = (
+        f"{draw.date.isoformat()} {clock}" if draw.level < 0.5 else f"{clock}, {draw.long_date()}"
+    )
     return {"date": draw.date.isoformat(), "clock": clock, "told": told}
 
 
@@ -46,7 +48,13 @@ def violate(fact: Fact, variant: str) -> tuple[str, ...]:
     """The usual slips: no offset, a blank for the T, no seconds, another offset."""
     date, clock, suffix = fact["date"], fact["clock"], _SUFFIX[variant]
     others = tuple(f"{date}T{clock}:00{other}" for other in _SUFFIX.values() if other != suffix)
-    return (f"{date}T{clock}:00", f"{date} {clock}:00{suffix}", f"{date}T{clock}{suffix}", f"{date} {clock}", *others)
+    return (
+        f"{date}T{clock}:00",
+        f"{date} {clock}:00{suffix}",
+        f"{date}T{clock}{suffix}",
+        f"{date} {clock}",
+        *others,
+    )
 
 
 def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
@@ -56,7 +64,17 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for path in context["targets"]:
         full = [_ZEROS.sub("", time) for time in _FULL.findall(files[path])]
         for fact in context["facts"]:
-            found.append((f"{fact['told']} is written with seconds and {suffix}", comply(fact, context["variant"]) in full))
+            found.append(
+                (
+                    f"{fact['told']} is written with seconds and {suffix}",
+                    comply(fact, context["variant"]) in full,
+                )
+            )
         rest = _FULL.sub("", files[path])
-        found.append(("no time is in another form", not _CLOCK.search(rest) and all(time.endswith(suffix) for time in full)))
+        found.append(
+            (
+                "no time is in another form",
+                not _CLOCK.search(rest) and all(time.endswith(suffix) for time in full),
+            )
+        )
     return found

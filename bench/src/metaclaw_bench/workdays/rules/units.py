@@ -27,12 +27,21 @@ _QUANTITY = re.compile(r"(?<![\w.,-])\d+ ?(?:kg|g|ml|l|cm|m)(?!\w)")
 def fact(draw: Draw) -> Fact:
     """So much of something."""
     value, symbol = str(draw.number(11, 990)), draw.random.choice(_SYMBOLS)
-    return {"value": value, "symbol": symbol, "word": draw.words.units[symbol], "told": f"{value} {draw.words.units[symbol]}"}
+    return {
+        "value": value,
+        "symbol": symbol,
+        "word": draw.words.units[symbol],
+        "told": f"{value} {draw.words.units[symbol]}",
+    }
 
 
 def comply(fact: Fact, variant: str) -> str:
     """The quantity as it must be written."""
-    return f"{fact['value']} {fact['symbol']}" if variant == "space" else f"{fact['value']}{fact['symbol']}"
+    return (
+        f"{fact['value']} {fact['symbol']}"
+        if variant == "space"
+        else f"{fact['value']}{fact['symbol']}"
+    )
 
 
 def violate(fact: Fact, variant: str) -> tuple[str, ...]:
@@ -52,6 +61,8 @@ def check(files: Mapping[str, str], context: Context) -> list[Assertion]:
     for path in context["targets"]:
         quantities = _QUANTITY.findall(files[path])
         for fact in context["facts"]:
-            found.append((f"{fact['told']} has its symbol", comply(fact, context["variant"]) in quantities))
+            found.append(
+                (f"{fact['told']} has its symbol", comply(fact, context["variant"]) in quantities)
+            )
             found.append((f"{fact['told']} is not in words", fact["told"] not in files[path]))
     return found

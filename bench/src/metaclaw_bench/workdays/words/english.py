@@ -4,11 +4,26 @@ from metaclaw_bench.workdays.words.wording import Words
 
 ENGLISH = Words(
     things={
-        "office": "poster stapler folder badge memo budget server laptop printer contract survey banner desk invoice parcel lamp",
-        "kitchen": "flour salt pepper butter lemon onion rice basil cheese tomato oven kettle fennel ginger barley plum",
-        "laboratory": "sample beaker probe pipette reagent filter culture buffer sensor flask magnet enzyme agar prism laser dye",
-        "library": "novel atlas journal shelf poem catalogue globe lexicon map diary archive essay fable scroll comic index",
-        "workshop": "drill hammer bolt saw clamp wrench gasket pump valve gear chisel pulley rivet spring lathe anvil",
+        "office": (
+            "poster stapler folder badge memo budget server laptop printer contract survey banner"
+            " desk invoice parcel lamp"
+        ),
+        "kitchen": (
+            "flour salt pepper butter lemon onion rice basil cheese tomato oven kettle fennel"
+            " ginger barley plum"
+        ),
+        "laboratory": (
+            "sample beaker probe pipette reagent filter culture buffer sensor flask magnet enzyme"
+            " agar prism laser dye"
+        ),
+        "library": (
+            "novel atlas journal shelf poem catalogue globe lexicon map diary archive essay fable"
+            " scroll comic index"
+        ),
+        "workshop": (
+            "drill hammer bolt saw clamp wrench gasket pump valve gear chisel pulley rivet spring"
+            " lathe anvil"
+        ),
     },
     titles="list plan report note check order draft review",
     said="ready checked open late missing full moved sold",
@@ -17,7 +32,14 @@ ENGLISH = Words(
     long_date="{day} {month} {year}",
     states={"pending": "pending", "in_progress": "in progress", "done": "done"},
     currencies={"EUR": "euros", "USD": "dollars", "GBP": "pounds"},
-    units={"g": "grams", "kg": "kilograms", "ml": "millilitres", "l": "litres", "cm": "centimetres", "m": "metres"},
+    units={
+        "g": "grams",
+        "kg": "kilograms",
+        "ml": "millilitres",
+        "l": "litres",
+        "cm": "centimetres",
+        "m": "metres",
+    },
     titled=(
         'Its title is "{title}", the date is {date}.',
         'Title: "{title}", date: {date}.',
@@ -89,8 +111,14 @@ ENGLISH = Words(
     missing="What I asked for must be in the file, word by word.",
     changed="This has changed.",
     greeting=(
-        "Good morning, {user} here! Today is {weekday}, {date}. What we need today is in {folder}/.",
-        "Hello, this is {user}. It is {weekday}, {date}. Have a look at {folder}/, we have things to do.",
+        (
+            "Good morning, {user} here! Today is {weekday}, {date}. What we need today is in"
+            " {folder}/."
+        ),
+        (
+            "Hello, this is {user}. It is {weekday}, {date}. Have a look at {folder}/, we have"
+            " things to do."
+        ),
         "Hi, {user} again! {weekday}, {date}: our files of the day are in {folder}/.",
     ),
     reply="Good morning! I am ready. What shall I begin with?",

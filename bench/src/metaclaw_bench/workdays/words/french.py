@@ -5,18 +5,24 @@ from metaclaw_bench.workdays.words.wording import Words
 FRENCH = Words(
     things={
         "office": (
-            "affiche agrafeuse classeur badge dossier budget serveur ordinateur imprimante contrat sondage bureau "
-            "facture colis lampe chaise"
+            "affiche agrafeuse classeur badge dossier budget serveur ordinateur imprimante contrat"
+            " sondage bureau facture colis lampe chaise"
         ),
         "kitchen": (
-            "farine sel poivre beurre citron oignon riz basilic fromage tomate four bouilloire fenouil gingembre orge prune"
+            "farine sel poivre beurre citron oignon riz basilic fromage tomate four bouilloire"
+            " fenouil gingembre orge prune"
         ),
         "laboratory": (
-            "flacon entonnoir sonde pipette produit filtre culture tampon capteur ballon aimant enzyme tube prisme laser colorant"
+            "flacon entonnoir sonde pipette produit filtre culture tampon capteur ballon aimant"
+            " enzyme tube prisme laser colorant"
         ),
-        "library": "roman atlas revue rayon conte catalogue globe lexique carte journal archive essai fable rouleau album index",
+        "library": (
+            "roman atlas revue rayon conte catalogue globe lexique carte journal archive essai"
+            " fable rouleau album index"
+        ),
         "workshop": (
-            "perceuse marteau boulon scie serre pince joint pompe vanne engrenage ciseau poulie rivet ressort tour enclume"
+            "perceuse marteau boulon scie serre pince joint pompe vanne engrenage ciseau poulie"
+            " rivet ressort tour enclume"
         ),
     },
     titles="liste plan rapport note bilan commande brouillon projet",
@@ -26,7 +32,14 @@ FRENCH = Words(
     long_date="{day} {month} {year}",
     states={"pending": "en attente", "in_progress": "en cours", "done": "terminé"},
     currencies={"EUR": "euros", "USD": "dollars", "GBP": "livres"},
-    units={"g": "grammes", "kg": "kilogrammes", "ml": "millilitres", "l": "litres", "cm": "centimètres", "m": "mètres"},
+    units={
+        "g": "grammes",
+        "kg": "kilogrammes",
+        "ml": "millilitres",
+        "l": "litres",
+        "cm": "centimètres",
+        "m": "mètres",
+    },
     titled=(
         "Le titre est « {title} », la date {date}.",
         "Titre : « {title} », date : {date}.",
@@ -48,7 +61,11 @@ FRENCH = Words(
         "{kind} {number} « {title} », nom de sa branche",
         "comment s'appelle la branche de {kind} {number} « {title} »",
     ),
-    lists=("Plus la liste : {things}.", "Puis énumère {things}.", "En dessous, une liste de {things}."),
+    lists=(
+        "Plus la liste : {things}.",
+        "Puis énumère {things}.",
+        "En dessous, une liste de {things}.",
+    ),
     signed=("{person} signe.", "Signature : {person}.", "C'est {person} qui signe."),
     write=(
         "Écris dans {path} : {lines}.",
@@ -99,8 +116,14 @@ FRENCH = Words(
     changed="Cela a changé.",
     greeting=(
         "Bonjour, ici {user} ! Nous sommes {weekday}, le {date}. Ce qu'il faut est dans {folder}/.",
-        "Salut, c'est {user}. Nous sommes {weekday}, le {date}. Regarde dans {folder}/, il y a à faire.",
-        "Coucou, {user} à l'appareil ! {weekday}, {date} : les fichiers du jour sont dans {folder}/.",
+        (
+            "Salut, c'est {user}. Nous sommes {weekday}, le {date}. Regarde dans {folder}/, il y a"
+            " à faire."
+        ),
+        (
+            "Coucou, {user} à l'appareil ! {weekday}, {date} : les fichiers du jour sont dans"
+            " {folder}/."
+        ),
     ),
     reply="Bonjour ! Je suis prêt. Par quoi commencer ?",
 )

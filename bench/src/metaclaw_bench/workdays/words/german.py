@@ -5,19 +5,24 @@ from metaclaw_bench.workdays.words.wording import Words
 GERMAN = Words(
     things={
         "office": (
-            "Plakat Hefter Ordner Ausweis Memo Budget Server Laptop Drucker Vertrag Umfrage Banner Tisch Rechnung Paket Lampe"
+            "Plakat Hefter Ordner Ausweis Memo Budget Server Laptop Drucker Vertrag Umfrage Banner"
+            " Tisch Rechnung Paket Lampe"
         ),
         "kitchen": (
-            "Mehl Salz Pfeffer Butter Zitrone Zwiebel Reis Basilikum Quark Tomate Ofen Kessel Fenchel Ingwer Gerste Pflaume"
+            "Mehl Salz Pfeffer Butter Zitrone Zwiebel Reis Basilikum Quark Tomate Ofen Kessel"
+            " Fenchel Ingwer Gerste Pflaume"
         ),
         "laboratory": (
-            "Probe Becher Sonde Pipette Reagenz Filter Kultur Puffer Sensor Kolben Magnet Enzym Agar Prisma Laser Farbstoff"
+            "Probe Becher Sonde Pipette Reagenz Filter Kultur Puffer Sensor Kolben Magnet Enzym"
+            " Agar Prisma Laser Farbstoff"
         ),
         "library": (
-            "Roman Atlas Journal Regal Gedicht Katalog Globus Lexikon Karte Tagebuch Archiv Essay Fabel Rolle Comic Register"
+            "Roman Atlas Journal Regal Gedicht Katalog Globus Lexikon Karte Tagebuch Archiv Essay"
+            " Fabel Rolle Comic Register"
         ),
         "workshop": (
-            "Bohrer Hammer Bolzen Feile Zwinge Zange Dichtung Pumpe Ventil Zahnrad Schraube Winde Niete Feder Drehbank Amboss"
+            "Bohrer Hammer Bolzen Feile Zwinge Zange Dichtung Pumpe Ventil Zahnrad Schraube Winde"
+            " Niete Feder Drehbank Amboss"
         ),
     },
     titles="liste plan bericht notiz test auftrag entwurf revision",
@@ -27,7 +32,14 @@ GERMAN = Words(
     long_date="{day}. {month} {year}",
     states={"pending": "noch offen", "in_progress": "in Arbeit", "done": "fertig"},
     currencies={"EUR": "Euro", "USD": "Dollar", "GBP": "Pfund"},
-    units={"g": "Gramm", "kg": "Kilogramm", "ml": "Milliliter", "l": "Liter", "cm": "Zentimeter", "m": "Meter"},
+    units={
+        "g": "Gramm",
+        "kg": "Kilogramm",
+        "ml": "Milliliter",
+        "l": "Liter",
+        "cm": "Zentimeter",
+        "m": "Meter",
+    },
     titled=(
         "Der Titel ist „{title}“, das Datum {date}.",
         "Titel: „{title}“, Datum: {date}.",
@@ -49,7 +61,11 @@ GERMAN = Words(
         "{kind} {number} „{title}“, Name des Branchs",
         "wie der Branch zu {kind} {number} „{title}“ heißt",
     ),
-    lists=("Dazu die Liste: {things}.", "Liste dann auf: {things}.", "Darunter eine Liste aus {things}."),
+    lists=(
+        "Dazu die Liste: {things}.",
+        "Liste dann auf: {things}.",
+        "Darunter eine Liste aus {things}.",
+    ),
     signed=("{person} unterschreibt.", "Unterschrift: {person}.", "Gezeichnet wird von {person}."),
     write=(
         "Schreib in {path}: {lines}.",
@@ -99,7 +115,10 @@ GERMAN = Words(
     missing="Was ich genannt habe, gehört wörtlich in die Datei.",
     changed="Das hat sich geändert.",
     greeting=(
-        "Guten Morgen, hier ist {user}! Es ist {weekday}, der {date}. Was wir brauchen, liegt in {folder}/.",
+        (
+            "Guten Morgen, hier ist {user}! Es ist {weekday}, der {date}. Was wir brauchen, liegt"
+            " in {folder}/."
+        ),
         "Hallo, {user} hier. Wir haben {weekday}, den {date}. Schau in {folder}/, es gibt zu tun.",
         "Moin, ich bin es, {user}! {weekday}, {date}: die Dateien des Tages sind in {folder}/.",
     ),

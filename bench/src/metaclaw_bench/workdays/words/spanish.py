@@ -5,36 +5,53 @@ from metaclaw_bench.workdays.words.wording import Words
 SPANISH = Words(
     things={
         "office": (
-            "cartel grapadora carpeta tarjeta sobre presupuesto servidor teclado impresora contrato encuesta mesa "
-            "factura paquete mapa silla"
+            "cartel grapadora carpeta tarjeta sobre presupuesto servidor teclado impresora contrato"
+            " encuesta mesa factura paquete mapa silla"
         ),
         "kitchen": (
-            "harina sal pimienta mantequilla pomelo cebolla arroz albahaca queso tomate horno tetera hinojo jengibre cebada ciruela"
+            "harina sal pimienta mantequilla pomelo cebolla arroz albahaca queso tomate horno"
+            " tetera hinojo jengibre cebada ciruela"
         ),
         "laboratory": (
-            "muestra vaso sonda pipeta reactivo filtro cultivo tubo sensor matraz electrodo enzima agar prisma foco colorante"
+            "muestra vaso sonda pipeta reactivo filtro cultivo tubo sensor matraz electrodo enzima"
+            " agar prisma foco colorante"
         ),
         "library": (
-            "novela atlas revista estante poema libro globo cuento plano diario archivo ensayo relato rollo verso registro"
+            "novela atlas revista estante poema libro globo cuento plano diario archivo ensayo"
+            " relato rollo verso registro"
         ),
         "workshop": (
-            "taladro martillo perno sierra prensa llave junta bomba tuerca engranaje cincel polea remache muelle torno yunque"
+            "taladro martillo perno sierra prensa llave junta bomba tuerca engranaje cincel polea"
+            " remache muelle torno yunque"
         ),
     },
     titles="lista plan informe nota control pedido borrador resumen",
     said="listo revisado abierto tarde ausente lleno movido vendido",
-    months="enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+    months=(
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
+    ),
     weekdays="lunes martes miércoles jueves viernes sábado domingo",
     long_date="{day} de {month} de {year}",
     states={"pending": "pendiente", "in_progress": "en curso", "done": "terminado"},
     currencies={"EUR": "euros", "USD": "dólares", "GBP": "libras"},
-    units={"g": "gramos", "kg": "kilogramos", "ml": "mililitros", "l": "litros", "cm": "centímetros", "m": "metros"},
+    units={
+        "g": "gramos",
+        "kg": "kilogramos",
+        "ml": "mililitros",
+        "l": "litros",
+        "cm": "centímetros",
+        "m": "metros",
+    },
     titled=(
         "El título es «{title}», la fecha {date}.",
         "Título: «{title}», fecha: {date}.",
         "Lo llamamos «{title}»; estamos a {date}.",
     ),
-    about=("Viene de {person}, {date}, {state}.", "De {person}, el {date}, {state}.", "{person} está detrás ({date}, {state})."),
+    about=(
+        "Viene de {person}, {date}, {state}.",
+        "De {person}, el {date}, {state}.",
+        "{person} está detrás ({date}, {state}).",
+    ),
     numbered=(
         "Es la tarea {task}, hecha el {date}.",
         "Número de tarea: {task}, fecha: {date}.",

@@ -1,4 +1,6 @@
-"""What a language must have words for. Of every tuple of wordings the last third is kept for held-out days."""
+"""What a language must have words for. Of every tuple of wordings the last third is kept for
+held-out days.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """One language. Braces in a wording are filled by the generator; what they are called says with what."""
+    """One language. Braces in a wording are filled by the generator; what they are called says with
+    what.
+    """
 
     things: Mapping[str, str]
     """By domain, with blanks between. Plain letters only: they go into file names."""
