@@ -166,9 +166,11 @@ async def test_the_server_of_the_page_loads_versions(
 ) -> None:
     monkeypatch.syspath_prepend(examples)
     server = Shelf({"policy-000002": "/of/an/earlier/start"})
+    address = f"{server.url}/v1"
+    nobody = cast(HttpProvider, None)
     settings = HostSettings(
-        cast(HttpProvider, None), f"{server.url}/v1", "key", "qwen", frozenset, lambda: None
-    )  # type: ignore[arg-type, return-value]
+        nobody, address, "key", "qwen", frozenset, lambda: pytest.fail("not needed")
+    )
     try:
         served = cast(ModelHost, call_plugin(MODEL_HOSTS, "shelf", settings))
         await served.host.load(2, Weights("embedded", str(tmp_path)))
