@@ -40,6 +40,7 @@ from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import ConfigError, StoreError
+from metaclaw.hooks import PluginError
 from metaclaw.learn import (
     PENDING,
     UNLEARNED,
@@ -132,6 +133,7 @@ class Application:
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
+        self._untrained: str | None = None
         self._unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
         """Steps of the start that failed; they are tried again beside serving."""
         self._build_store()
@@ -187,16 +189,21 @@ class Application:
             return None
         from metaclaw.app.policy import PolicyRuntime
 
-        built = PolicyRuntime(
-            self.config,
-            self.config.policy,
-            home=self._home,
-            ledger=self.ledger,
-            embedded=self.embedded,
-            model_folder=configured.model_folder,
-            providers=configured.over_http,
-            meter=self.budget,
-        )
+        try:
+            built = PolicyRuntime(
+                self.config,
+                self.config.policy,
+                home=self._home,
+                ledger=self.ledger,
+                embedded=self.embedded,
+                model_folder=configured.model_folder,
+                providers=configured.over_http,
+                meter=self.budget,
+            )
+        except PluginError as error:
+            log.error("training_off reason=%s", error)
+            self._untrained = f"off: {error}"
+            return None
         if built.parts.serves is not None:
             # Trained weights answer first; the other providers step in where their service cannot.
             self.providers.insert(0, built.parts.serves)
@@ -397,6 +404,8 @@ class Application:
             states["retention"] = self._retention.trouble
         if self.events.trouble is not None:
             states["events"] = self.events.trouble
+        if self._untrained is not None:
+            states["training"] = self._untrained
         return states
 
     async def switch_enforcement(self, is_on: bool) -> None:

@@ -47,9 +47,12 @@ def agents(context: click.Context) -> None:
 @home_and_json
 def list_(home: Path, as_json: bool) -> None:
     """List the known agents, whether they are installed here, and whether they are connected."""
-    from metaclaw.agents import AGENTS, Connections, find_program
+    from metaclaw.agents import Connections, find_program, known_agents
 
     connections = Connections(home)
+    known, troubles = known_agents()
+    for trouble in troubles:
+        click.echo(f"metaclaw: {trouble}", err=True)
     found = [
         {
             "name": agent.name,
@@ -59,7 +62,7 @@ def list_(home: Path, as_json: bool) -> None:
             "file": connections.file(agent),
             "tried_with": agent.tried,
         }
-        for agent in AGENTS
+        for agent in known
     ]
     if as_json:
         print_json({"agents": found})
@@ -74,7 +77,7 @@ def list_(home: Path, as_json: bool) -> None:
                 row["tried_with"] or _UNTRIED,
                 row["file"],
             )
-            for agent, row in zip(AGENTS, found, strict=True)
+            for agent, row in zip(known, found, strict=True)
         ],
     )
 

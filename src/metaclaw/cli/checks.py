@@ -30,6 +30,7 @@ from metaclaw.config import (
     without_password,
 )
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.hooks import PluginError, load_plugin
 from metaclaw.http_request import open_response
 from metaclaw.instance import find
 
@@ -95,6 +96,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
     yield from check_calendars(home, config)
+    yield from check_policy_plugins(config)
     yield from check_sleep(config)
     yield from check_input(config)
     yield from check_clock(home)
@@ -326,6 +328,16 @@ def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
                 yield _warn(
                     name, trouble, "correct it in schedule.calendars; until then it is ignored"
                 )
+
+
+def check_policy_plugins(config: Config) -> Iterator[DoctorFinding]:
+    """Check that the plugins that train and serve weights can be loaded."""
+    for key, group, name in config.plugins():
+        if key.startswith("policy."):
+            try:
+                load_plugin(group, name, object)
+            except PluginError as error:
+                yield _warn(key, str(error), "until then no weights are trained")
 
 
 def check_sleep(config: Config) -> Iterator[DoctorFinding]:

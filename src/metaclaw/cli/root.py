@@ -5,10 +5,8 @@ are quick.
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -31,11 +29,7 @@ from metaclaw.cli.store import store
 from metaclaw.cli.turns import feedback, why
 from metaclaw.cli.watch import watch
 from metaclaw.errors import ConfigError
-
-GROUP: Final = "metaclaw.commands"
-# Commands of this project in separate distributions: the distribution, and its folder in the
-# repository.
-_ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
+from metaclaw.hooks import COMMANDS, PluginError, installed_names, known_names, load_plugin
 
 
 class PluginGroup(click.Group):
@@ -44,9 +38,7 @@ class PluginGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(
-            {*super().list_commands(ctx), *(plugin.name for plugin in entry_points(group=GROUP))}
-        )
+        return sorted({*super().list_commands(ctx), *installed_names(COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name. A plugin that is not installed or cannot be loaded says so when
@@ -55,31 +47,14 @@ class PluginGroup(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        found = next(iter(entry_points(group=GROUP, name=cmd_name)), None)
-        if found is not None:
-            return _load_plugin(found)
-        if cmd_name in _ELSEWHERE:
-            package, folder = _ELSEWHERE[cmd_name]
-            why = (
-                f"it is in the package {package}, which is not installed; in MetaClaw's repository"
-                f" run: pip install {folder}"
-            )
-            return _unusable(cmd_name, why)
-        return None
+        return _load_command(cmd_name) if cmd_name in known_names(COMMANDS) else None
 
 
-def _load_plugin(entry: EntryPoint) -> click.Command:
-    package = entry.dist.name if entry.dist is not None else entry.value
+def _load_command(name: str) -> click.Command:
     try:
-        command = entry.load()
-    except (ImportError, AttributeError) as error:
-        return _unusable(entry.name, f"{package} cannot be loaded ({error}); install it again")
-    if not isinstance(command, click.Command):
-        return _unusable(
-            entry.name,
-            f"{entry.value} of {package} is not a command; install another version of {package}",
-        )
-    return command
+        return load_plugin(COMMANDS, name, click.Command)
+    except PluginError as error:
+        return _unusable(name, str(error))
 
 
 def _unusable(name: str, why: str) -> click.Command:

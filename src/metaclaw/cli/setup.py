@@ -172,10 +172,12 @@ def setup(
 
 
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
-    from metaclaw.agents import AGENTS, find_agent, find_program
+    from metaclaw.agents import find_agent, find_program, known_agents
 
     installed = [
-        agent for agent in AGENTS if agent.is_automatic and find_program(agent) is not None
+        agent
+        for agent in known_agents()[0]
+        if agent.is_automatic and find_program(agent) is not None
     ]
     if named is None and not yes:
         if not installed:

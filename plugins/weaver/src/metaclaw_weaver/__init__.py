@@ -1,41 +1,46 @@
-"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call runs in its own
-thread with a time limit.
+"""Weaver through its SDK: the entry point `weaver` of `metaclaw.training_services`. The SDK blocks,
+so each call runs in its own thread with a time limit.
 
 A state of Weaver does not contain its rank, which is needed to load it, so the rank is appended to
 the path. Losses are assumed to be sums over tokens, as on Tinker: this was not tried on a server.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
-from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import (
+from metaclaw.train import (
     EXPIRY_S,
-    Operation,
-    Waits,
-    WeaverSamplingClient,
-    WeaverSdk,
-    WeaverServiceClient,
-    WeaverTrainingClient,
-    http_error,
-    make_adam,
-    make_datum,
-    make_sampling,
-)
-from metaclaw.train.backends.service import (
     DrawnSequence,
     Objective,
     Reduction,
     Row,
     SampleRequest,
+    ServerReach,
     ServiceSampler,
+    ServiceSettings,
+    Waits,
+    bounded,
+    make_adam,
+    make_datum,
+    make_sampling,
+    run_in_thread,
 )
+from metaclaw_weaver.sdk import (
+    Operation,
+    WeaverSamplingClient,
+    WeaverSdk,
+    WeaverServiceClient,
+    WeaverTrainingClient,
+    http_error,
+    load_weaver,
+)
+
+__version__ = "0.1.0"
 
 T = TypeVar("T")
 
@@ -44,47 +49,24 @@ _STATE = re.compile(r"(?P<path>.+)#rank=(?P<rank>\d+)")
 _OWNER = re.compile(r"weaver://([^/]+)/")
 
 
-def weaver_backend(
-    sdk: WeaverSdk,
-    base_model: str,
-    decode: Callable[[Sequence[int]], str],
-    *,
-    end_ids: Collection[int],
-    name: str = "weaver",
-    base_url: str | None = None,
-    api_key: str | None = None,
-    waits: Waits | None = None,
-) -> RemoteBackend:
-    """A backend on a Weaver server."""
-    service = WeaverService(
-        sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, waits=waits
-    )
-    return RemoteBackend(service, decode, end_ids=end_ids)
+def connect(settings: ServiceSettings) -> "WeaverService":
+    """Weaver's cloud, or its server at `base_url`."""
+    return WeaverService(load_weaver(), settings)
 
 
 class WeaverService:
     """One session, begun when it is first needed."""
 
     def __init__(
-        self,
-        sdk: WeaverSdk,
-        base_model: str,
-        *,
-        end_ids: Collection[int],
-        name: str = "weaver",
-        base_url: str | None = None,
-        api_key: str | None = None,
-        waits: Waits | None = None,
+        self, sdk: WeaverSdk, settings: ServiceSettings, *, waits: Waits | None = None
     ) -> None:
-        self.name = name
+        self.name = "weaver"
         self.sdk = sdk
         self.waits = waits or Waits(create_s=_CREATE_S)
-        self.stops = sorted(end_ids)
+        self.stops = sorted(settings.end_ids)
         self._foreign = (http_error(), ValueError, RuntimeError, OSError, LookupError, TypeError)
-        self._base_model = base_model
-        self._base_url = base_url
-        self._api_key = api_key
-        self._reach = ServerReach(base_url)
+        self._settings = settings
+        self._reach = ServerReach(settings.base_url)
         self._client: WeaverServiceClient | None = None
 
     async def create(self, rank: int, seed: int) -> "WeaverTrainee":
@@ -131,7 +113,7 @@ class WeaverService:
         return await self.call(
             "cannot create a model",
             lambda: client.create_model(
-                base_model=self._base_model, training_mode="lora", lora_config=lora
+                base_model=self._settings.base_model, training_mode="lora", lora_config=lora
             ),
             self.waits.create_s,
         )
@@ -140,9 +122,11 @@ class WeaverService:
         client = await self._connected()
         owner = _OWNER.match(path or "")
         made = await self.call(
-            f"cannot sample from {path or self._base_model}",
+            f"cannot sample from {path or self._settings.base_model}",
             lambda: client.create_sampling_client(
-                base_model=self._base_model, model_path=path, model_id=owner[1] if owner else None
+                base_model=self._settings.base_model,
+                model_path=path,
+                model_id=owner[1] if owner else None,
             ),
             self.waits.create_s,
         )
@@ -151,8 +135,8 @@ class WeaverService:
     async def _connected(self) -> WeaverServiceClient:
         if self._client is None:
             client = self.sdk.ServiceClient(
-                base_url=self._base_url,
-                api_key=self._api_key,
+                base_url=self._settings.base_url,
+                api_key=self._settings.api_key,
                 heartbeat_interval=self.waits.heartbeat_s,
             )
             await self.call("cannot begin a session", client.connect, self.waits.connect_s)
