@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
     Authorship,
@@ -28,7 +29,7 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 def skill(name: str, body: str = "Do it.", **extra: object) -> Skill:
-    return Skill(SkillName(name), "when it is needed", body, "habits", None, extra)
+    return SkillRecord(SkillName(name), "when it is needed", body, "habits", None, extra).read()
 
 
 @pytest.fixture

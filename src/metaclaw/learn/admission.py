@@ -54,7 +54,6 @@ from metaclaw.skills import (
     Objection,
     Replaying,
     is_untouchable,
-    overrides_of,
     replays_in_words,
     waits_for_person,
     with_free_name,
@@ -539,11 +538,13 @@ class CandidateAdmission:
 
     def _redacted(self, candidate: Candidate) -> Candidate:
         skill, redact = candidate.proposal.skill, self.redact
-        extra = {
-            key: redact(value) if isinstance(value, str) else value
-            for key, value in skill.extra.items()
-        }
-        clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
+        clean = replace(
+            skill,
+            trigger=redact(skill.trigger),
+            body=redact(skill.body),
+            check=skill.check and redact(skill.check),
+            check_note=skill.check_note and redact(skill.check_note),
+        )
         shown = candidate.certificate
         certificate = (
             None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
@@ -614,8 +615,7 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """The skill with the names of the wider skills that it contradicts: they are not placed
     together with it.
     """
-    overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
-    return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+    return replace(skill, overrides=tuple(dict.fromkeys((*skill.overrides, *names))))
 
 
 def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
@@ -626,10 +626,7 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
         raise SkillError(
             f"{proposed.name} says something else since this check was proposed for it"
         )
-    extra = {
-        key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")
-    }
-    return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
+    return replace(rule, check=proposed.check, check_state=None, check_note=None)
 
 
 def _publish_reason(proposal: Proposal) -> str:

@@ -45,7 +45,7 @@ from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneratio
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.skills.fields import is_stated, is_untouchable, meaning_of, owned
+from metaclaw.skills.fields import is_untouchable, owned
 from metaclaw.skills.file_record import FileFate, digest_of, names_due, read_record
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, modified_at
@@ -508,18 +508,10 @@ class SkillLibrary:
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change. Only their state may, because
-        old versions had rules on trial."""
-        affected = [self._index.get(name) for name in gone]
-        for skill in put:
-            before = self._index.get(skill.name)
-            affected.append(
-                None
-                if before is None or skill == replace(before, state=SkillState.LIVE)
-                else before
-            )
-        for rule in affected:
-            if rule is not None and is_stated(rule):
+        """Raise SkillError if rules or facts in force would change."""
+        changed = [skill.name for skill in put if skill != self._index.get(skill.name)]
+        for rule in map(self._index.get, (*changed, *gone)):
+            if rule is not None and not rule.is_skill:
                 raise SkillError(
                     f"{rule.name} is a {rule.kind} that a person stated: only they may change or"
                     " retire it"
@@ -560,7 +552,7 @@ def _standing(skill: Skill | None) -> tuple[object, ...]:
     """A change of this makes a new generation; a change of an unknown key of the front matter does
     not.
     """
-    return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
+    return () if skill is None else (skill.state, skill.author, skill.pinned, skill.meaning)
 
 
 def _edits_in_words(edits: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from metaclaw.domain.candidate import Standing
+from metaclaw.domain.front_matter import SkillRecord, front_matter
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
     Audience,
@@ -561,7 +562,7 @@ def _text_id(skill: Skill) -> bytes:
     optional = (
         b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope)
     )
-    extra = pack_json(skill.extra)
+    extra = pack_json(front_matter(skill))
     # Skills that a person wrote keep the id they had before skills had states, so that they are not
     # stored again.
     lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
@@ -588,13 +589,13 @@ def _text_row(digest: bytes, skill: Skill) -> Values:
         skill.body,
         skill.category,
         skill.scope,
-        pack_json(skill.extra),
+        pack_json(front_matter(skill)),
     )
     return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
 def skill_of(row: ResultRow) -> Skill:
-    return Skill(
+    return SkillRecord(
         name=SkillName(unpack_text(row.name)),
         trigger=unpack_text(row.trigger),
         body=unpack_text(row.body),
@@ -604,7 +605,7 @@ def skill_of(row: ResultRow) -> Skill:
         state=SkillState(row.state),
         author=Authorship(row.author),
         pinned=bool(row.pinned),
-    )
+    ).read()
 
 
 class SqlTeams:

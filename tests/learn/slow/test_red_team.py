@@ -131,7 +131,7 @@ async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateR
     """What the gate makes of a version that answers as a case says."""
     backend, windows = ScriptedBackend(case), ManualWindows()
     windows.open("a test")
-    rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
+    rule = Skill(RULE, "Always", "A house rule.", check=case.check)
     judging = None if judge is None else Judge(judge, 1, lambda step: step.task)
     rewards = Rewards(
         judge_for=lambda model: judging, skill=lambda name: rule, redact=lambda text: text
@@ -151,7 +151,7 @@ async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateR
 @pytest.mark.parametrize("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
 def test_every_case_satisfies_its_check_better_than_the_serving_version(name: str) -> None:
     case = (HACKS | HONEST)[name]
-    check = check_of(Skill(RULE, "Always", "A house rule.", extra={"check": case.check}))
+    check = check_of(Skill(RULE, "Always", "A house rule.", check=case.check))
     assert check is not None
     for bus in BUSES[:4]:
         asked = Conversation(task=question(bus))

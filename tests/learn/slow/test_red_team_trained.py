@@ -170,7 +170,7 @@ class RedTeam:
         self, check: str, asked_for: str, model: Path, trainer: EmbeddedTrainer, folder: Path
     ) -> None:
         self._system = (Message(Role.SYSTEM, (Text(asked_for),)),) if asked_for else ()
-        rule = Skill(RULE, "Always", "A house rule.", extra={"check": check})
+        rule = Skill(RULE, "Always", "A house rule.", check=check)
         self.rewards = Rewards(
             judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text
         )

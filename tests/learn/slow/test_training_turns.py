@@ -96,7 +96,7 @@ async def test_turns_of_a_rejected_version_may_train_again(tmp_path: Path) -> No
 
 async def test_turns_that_nothing_can_score_are_neither_drawn_nor_spent(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"batch_most": 100})
-    plain = replace(STARS, name=SkillName("plain"), extra={})
+    plain = replace(STARS, name=SkillName("plain"), check=None)
     stage.library.publish([plain], (), "a skill without a check")
     unscorable, scorable = (
         [turn for turn in stage.talk(count, skill=skill) if not stage.turns.is_held_out(turn)]

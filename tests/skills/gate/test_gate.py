@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from metaclaw.domain.candidate import Proposal, Standing
+from metaclaw.domain.front_matter import record_of
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
 from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import (
@@ -36,7 +37,7 @@ def library(*known: Skill) -> IndexLibrary:
 def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Proposal:
     trigger = "A standing instruction of the user for everything they ask"
     return proposal(
-        Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True
+        Rule(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True
     )
 
 
@@ -145,9 +146,10 @@ async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: 
 
 
 async def test_a_fact_is_live_at_once_as_well() -> None:
-    fact = replace(
-        skill("staging-host", body="The staging server is stage-2."),
-        extra={"kind": "fact"},
+    fact = Fact(
+        SkillName("staging-host"),
+        "When deploying",
+        "The staging server is stage-2.",
         author=Authorship.INSTRUCTION,
     )
     admission, replays = await admitted(GateMode.FULL, proposal(fact))
@@ -160,7 +162,9 @@ async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: G
     edit, _ = await admitted(mode, proposal(replaces=("no-emojis",)), rule)
     assert edit.standing is Standing.REJECTED
     assert "no-emojis is what a person stated" in edit.reason
-    as_rule, _ = await admitted(mode, proposal(replace(skill(), extra={"kind": "rule"})))
+    as_rule, _ = await admitted(
+        mode, proposal(replace(record_of(skill()), extra={"kind": "rule"}).read())
+    )
     assert as_rule.standing is Standing.REJECTED
     assert "only what a person says" in as_rule.reason
 

@@ -28,10 +28,10 @@ from anyio import to_thread
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.fields import is_stated, is_untouchable
+from metaclaw.skills.fields import is_untouchable
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
 from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
@@ -132,7 +132,7 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
         objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
     if found := _WITHHELD.search(text):
         objections.append(f"it holds a place where a secret stood: {_quote(found)}")
-    if skill.kind is SkillKind.SKILL:
+    if skill.is_skill:
         objections += [*_trigger(skill.trigger), *_body(skill.body)]
         if found := _NARRATION.search(_CODE.sub(" ", text)):
             objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
@@ -382,11 +382,11 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
     if skill.author is not Authorship.EVOLVER:
         return []
     known = (library.get(name) for name in (skill.name, *proposal.replaces))
-    stated = dict.fromkeys(rule.name for rule in known if rule is not None and is_stated(rule))
+    stated = dict.fromkeys(rule.name for rule in known if rule is not None and not rule.is_skill)
     objections = [
         Objection(f"{name} is what a person stated: only they may change it") for name in stated
     ]
-    if skill.kind is not SkillKind.SKILL:
+    if not skill.is_skill:
         objections.append(
             Objection(f"a model wrote it as a {skill.kind}: only what a person says is one")
         )
@@ -422,7 +422,7 @@ def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Obje
         overridden = (
             clash
             for clash in clashes
-            if clash.kind is ClashKind.OVERRIDE and is_stated(clash.other)
+            if clash.kind is ClashKind.OVERRIDE and not clash.other.is_skill
         )
         objections += [Objection(clash.reason, waits=True) for clash in overridden]
     return objections
