@@ -48,7 +48,6 @@ from metaclaw.privacy import (
 )
 from metaclaw.skills import (
     Gate,
-    GateMode,
     GateResult,
     IndexLibrary,
     Objection,
@@ -226,7 +225,7 @@ class CandidateAdmission:
     @property
     def proves(self) -> bool:
         """Whether the gate replays proposals."""
-        return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
+        return self.gate.replays
 
     async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Take a proposal through the gate: at once if nothing is replayed, else in the
@@ -256,7 +255,7 @@ class CandidateAdmission:
         """Decide about a candidate, from the beginning or from its saved replays. Runs in the
         background if it needs replays.
         """
-        if not self.gate.replays(candidate.proposal):
+        if not self.gate.replays:
             await self._decide(candidate, facts)
         elif candidate.id not in self._proving:
             self._proving.add(candidate.id)
@@ -370,7 +369,7 @@ class CandidateAdmission:
         """What the gate needs to replay a candidate: its turns, its saved replays, and a function
         that saves each new one.
         """
-        if not self.gate.replays(candidate.proposal):
+        if not self.gate.replays:
             return Replaying((), facts.model)
 
         async def save_replay(certificate: Certificate) -> bool:
@@ -431,7 +430,7 @@ class CandidateAdmission:
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
+            gone, expected = self._gone(proposal), self._expected(proposal, seen)
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
             generation = await self._put(
@@ -464,11 +463,10 @@ class CandidateAdmission:
             )
         )
 
-    def _gone(self, proposal: Proposal, admission: GateResult) -> list[SkillName]:
-        names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
+    def _gone(self, proposal: Proposal) -> list[SkillName]:
         return [
             name
-            for name in names
+            for name in proposal.replaces
             if name != proposal.skill.name and self.library.view.get(name) is not None
         ]
 
