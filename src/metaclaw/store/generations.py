@@ -397,7 +397,7 @@ class SqlGenerations:
         """The id of each skill's text. Skills that have not changed since the last publication are
         not hashed again.
         """
-        before = self._hashed
+        before = self._hashed or self._stored()
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
@@ -405,6 +405,19 @@ class SqlGenerations:
                 known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
             self._hashed[skill.name] = known
         return {name: hashed.text_id for name, hashed in self._hashed.items()}
+
+    def _stored(self) -> dict[SkillName, _Hashed]:
+        """The skills in force with the ids they have. A text may have another id than it would get
+        now: the keys of its front matter had no fixed order.
+        """
+        query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
+        with self._database.reading("reading the live skills") as connection:
+            rows = connection.execute(query.where(memberships.c.until.is_(None))).all()
+        live = ((skill_of(row), row.hash) for row in rows)
+        return {
+            skill.name: _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
+            for skill, text_id in live
+        }
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the new texts, a few at a time, so that the ledger never waits long for the write
