@@ -289,7 +289,7 @@ def test_a_rule_that_was_stored_with_its_keys_in_another_order_is_not_stored_aga
 ) -> None:
     known, other = skill("known", kind="rule", check="not: x"), skill("other")
     with monkeypatch.context() as earlier:
-        earlier.setattr(generations, "_text_id", lambda skill: b"the id of another order")
+        earlier.setattr(generations, "_text_id", lambda skill: b"another order id")
         store.publish([known], "noted")
     again = SqlGenerations(database, clock=lambda: NOON)
     again.publish([known, other], "one more")
