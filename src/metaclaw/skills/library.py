@@ -45,12 +45,12 @@ from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.skills.fields import is_untouchable, owned
 from metaclaw.skills.file_record import FileFate, digest_of, names_due, read_record
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
+from metaclaw.skills.scopes import is_untouchable, owned
 
 log = logging.getLogger(__name__)
 

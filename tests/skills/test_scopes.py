@@ -9,8 +9,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, applies, applying, scope_of_lesson
-from metaclaw.skills.fields import fault_of, most_specific
 from metaclaw.skills.library_view import MOST_STANDING
+from metaclaw.skills.scopes import fault_of, most_specific
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"
