@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.retrieval_cases import CASES
 from benchmarks.retrieval_library import make_library
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Nearness, Skill, SkillKind
+from metaclaw.domain.skill import Nearness, Rule, Skill, SkillKind
 from metaclaw.engine.embedding import INSTALL, MeaningSearch, missing_packages
 from metaclaw.skills import SkillIndex
 
@@ -45,14 +45,16 @@ class Figures(NamedTuple):
 def make_skill(one: Mapping[str, Any]) -> Skill:
     """A skill of the data set."""
     return Skill(
-        SkillName(one["name"]), one["trigger"], one["body"], extra={"examples": one["examples"]}
+        SkillName(one["name"]), one["trigger"], one["body"], examples=tuple(one["examples"])
     )
 
 
 def make_rule(name: str, one: Mapping[str, Any]) -> Skill:
     """A rule of the data set."""
-    return Skill(
-        SkillName(name), one["when"], one.get("text") or one["rule"], extra={"kind": "rule"}
+    return Rule(
+        SkillName(name),
+        one["when"],
+        one.get("text") or one["rule"],
     )
 
 

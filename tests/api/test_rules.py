@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.ids import new_session_id
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
+from metaclaw.domain.ids import SkillName, new_session_id
+from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill, SkillState
 from metaclaw.store import RefusedError
 from tests.api.recorded import candidate, record, skill
 from tests.api.stage import Stage
@@ -186,15 +186,12 @@ async def test_a_skill_is_no_rule_and_is_listed_apart_from_them(stage: Stage) ->
         )
 
 
-async def test_a_rule_of_an_older_home_is_shown_as_the_words_that_were_said_and_never_on_trial(
-    stage: Stage,
-) -> None:
-    body = (
-        "The person's own words, to be followed as they stand:\n\n> Always use uv.\n> Never"
-        " pip.\n\n1. Before you answer, see."
-    )
+async def test_the_words_of_a_person_are_a_rule_and_never_on_trial(stage: Stage) -> None:
     old = replace(
-        skill("always-uv"), body=body, author=Authorship.INSTRUCTION, state=SkillState.CANARY
+        skill("always-uv"),
+        body="Always use uv.\nNever pip.",
+        author=Authorship.INSTRUCTION,
+        state=SkillState.CANARY,
     )
     stage.library.publish([old], (), "learned always-uv from 1 turns")
     (rule,) = (await stage.get("/api/rules"))["rules"]
@@ -224,11 +221,11 @@ async def test_undo_takes_back_a_rule_that_replaced_another_and_the_other_is_in_
     stage: Stage,
 ) -> None:
     await add(stage, "Indent with tabs.")
-    spoken = replace(
-        skill("indent-with-spaces"),
-        extra={"kind": "rule"},
+    spoken = Rule(
+        SkillName("indent-with-spaces"),
+        "always",
+        "Indent with spaces.",
         author=Authorship.INSTRUCTION,
-        body="Indent with spaces.",
     )
     tabs = stage.library.view.skills[0].name
     stage.library.publish(

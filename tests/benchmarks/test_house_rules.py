@@ -151,7 +151,7 @@ def test_a_check_breaks_on_no_answer(rule: Rule, said: str) -> None:
 @EVERY_RULE
 def test_a_skill_file_reads_as_a_skill_whose_check_is_the_program(rule: Rule) -> None:
     skill = parse_skill(rule.skill_file, rule.name)
-    check = parse_check(str(skill.extra["check"]))
+    check = parse_check(str(skill.check))
     assert isinstance(check, ProgramCheck)
     assert check.source.strip() == rule.program.strip()
     assert skill.name == rule.skill

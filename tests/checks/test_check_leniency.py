@@ -22,9 +22,7 @@ _OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"
 
 def _trouble(check: str) -> str | None:
     return trial_trouble(
-        Skill(
-            SkillName("rule"), "Always", "A rule.", extra={"check": check}, author=Authorship.PERSON
-        )
+        Skill(SkillName("rule"), "Always", "A rule.", check=check, author=Authorship.PERSON)
     )
 
 

@@ -25,7 +25,7 @@ from metaclaw.skills import parse_check, parse_skill
 
 
 def grade(question: Question, said: str) -> float:
-    check = parse_check(str(parse_skill(SKILL, "document-metadata").extra["check"]))
+    check = parse_check(str(parse_skill(SKILL, "document-metadata").check))
     assert isinstance(check, ProgramCheck)
     given = json.dumps({"messages": [], "task": question.text, "text": said, "calls": []})
     done = subprocess.run(

@@ -10,7 +10,7 @@ from metaclaw.cli.enforcement import in_words
 from metaclaw.cli.watch import held_line
 from metaclaw.domain.compliance import Compliance
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule
 from tests.cli.program import metaclaw, program
 from tests.cli.scripted import scripted
 
@@ -560,26 +560,30 @@ def test_watch_tells_what_followed_a_held_call(end: str, calls: int, told: str) 
 
 def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
     counts = {"codex": Compliance(unknown=515)}
-    rule = Skill(SkillName("be-nice"), "always", "Be nice.", extra={"kind": "rule"})
+    rule = Rule(
+        SkillName("be-nice"),
+        "always",
+        "Be nice.",
+    )
     assert (
         in_words(rule, counts)
         == "applied to 515 answers; it has no check that says whether it was followed"
     )
-    checked = Skill(
+    checked = Rule(
         SkillName("be-nice"),
         "always",
         "Be nice.",
-        extra={"kind": "rule", "check": "not in calls of shell: x"},
+        check="not in calls of shell: x",
     )
     assert in_words(checked, counts) == "applied to 515 answers; its check decided none of them"
 
 
 def test_held_calls_are_no_failures_in_the_list(home: Path) -> None:
-    rule = Skill(
+    rule = Rule(
         SkillName("no-sudo"),
         "always",
         "No sudo.",
-        extra={"kind": "rule", "check": "not in calls of shell: sudo"},
+        check="not in calls of shell: sudo",
     )
     held = {"claude-code": Compliance(0, 2, 2), "codex": Compliance(0, 3, 3)}
     assert in_words(rule, held) == "5 held back (codex 3, claude-code 2)"

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.engine.embedding import MeaningSearch, missing_packages
 from metaclaw.engine.embedding.client import MODEL_PACKAGE
 from metaclaw.engine.embedding.minilm import WordPiece
@@ -30,24 +30,24 @@ LIBRARY = (
         SkillName("release-notes"),
         "When release notes for a new version must be written",
         "Group by kind.",
-        extra={
-            "examples": [
-                "Write the release notes for 2.3",
-                "Summarise what changed since the last release",
-            ]
-        },
+        examples=(
+            "Write the release notes for 2.3",
+            "Summarise what changed since the last release",
+        ),
     ),
     Skill(
         SkillName("travel-booking"),
         "When a business trip must be booked",
         "Train under five hours.",
-        extra={"examples": ["Book a trip to Hamburg", "Find me a hotel in Lyon for two nights"]},
+        examples=(
+            "Book a trip to Hamburg",
+            "Find me a hotel in Lyon for two nights",
+        ),
     ),
-    Skill(
+    Rule(
         SkillName("quiet-fridays"),
         "When proposing meeting times",
         "No meetings on Fridays.",
-        extra={"kind": "rule"},
     ),
     Skill(SkillName("hers"), "When packing for a holiday", "Light.", scope="user:alice"),
 )
@@ -136,7 +136,7 @@ def test_the_index_follows_the_library_and_its_file_keeps_nothing_that_has_left_
             while not (tmp_path / "vectors.npz").exists():
                 await asyncio.sleep(0.02)
             before = vectors()
-            search.follow([replace(LIBRARY[0], extra={}), LIBRARY[1]])
+            search.follow([replace(LIBRARY[0], examples=()), LIBRARY[1]])
             nearness = await search.near("book me a trip", ())
             while nearness is None or "travel-booking" not in set(nearness.names):
                 await asyncio.sleep(0.01)
@@ -248,11 +248,11 @@ def test_an_empty_library_starts_no_process(tmp_path: Path) -> None:
         search = MeaningSearch(tmp_path)
         search.follow(
             [
-                Skill(
+                Rule(
                     SkillName("tone"),
                     "always",
                     "Be brief.",
-                    extra={"kind": "rule", "applies": "always"},
+                    applies_always=True,
                 )
             ]
         )

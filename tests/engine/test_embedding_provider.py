@@ -26,13 +26,13 @@ TRAVEL = Skill(
     SkillName("travel"),
     "When a trip must be arranged",
     "Train.",
-    extra={"examples": ["Book a hotel"]},
+    examples=("Book a hotel",),
 )
 NOTES = Skill(
     SkillName("notes"),
     "When release notes are due",
     "Group.",
-    extra={"examples": ["Write the changelog"]},
+    examples=("Write the changelog",),
 )
 HERS = Skill(SkillName("hers"), "When packing for a journey", "Light.", scope="user:alice")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Finish, Wire
 from metaclaw.domain.compliance import Compliance, MeasuredTurn, RuleOutcome, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.store import LedgerReader, SqlCompliance, SqlForgetting, SqlGenerations, open_database
 from metaclaw.store.turn_writer import TurnWriter
@@ -72,7 +72,15 @@ def assert_counts_hold(
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
     try:
         SqlGenerations(database).publish(
-            [Skill(name, "always", "Do.", extra={"kind": "rule"}) for name in RULES], "noted"
+            [
+                Rule(
+                    name,
+                    "always",
+                    "Do.",
+                )
+                for name in RULES
+            ],
+            "noted",
         )
         turn_writer, reader, compliance = (
             TurnWriter(database, 1 << 20),

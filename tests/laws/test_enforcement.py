@@ -37,7 +37,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.check import Finding
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import OnError, Rule, Skill
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import HoldEnd, Turn
 from metaclaw.domain.verdict import Outcome
@@ -65,21 +65,16 @@ PATHS = {
     Wire.MESSAGES: "/v1/messages",
     Wire.RESPONSES: "/v1/responses",
 }
-RULE = Skill(
+RULE = Rule(
     SkillName("no-force-push"),
     "always",
     "Never force-push.",
-    extra={
-        "kind": "rule",
-        "applies": "always",
-        "enforce": "hold",
-        "check": "not in calls: push --force",
-    },
+    applies_always=True,
+    enforce="hold",
+    check="not in calls: push --force",
 )
 
-SHELL_RULE = replace(
-    RULE, extra={**RULE.extra, "check": "not in calls of shell: ^git push --force"}
-)
+SHELL_RULE = replace(RULE, check="not in calls of shell: ^git push --force")
 
 
 class Reply:
@@ -471,7 +466,7 @@ def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, str
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_rule_may_let_its_call_pass_with_a_warning(wire: Wire, stream: bool) -> None:
     strict = StrictProvider(random=Random(1))
-    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "on_break": "call"})
+    rule = replace(RULE, on_break="call")
     house = House(InProcess(strict, frozenset((wire,)), Random(1)), rule)
     history: list[Any] = [{"role": "user", "content": "PLAN bad bad bad"}]
     text, calls, kept, _ = read_by_sdk(
@@ -506,8 +501,8 @@ def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(
         async def judge(self, *_: object) -> Any:
             raise AssertionError("nothing is to be judged")
 
-    reminded = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "enforce": "remind"})
-    others = Skill(SkillName("of-bob"), "always", "No.", scope="user:bob", extra={**RULE.extra})
+    reminded = replace(RULE, enforce="remind")
+    others = replace(RULE, name=SkillName("of-bob"), body="No.", scope="user:bob")
     house = House(
         InProcess(StrictProvider(), frozenset((wire,)), Random(1)),
         reminded,
@@ -534,14 +529,9 @@ FAULTS = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("on_error", ["pass", "hold"])
 def test_a_check_that_cannot_be_run_never_loses_an_answer(
-    fault: str, stream: bool, on_error: str
+    fault: str, stream: bool, on_error: OnError
 ) -> None:
-    rule = Skill(
-        RULE.name,
-        RULE.trigger,
-        RULE.body,
-        extra={**RULE.extra, "check": FAULTS[fault], "on_error": on_error},
-    )
+    rule = replace(RULE, check=FAULTS[fault], on_error=on_error)
     house = House(
         InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)),
         rule,
@@ -581,15 +571,12 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(
     monkeypatch.setattr(held_rules, "examine", examine)
     monkeypatch.setattr(held_rules, "work_clock", lambda: clock[0])
     rules = [
-        Skill(
-            SkillName(f"rule-{number}"),
-            "always",
-            "No.",
-            extra={
-                **RULE.extra,
-                "check": f'schema in calls: {{"minProperties": {number}}}',
-                "on_error": "pass",
-            },
+        replace(
+            RULE,
+            name=SkillName(f"rule-{number}"),
+            body="No.",
+            check=f'schema in calls: {{"minProperties": {number}}}',
+            on_error="pass",
         )
         for number in range(400)
     ]

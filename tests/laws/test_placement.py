@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import TurnEnd, apply_splices
@@ -45,12 +46,12 @@ def item(name: str, version: int) -> Skill:
             author=Authorship.EVOLVER,
         )
     kind = "fact" if name == "staging" else "rule"
-    return Skill(
+    return SkillRecord(
         SkillName(name),
         "always",
         f"Mind {name}, version {version}.",
         extra={"kind": kind, "applies": "always"},
-    )
+    ).read()
 
 
 @dataclass

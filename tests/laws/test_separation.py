@@ -21,6 +21,7 @@ from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
@@ -84,14 +85,14 @@ extras = st.fixed_dictionaries(
     },
 )
 rules = st.builds(
-    Skill,
+    SkillRecord,
     st.sampled_from([SkillName("rule-1"), SkillName("rule-2"), SkillName("rule-3")]),
     st.sampled_from(["when installing", "always"]),
     st.sampled_from(["Use uv.", "Use pip."]),
     scope=scopes,
     extra=extras,
     state=st.sampled_from([SkillState.LIVE, SkillState.CANARY]),
-)
+).map(SkillRecord.read)
 kinds = st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, TurnKind.SIDE])
 picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=4)
 
@@ -125,7 +126,7 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
 def is_for_directory(skill: Skill, workspace: str | None) -> bool:
     """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below
     it (decision 12), though it is placed in that very directory alone. Too old is the safe side."""
-    named = skill.extra.get("workspace")
+    named = skill.workspace
     return skill.is_for_workspace(workspace) or (
         workspace is not None and workspace.startswith(f"{named}/")
     )
@@ -255,7 +256,7 @@ class Separation(RuleBasedStateMachine):
 
     def skills_for(self, speaker: Scope, generation: int) -> set[tuple[object, ...]]:
         return {
-            (skill.content_hash, skill.applies_always, skill.extra.get("workspace"))
+            (skill.content_hash, skill.applies_always, skill.workspace)
             for skill in self.published[generation]
             if skill.kind is SkillKind.SKILL
             and applies(skill.scope, speaker, TEAMS)

@@ -60,7 +60,12 @@ def skills(draw: st.DrawFn) -> Skill:
         TEXT.map(lambda text: text.strip("\n").rstrip()).filter(lambda text: bool(text.strip()))
     )
     return Skill(
-        draw(NAMES), draw(LINE), body, draw(st.none() | LINE), draw(st.none() | LINE), draw(EXTRA)
+        draw(NAMES),
+        draw(LINE),
+        body,
+        draw(st.none() | LINE),
+        draw(st.none() | LINE),
+        other=draw(EXTRA),
     )
 
 
@@ -126,7 +131,7 @@ WORDS = [
 SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
 SMALL = st.builds(
     lambda number, head, trigger, body, scope, examples: Skill(
-        SkillName(f"{head}-{number}"), trigger, body, scope=scope, extra={"examples": examples}
+        SkillName(f"{head}-{number}"), trigger, body, scope=scope, examples=tuple(examples)
     ),
     st.integers(0, 5),
     st.sampled_from(["espresso", "orchid", "test", "x"]),

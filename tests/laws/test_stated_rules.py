@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import GateMode, is_stated
+from metaclaw.skills import GateMode
 from metaclaw.store import open_database
 from tests.learn.learning import (
     DATES,
@@ -31,40 +31,35 @@ from tests.learn.learning import (
 
 SCOPES = ("user:ada", None)
 STATED = (
-    Skill(
+    Rule(
         SkillName("never-use-emojis"),
         "always",
         "Never use emojis in a changelog entry.",
         scope="user:ada",
-        extra={
-            "kind": "rule",
-            "applies": "always",
-            "check": "not: ✅",
-            "check_state": "confirmed",
-            "source": "t_said",
-        },
+        applies_always=True,
+        check="not: ✅",
+        check_state="confirmed",
+        source=TurnId("t_said"),
         author=Authorship.INSTRUCTION,
     ),
-    Skill(
+    Rule(
         SkillName("release-dates-are-short"),
         "When writing a changelog entry with its release date",
         "Write release dates as day/month/year.",
-        extra={"kind": "rule"},
         author=Authorship.INSTRUCTION,
     ),
-    Skill(
+    Fact(
         SkillName("changelog-file"),
         "When writing a changelog entry",
         "The changelog is docs/changes.md.",
         scope="user:ada",
-        extra={"kind": "fact", "source": "t_said"},
+        source=TurnId("t_said"),
         author=Authorship.INSTRUCTION,
     ),
-    Skill(
+    Rule(
         SkillName("entries-are-short"),
         "When writing a changelog entry",
         "Two lines at most.",
-        extra={"kind": "rule"},
     ),
 )
 NAMES = st.sampled_from([str(one.name) for one in STATED])
@@ -98,7 +93,7 @@ written_skills = st.lists(
 
 
 def stated(learning: ScriptedLearning) -> list[Skill]:
-    return [skill for skill in learning.library.view.skills if is_stated(skill)]
+    return [skill for skill in learning.library.view.skills if not skill.is_skill]
 
 
 async def live_with(
@@ -122,7 +117,7 @@ async def live_with(
         await learning.tend()
         assert learning.evolver is not None
         assert learning.evolver.asked
-        skills = [skill for skill in learning.library.view.skills if not is_stated(skill)]
+        skills = [skill for skill in learning.library.view.skills if skill.is_skill]
         return before, stated(learning), skills
 
 
@@ -143,4 +138,4 @@ def test_no_answer_of_an_evolver_changes_what_a_person_stated(
             live_with, empty_ledger, Path(folder), mode, written, comment
         )
     assert after == before
-    assert not any("overrides" in skill.extra for skill in skills)
+    assert not any(skill.overrides for skill in skills)

@@ -420,7 +420,8 @@ def learned_skill(name: str, **fields: Any) -> Skill:
     } | fields
     trigger = chosen.pop("trigger", f"When writing about {name.replace('-', ' ')} in a report")
     body = chosen.pop("body", f"1. Look for {name}.\n2. Write it down.\n\nDo not leave {name} out.")
-    return Skill(SkillName(name), trigger, body, **chosen)
+    kind: type[Skill] = chosen.pop("kind", Skill)
+    return kind(SkillName(name), trigger, body, **chosen)
 
 
 def drawn(name: str, *, placed: bool, propensity: float = 0.5) -> tuple[Draw, ...]:

@@ -318,9 +318,7 @@ def everything_kept(learning: ScriptedLearning) -> str:
 
 async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.OFF)
-    leaking = dates(
-        body=f"{DATES['body']}\n- Use the key {SECRET}.", extra={"check": f"pattern: {SECRET}"}
-    )
+    leaking = dates(body=f"{DATES['body']}\n- Use the key {SECRET}.", check=f"pattern: {SECRET}")
     candidate = await admit(learning, leaking)
     assert candidate.standing is Standing.REJECTED
     assert candidate.id in everything_kept(learning)

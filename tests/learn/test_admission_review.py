@@ -225,9 +225,9 @@ async def test_a_check_that_cannot_be_read_or_is_a_program_is_said(
 ) -> None:
     learning = await new_learning()
     correction = CORRECTIONS[0]
-    unreadable = replace(correction.proposal, extra={"check": "whatever this is"})
+    unreadable = replace(correction.proposal, check="whatever this is")
     assert "a check begins with" in await admitted(learning, unreadable, (correction.step,))
-    program = replace(correction.proposal, extra={"check": "program: |\n  raise SystemExit(0)"})
+    program = replace(correction.proposal, check="program: |\n  raise SystemExit(0)")
     assert "a program that a model wrote" in await admitted(learning, program, (correction.step,))
     assert learning.candidates.candidates()[0].standing is Standing.WAITING
 

@@ -55,8 +55,8 @@ def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:
     return lambda model: None if speaker is None else Judge(speaker, 3, lambda step: step.task)
 
 
-DATED = learned_skill("dated", extra={"check": r"pattern: \d{4}-\d{2}-\d{2}"})
-BRIEF = learned_skill("brief", extra={"check": "not: (?i)in conclusion"})
+DATED = learned_skill("dated", check=r"pattern: \d{4}-\d{2}-\d{2}")
+BRIEF = learned_skill("brief", check="not: (?i)in conclusion")
 
 
 def test_a_check_that_fails_is_a_failure_whatever_else_is_said() -> None:
@@ -99,17 +99,14 @@ def test_a_skill_that_is_gone_or_has_no_check_says_nothing() -> None:
 
 
 def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
-    broken = learned_skill("broken", extra={"check": "whatever this is"})
-    odd = learned_skill("odd", extra={"check": ["a", "list"]})
-    assert (
-        assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])).verdict is None
-    )
+    broken = learned_skill("broken", check="whatever this is")
+    assert assessment([broken]).at_once(step("Done.", skills=["broken"])).verdict is None
 
 
 def test_a_check_that_fails_to_run_says_nothing_and_is_named() -> None:
     broken = learned_skill(
         "broken",
-        extra={"check": "program: |\n  raise LookupError('no such field')"},
+        check="program: |\n  raise LookupError('no such field')",
         author=Authorship.PERSON,
     )
     found = assessment([broken]).at_once(step("Done.", skills=["broken"]))
@@ -209,9 +206,7 @@ async def test_nobody_to_judge_and_an_unreadable_check_are_no_score() -> None:
     with pytest.raises(JudgeError):
         await scored(None, learned_skill("plain"), step("x"), "Done.")
     with pytest.raises(JudgeError):
-        await scored(
-            None, learned_skill("odd", extra={"check": "whatever this is"}), step("x"), "Done."
-        )
+        await scored(None, learned_skill("odd", check="whatever this is"), step("x"), "Done.")
 
 
 async def test_votes_that_are_split_or_unreadable_are_unknown() -> None:

@@ -12,21 +12,19 @@ import pytest
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleResult, measured_hash
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.errors import BudgetError
 from metaclaw.learn.compliance import ComplianceLoop
 from tests.learn.learning import ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NewLearning = Callable[..., Awaitable[ScriptedLearning]]
-KIND = Skill(
-    SkillName("be-kind"), "always", "Be kind.", extra={"kind": "rule", "applies": "always"}
-)
-DATES = Skill(
+KIND = Rule(SkillName("be-kind"), "always", "Be kind.", applies_always=True)
+DATES = Rule(
     SkillName("iso-dates"),
     "When a release date is asked for",
     "Write dates as YYYY-MM-DD.",
-    extra={"kind": "rule", "check": r"pattern: \d{4}-\d\d-\d\d"},
+    check=r"pattern: \d{4}-\d\d-\d\d",
 )
 ASK = "On which date was the release?"
 
@@ -93,7 +91,7 @@ async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check
 async def test_a_rule_with_a_check_costs_no_question(new_learning: NewLearning) -> None:
     speaker = judge(vote)
     learning = await new_learning(judge=speaker)
-    checked = replace(KIND, extra={**KIND.extra, "check": "not: Rude"})
+    checked = replace(KIND, check="not: Rude")
     learning.write_by_hand(checked)
     talk = Talk(learning)
     for number in range(20):

@@ -9,7 +9,7 @@ import pytest
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source
 from metaclaw.errors import StoreError, UpstreamError
@@ -192,7 +192,7 @@ async def test_another_text_of_a_skill_closes_failures_and_another_state_or_exam
     learning.clock.pass_by(seconds=1)
     learning.library.publish([live], (), "promoted")
     learning.library.publish(
-        [replace(live, extra={"examples": ["Lint the report."]})], (), "one more example"
+        [replace(live, examples=("Lint the report.",))], (), "one more example"
     )
     await learning.learn()
     assert counts(learning) == [2]
@@ -591,12 +591,12 @@ async def test_failures_like_those_an_evolver_was_shown_are_left_to_the_weights_
     assert [learning.role(turn) for turn in (*later, *newest)] == [None] * 4 + ["support"] * 2
 
 
-@pytest.mark.parametrize("kind", ["skill", "rule"])
+@pytest.mark.parametrize("kind", [Skill, Rule])
 async def test_other_tasks_are_left_to_the_weights_only_where_the_same_skill_stands_in_the_prompt(
-    new_learning: NewLearning, kind: str
+    new_learning: NewLearning, kind: type[Skill]
 ) -> None:
     learning = await new_learning(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
-    learning.put_in_force("dates", extra={"kind": kind})
+    learning.put_in_force("dates", kind=kind)
     for number in range(2):
         await failed_with(learning, number, "dates")
     await learning.learn()
@@ -610,7 +610,7 @@ async def test_other_tasks_are_left_to_the_weights_only_where_the_same_skill_sta
         learning.say(others[-1], Outcome.FAIL, Source.JUDGE)
     await learning.learn()
     assert [learning.role(turn) for turn in others] == (
-        [None] * 2 if kind == "skill" else ["support"] * 2
+        [None] * 2 if kind is Skill else ["support"] * 2
     )
 
 

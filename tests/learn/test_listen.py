@@ -10,6 +10,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
@@ -163,14 +164,14 @@ async def test_a_rule_that_a_person_wrote_in_a_file_may_be_taken_back_in_their_w
     for name, pinned in (("by-hand", False), ("pinned", True)):
         extra = {"kind": "rule", "applies": "always"}
         learning.write_by_hand(
-            Skill(
+            SkillRecord(
                 SkillName(name),
                 "always",
                 f"Rule {name}",
                 scope="user:ada",
                 extra=extra,
                 pinned=pinned,
-            )
+            ).read()
         )
     await said(learning, "forget that")
     assert learning.names == ["pinned"]
@@ -211,9 +212,9 @@ async def test_a_rule_for_this_project_is_bound_to_it(
         listener=listener({"tabs": {"items": [item("Indent with tabs", scope=reach)]}})
     )
     await said(learning, TABS, scope=scope)
-    assert rule(learning).extra.get("workspace") == workspace
+    assert rule(learning).workspace == workspace
     is_unknown = reach == "project" and workspace is None
-    assert (rule(learning).extra.get("project") == "unknown") is is_unknown
+    assert rule(learning).is_project_unknown is is_unknown
     assert (learning.told[-1][1].get("project") == "unknown") is is_unknown, (
         "watch says that it applies in all projects"
     )

@@ -180,17 +180,6 @@ async def test_what_a_person_wrote_or_pinned_is_never_touched(
     assert (learning.names, learning.library.view.generation) == ([NAME], generation)
 
 
-async def test_a_rule_of_an_old_home_that_was_on_trial_is_live(new_learning: NewLearning) -> None:
-    learning = await new_learning(gate=GateMode.FULL)
-    await taught(
-        learning,
-        learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION),
-        is_instruction=True,
-    )
-    await learning.tend()
-    assert learning.skill(NAME).state is SkillState.LIVE
-
-
 async def rule_said(learning: ScriptedLearning, before: Outcome, after: Outcome) -> None:
     """Thirty turns before a rule, and thirty with it."""
     for _ in range(30):

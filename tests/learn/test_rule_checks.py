@@ -8,12 +8,11 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Text
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.skills import check_of
-from metaclaw.skills.fields import check_state_of
 from metaclaw.skills.rules import RuleFields, changed_rule, question_of
 from tests.learn.learning import ADA, FAILED, PASSED, ScriptedLearning, Speaker, Talk
 from tests.learn.recordings import call
@@ -73,8 +72,9 @@ async def read(learning: ScriptedLearning) -> None:
     await learning.listen()
 
 
-def rule(learning: ScriptedLearning) -> Skill:
+def rule(learning: ScriptedLearning) -> Rule:
     (found,) = learning.library.view.skills
+    assert isinstance(found, Rule)
     return found
 
 
@@ -86,7 +86,7 @@ async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (
+    assert (found.check, found.check_state, found.check_note) == (
         PIP,
         "proposed",
         None,
@@ -126,12 +126,12 @@ async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.body, found.extra.get("check"), check_state_of(found)) == (
+    assert (found.body, found.check, found.check_state) == (
         "Use uv and not pip",
         None,
         None,
     )
-    assert reason in str(found.extra["check_note"])
+    assert reason in str(found.check_note)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra.get("check") == PIP) is is_taken
-    assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
+    assert (found.check == PIP) is is_taken
+    assert is_taken or "fails turns that were fine, such as t_" in str(found.check_note)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_
     await talk.say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra.get("check") == PIP) is is_taken
-    assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
+    assert (found.check == PIP) is is_taken
+    assert is_taken or "fails turns that were fine, such as t_" in str(found.check_note)
     assert "Rule (always): Use uv and not pip" in asked[0]
     assert "pip install" in asked[0]
 
@@ -200,7 +200,7 @@ async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(
     await shell(learning, "pip install requests", scope=Scope("bob"))
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
-    assert rule(learning).extra["check"] == PIP
+    assert rule(learning).check == PIP
 
 
 async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(
@@ -210,7 +210,7 @@ async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(
     talk = await shell(learning, "pip install requests")
     await talk.say(SAID, "All right.")
     await read(learning)
-    assert rule(learning).extra["check"] == PIP
+    assert rule(learning).check == PIP
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ async def test_a_check_must_notice_the_answer_that_was_corrected(
     await talk.say(f"no! {SAID}", "All right.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra.get("check") == PIP) is is_taken
-    assert is_taken or "the answer that you corrected" in str(found.extra["check_note"])
+    assert (found.check == PIP) is is_taken
+    assert is_taken or "the answer that you corrected" in str(found.check_note)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_a_real_turn_confirms_a_check_that_agrees_with_the_person(
     await talk.say(reply, "Fine.")
     await read(learning)
     found = rule(learning)
-    assert (found.extra["check"], check_state_of(found)) == (PIP, state)
+    assert (found.check, found.check_state) == (PIP, state)
 
 
 async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(
@@ -262,7 +262,7 @@ async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(
         talk = await shell(learning, *commands, skills=skills)
         await talk.say("Thanks.", "Fine.")
     await read(learning)
-    assert check_state_of(rule(learning)) == "proposed"
+    assert rule(learning).check_state == "proposed"
 
 
 async def test_a_proposed_check_is_no_verdict(new_learning: NewLearning) -> None:
@@ -283,15 +283,15 @@ async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(
     await Talk(learning).say(SAID, "All right.")
     await read(learning)
     found = rule(learning)
-    assert found.extra.get("check") is None
-    assert "a program that a model wrote" in str(found.extra["check_note"])
+    assert found.check is None
+    assert "a program that a model wrote" in str(found.check_note)
     (waiting,) = learning.candidates.candidates(Standing.WAITING, 5)
     decided = await learning.admission.decide(waiting, approved=True)
     assert decided.standing is Standing.ACCEPTED, decided.reason
     found = rule(learning)
-    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (
+    assert (found.check, found.check_state, found.check_note) == (
         PROGRAM,
-        "confirmed",
+        None,
         None,
     )
     assert check_of(found) is not None
@@ -316,8 +316,8 @@ async def test_an_approved_check_leaves_what_the_person_changed_meanwhile(
     decided = await learning.admission.decide(waiting, approved=True)
     assert decided.standing is standing, decided.reason
     found = rule(learning)
-    assert (found.body, found.extra.get("enforce")) == (changed.body, changed.extra.get("enforce"))
-    assert (found.extra.get("check") == PROGRAM) is (standing is Standing.ACCEPTED)
+    assert (found.body, found.enforce) == (changed.body, changed.enforce)
+    assert (found.check == PROGRAM) is (standing is Standing.ACCEPTED)
 
 
 async def test_who_says_never_ever_is_asked_whether_to_hold(new_learning: NewLearning) -> None:

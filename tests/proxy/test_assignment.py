@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
 from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer, SkillAssignment
@@ -37,7 +37,8 @@ def skill(
     author: Authorship = Authorship.EVOLVER,
     **more: Any,
 ) -> Skill:
-    return Skill(
+    kind = Rule if author is Authorship.INSTRUCTION else Skill
+    return kind(
         SkillName(topic),
         f"When asked to {TOPICS[topic]}",
         "Do it step by step.",
@@ -370,7 +371,7 @@ def test_a_skill_that_is_for_another_workspace_from_now_on_leaves_too() -> None:
     house = House(view(1, [everyones])).opened()
     talk = Talk(house, "talk", "bob")
     assert talk.ask(f"please {TOPICS['violin']}").stamp.skills == ("violin",)
-    house.view = view(2, [replace(everyones, extra={"workspace": "shop"})])
+    house.view = view(2, [replace(everyones, workspace="shop")])
     talk.hear()
     assert talk.ask("thanks, go on").stamp.skills == ()
 

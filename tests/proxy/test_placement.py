@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
@@ -40,7 +41,7 @@ def skill(topic: str, body: str = "Do it step by step.") -> Skill:
 
 def rule(name: str, text: str, when: str = "always", kind: str = "rule", **extra: object) -> Skill:
     extra |= {"kind": kind} | ({"applies": "always"} if when == "always" else {})
-    return Skill(SkillName(name), when, text, extra=extra)
+    return SkillRecord(SkillName(name), when, text, extra=extra).read()
 
 
 def fact(name: str, text: str) -> Skill:

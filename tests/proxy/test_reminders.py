@@ -19,6 +19,7 @@ from metaclaw.domain.compliance import (
     RuleResult,
     measured_hash,
 )
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.proxy.http.client import Incoming
@@ -32,7 +33,7 @@ def rule(
     name: str, text: str = "Use uv.", check: str | None = "not: pip", **extra: object
 ) -> Skill:
     extra |= {"kind": "rule", "applies": "always"} | ({} if check is None else {"check": check})
-    return Skill(SkillName(name), "always", text, extra=extra)
+    return SkillRecord(SkillName(name), "always", text, extra=extra).read()
 
 
 def day_with(one: Skill, *, is_out: bool = False, begin: date = BEGAN) -> date:

@@ -9,13 +9,13 @@ from metaclaw.schedule.presence import (
     NamedReading,
     Presence,
     Reading,
-    WindowRules,
+    WindowThresholds,
     decide,
     in_words,
 )
 from tests.schedule.stage import NOON
 
-RULES = WindowRules(timedelta(minutes=2), timedelta(minutes=1))
+RULES = WindowThresholds(timedelta(minutes=2), timedelta(minutes=1))
 AWAY = NamedReading("sleep", Reading(Presence.AWAY, "asleep"))
 PRESENT = NamedReading("input", Reading(Presence.PRESENT, "a key"))
 UNKNOWN = NamedReading("calendar", Reading(Presence.UNKNOWN, "no event"))

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.skills import (
     Block,
     already_present,
@@ -59,7 +60,7 @@ def test_nothing_that_fits_gives_an_empty_block() -> None:
 
 
 def rule(name: str, text: str, when: str = "always", **extra: object) -> Skill:
-    return Skill(SkillName(name), when, text, extra={"kind": "rule", **extra})
+    return SkillRecord(SkillName(name), when, text, extra={"kind": "rule", **extra}).read()
 
 
 def test_rules_facts_listed_and_full_skills_stand_in_sections_of_their_own() -> None:
@@ -76,22 +77,6 @@ def test_rules_facts_listed_and_full_skills_stand_in_sections_of_their_own() -> 
         "[refunds] When a customer wants money back",
     )
     assert [line for line in lines if line in wanted] == list(wanted)
-
-
-def test_a_rule_of_an_older_home_shows_only_the_quoted_words() -> None:
-    body = (
-        "The person's own words, to be followed as they stand:\n\n> Use tabs.\n> Never"
-        " spaces.\n\n1. Follow them.\n"
-    )
-    old = Skill(
-        SkillName("tabs"),
-        "When the task has to do with tabs, or with spaces",
-        body,
-        author=Authorship.INSTRUCTION,
-    )
-    lines = render_block((old,), 1000).text.splitlines()
-    assert "- Use tabs. Never spaces." in lines
-    assert not any("Follow them" in line or "has to do with" in line for line in lines)
 
 
 def test_where_not_all_lines_fit_the_list_is_short_and_then_cut() -> None:
@@ -216,6 +201,12 @@ def test_a_mere_mention_is_not_presence(text: str) -> None:
 def test_a_rule_whose_trigger_only_repeats_it_is_written_once() -> None:
     words = "From now on, always answer in one sentence."
     assert (
-        rule_line(Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"}))
+        rule_line(
+            Rule(
+                SkillName("one-sentence"),
+                words,
+                words,
+            )
+        )
         == f"- {words}"
     )

@@ -205,7 +205,7 @@ async def test_a_record_cannot_close_its_own_mark() -> None:
 
 @pytest.mark.anyio
 async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
-    near = replace(_existing(), extra={"check": "not: float"})
+    near = replace(_existing(), check="not: float")
     edit = _SKILL | {
         "name": "other",
         "body": near.body.replace("2. Keep their order.", "2. Keep order and decimals."),
@@ -220,7 +220,7 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
         (near.name,),
         near.name,
     )
-    assert proposal.skill.extra == {"check": "not: float"}
+    assert proposal.skill.check == "not: float"
 
 
 @pytest.mark.parametrize(
@@ -347,9 +347,9 @@ async def test_a_check_comes_along_and_a_broken_one_is_left_out(
 
     proposals = await evolver.propose(_kind(), (), ())
 
-    assert [proposal.skill.extra for proposal in proposals] == [
-        {"check": r"pattern: \d+\.\d\d\b"},
-        {},
+    assert [proposal.skill.check for proposal in proposals] == [
+        r"pattern: \d+\.\d\d\b",
+        None,
     ]
     assert "evolver_check_left_out skill=b" in caplog.text
 

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import MAX_BODY_CHARS, Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
@@ -66,8 +67,8 @@ def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
         "testing",
         "user:alice",
     )
-    assert skill.extra == {
-        "check": "pytest -q",
+    assert skill.check == "pytest -q"
+    assert skill.other == {
         "license": "MIT",
         "metadata": {"version": 2, "born": date(2026, 11, 15)},
     }
@@ -107,7 +108,7 @@ def test_what_goes_without_saying_is_not_written() -> None:
 
 def test_an_authors_name_is_kept_and_is_a_persons() -> None:
     skill = parse_skill(GOOD.replace("---\n\n", "author: Jane Doe\n---\n\n"), "here")
-    assert (skill.author, skill.extra) == (Authorship.PERSON, {"author": "Jane Doe"})
+    assert (skill.author, skill.other) == (Authorship.PERSON, {"author": "Jane Doe"})
     assert "author: Jane Doe" in render_skill(skill)
 
 
@@ -324,7 +325,7 @@ def test_removing_a_link_leaves_its_target(tmp_path: Path) -> None:
 
 
 def test_rendering_keeps_the_order_and_quotes_what_needs_it() -> None:
-    skill = Skill(SkillName("a"), "yes", "How", "x: y", None, {"check": "true", "tags": ["p", "q"]})
+    skill = Skill(SkillName("a"), "yes", "How", "x: y", check="true", other={"tags": ["p", "q"]})
     assert (
         render_skill(skill)
         == "---\nname: a\ndescription: 'yes'\ncategory: 'x: y'\ncheck: 'true'\ntags:\n- p\n-"
@@ -400,7 +401,7 @@ def test_a_kind_an_example_or_a_date_that_cannot_be_is_refused_with_the_remedy(l
 @pytest.mark.parametrize("written", ["off", "'off'", "false", "no"])
 def test_a_bare_off_is_read_as_the_word_and_written_so_that_it_stays_one(written: str) -> None:
     skill = parse_skill(GOOD.replace("---\n\n", f"enforce: {written}\n---\n\n"), "here")
-    assert skill.extra == {"enforce": "off"}
+    assert skill.enforce == "off"
     assert parse_skill(render_skill(skill), "here") == skill
 
 
@@ -478,9 +479,10 @@ def test_every_typed_field_survives_its_file(
     trigger: str, scope: str | None, standing: tuple[SkillState, bool], author: Authorship
 ) -> None:
     state, pinned = standing
-    skill = Skill(
+    record = SkillRecord(
         SkillName("a"), trigger, "Do.", scope=scope, state=state, author=author, pinned=pinned
     )
+    skill = record.read()
     assert parse_skill(render_skill(skill), "here") == skill
 
 

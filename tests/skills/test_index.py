@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Rule, Skill, SkillKind
 from metaclaw.skills.index import (
     GRADES,
     NAME_AND_TRIGGER,
@@ -287,7 +287,7 @@ def test_one_rare_word_of_the_trigger_is_enough_only_in_a_small_library() -> Non
 def test_a_request_in_the_words_of_an_example_finds_the_skill() -> None:
     examples = ["Wochenbericht bitte", "What did I get done since Monday?"]
     plain = Skill(SkillName("status"), "When the report for the manager is due", "Three sections.")
-    taught = replace(plain, extra={"examples": examples})
+    taught = replace(plain, examples=tuple(examples))
     assert names(SkillIndex().changed([plain]), "schreib mir den Wochenbericht") == []
     assert names(SkillIndex().changed([taught]), "schreib mir den Wochenbericht") == ["status"]
     assert (
@@ -309,11 +309,10 @@ def test_ranking_orders_everything_that_shares_a_word_and_tells_what_matches(
 
 
 def test_ranking_keeps_to_the_kinds_and_scopes_asked_for() -> None:
-    rule = Skill(
+    rule = Rule(
         SkillName("grind"),
         "When brewing espresso",
         "Grind finer.",
-        extra={"kind": "rule"},
         scope="user:alice",
     )
     skill = Skill(SkillName("espresso"), "When brewing espresso on the lever machine", "Tamp.")

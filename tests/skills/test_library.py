@@ -156,11 +156,11 @@ def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(
     write_skill(folder, ESPRESSO)
     before = library.sync()
     write_skill(
-        folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, extra={"license": "MIT"})
+        folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, other={"license": "MIT"})
     )
     after = library.sync()
     assert (after.generation, after.hash) == (before.generation, before.hash)
-    assert after.skills[0].extra == {"license": "MIT"}
+    assert after.skills[0].other == {"license": "MIT"}
 
 
 def test_a_reader_keeps_what_it_took(library: SkillLibrary, folder: Path) -> None:
@@ -477,7 +477,7 @@ def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_
                 ORCHIDS.body,
                 "plants",
                 "user:alice",
-                {"tags": ["green"]},
+                other={"tags": ["green"]},
             ),
         )
         view = library.sync()

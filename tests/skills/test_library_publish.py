@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill, SkillGeneration, SkillState
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.skills import LibraryView, SkillLibrary, read_skill, remove_skill, write_skill
 from tests.skills.generations import Generations, Stopped
@@ -230,7 +230,7 @@ def test_an_edit_of_a_text_that_is_undone_before_it_could_be_stored_makes_no_gen
     assert (library.sync().generation, len(generations.kept)) == (before.generation, 2)
 
 
-STATED = replace(MINE, extra={"kind": "rule", "source": "t_1"}, author=Authorship.INSTRUCTION)
+STATED = Rule(MINE.name, MINE.trigger, MINE.body, author=Authorship.INSTRUCTION)
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,17 @@ from datetime import date
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.skills import Budgets, LibraryView, Selection, rule_line
 from metaclaw.skills.block import estimate_tokens
 
 
 def selected(count: int, query: str, rules_tokens: int = 800) -> Selection:
     rules = [
-        Skill(
+        Rule(
             SkillName(f"rule-{number:03}"),
             f"When instrument {number} is tuned",
             f"Write down the pitch of string {number} in the green book before you go on.",
-            extra={"kind": "rule"},
         )
         for number in range(count)
     ]
@@ -24,11 +23,10 @@ def selected(count: int, query: str, rules_tokens: int = 800) -> Selection:
         1,
         [
             *rules,
-            Skill(
+            Rule(
                 SkillName("bow"),
                 "When rehairing a violin bow",
                 "Use horse hair.",
-                extra={"kind": "rule"},
             ),
         ],
     )
@@ -51,19 +49,18 @@ def test_of_rules_far_over_their_budget_none_are_placed_where_none_matches() -> 
 
 def test_a_held_rule_is_placed_however_many_rules_there_are() -> None:
     rules = [
-        Skill(
+        Rule(
             SkillName(f"r-{n}"),
             f"When tuning instrument {n}",
             "Write the pitch down.",
-            extra={"kind": "rule"},
         )
         for n in range(300)
     ]
-    held = Skill(
+    held = Rule(
         SkillName("no-sudo"),
         "When in a shell",
         "Never use sudo.",
-        extra={"kind": "rule", "enforce": "hold"},
+        enforce="hold",
     )
     found = LibraryView.of(1, [*rules, held]).select(
         "what is the capital of Peru", Budgets(rules_tokens=800), today=date(2026, 11, 16)
@@ -72,11 +69,11 @@ def test_a_held_rule_is_placed_however_many_rules_there_are() -> None:
 
 
 def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
-    rule = Skill(
+    rule = Rule(
         SkillName("bazel"),
         "always",
         "Build with bazel.",
-        extra={"kind": "rule", "workspace": "/home/ann/shop"},
+        workspace="/home/ann/shop",
     )
     assert rule.is_for_workspace("/home/ann/shop")
     assert rule.is_for_workspace("/home/ann/shop/web")
@@ -87,7 +84,14 @@ def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
 def test_the_embedded_model_is_given_rules_whose_condition_nobody_knows() -> None:
     words = "From now on, always answer in one sentence."
     view = LibraryView.of(
-        1, [Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})]
+        1,
+        [
+            Rule(
+                SkillName("one-sentence"),
+                words,
+                words,
+            )
+        ],
     )
     found = view.select(
         "what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16)

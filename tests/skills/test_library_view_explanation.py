@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime
 
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import (
@@ -28,7 +29,9 @@ def skill(
     scope: str | None = None,
     **extra: object,
 ) -> Skill:
-    return Skill(SkillName(name), trigger, f"As {name} says.", scope=scope, extra=extra)
+    return SkillRecord(
+        SkillName(name), trigger, f"As {name} says.", scope=scope, extra=extra
+    ).read()
 
 
 def rule(name: str, when: str = "always", scope: str | None = None, **extra: object) -> Skill:

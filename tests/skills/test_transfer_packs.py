@@ -18,7 +18,7 @@ MINE = Skill(
     "Tamp.",
     category="coffee",
     scope="team:bar",
-    extra={"license": "MIT"},
+    other={"license": "MIT"},
 )
 LEARNED = Skill(
     SkillName("descale"),

@@ -134,7 +134,7 @@ async def write(path: Path) -> None:
                 "Look at the clock.",
                 None,
                 "",
-                {"k": [1]},
+                other={"k": [1]},
             )
         ],
         "story",

@@ -44,8 +44,9 @@ def candidate(name: str, *support: str, **fields: object) -> Candidate:
         f"Do {ODD}",
         "habits",
         "user:ada",
-        {"check": {"pattern": ODD}},
         author=Authorship.EVOLVER,
+        check=ODD,
+        other={"tags": {"pattern": ODD}},
     )
     proposal = Proposal(
         skill,

@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from metaclaw.domain.compliance import Compliance, MeasuredTurn, Reminded, RuleOutcome, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule
 from metaclaw.domain.turn import Turn
 from metaclaw.store import (
     Database,
@@ -30,7 +30,12 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def compliance(database: Database) -> SqlCompliance:
     rules = [
-        Skill(name, "always", f"Follow {name}.", extra={"kind": "rule"}) for name in (UV, DATES)
+        Rule(
+            name,
+            "always",
+            f"Follow {name}.",
+        )
+        for name in (UV, DATES)
     ]
     SqlGenerations(database).publish(rules, "noted")
     return SqlCompliance(database, lambda: NOON)
@@ -122,7 +127,15 @@ async def test_many_results_are_counted_in_few_statements(
     """The ledger waits for the write lock meanwhile, and is degraded where that takes too long."""
     names = [SkillName(f"rule-{number}") for number in range(30)]
     SqlGenerations(database).publish(
-        [Skill(name, "always", "x", extra={"kind": "rule"}) for name in names], "noted"
+        [
+            Rule(
+                name,
+                "always",
+                "x",
+            )
+            for name in names
+        ],
+        "noted",
     )
     found = []
     for number in range(20):

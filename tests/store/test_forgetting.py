@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
+from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.skills import render_block
@@ -226,9 +227,7 @@ async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_
     rules: list[Skill] = []
     for turn in (mine, others):
         name = SkillName(f"from-{turn.session}".replace("_", "-"))
-        rules.append(
-            Skill(name, "always", "do", author=Authorship.INSTRUCTION, extra={"source": turn.id})
-        )
+        rules.append(Rule(name, "always", "do", author=Authorship.INSTRUCTION, source=turn.id))
         resting_on = LearnedFrom(0, (turn.id,), CandidateId(f"c_{name}"))
         SqlGenerations(database).publish(rules, "noted", learned=resting_on)
     assert forgetting.forget_session(SessionId("s_1")).skills == ("from-s-1",)
@@ -253,13 +252,13 @@ async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_
     mine = new_turn("s_1", stamp=NOW)
     await record(ledger, mine)
     SqlCandidates(database).save_candidate(candidate("from-mine", mine))
-    own = Skill(
+    own = SkillRecord(
         SkillName("from-mine"),
         "When asked",
         "Say xyzzy.",
         author=Authorship.EVOLVER,
         extra={"kind": kind},
-    )
+    ).read()
     SqlGenerations(database).publish([own], "learned")
     block = render_block([own], 500) if kind == "rule" else render_block([], 500, listed=[own])
     assert "xyzzy" in block.text

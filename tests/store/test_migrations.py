@@ -331,8 +331,6 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(
     assert verdict is not None
     assert verdict.votes is not None
     assert (verdict.outcome, verdict.votes.passed) == (Outcome.PASS, 3)
-    skill = candidate.proposal.skill
-    assert SqlGenerations(database).unwritten() == {skill.name}
     assert SqlCursors(database).cursor("sensing") == 16
     assert SqlBatches(database).turns_of(1) == ["t_0003"]
     assert [

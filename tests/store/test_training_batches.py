@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
 from metaclaw.domain.training import Rejection, RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind, cut_note
 from metaclaw.domain.verdict import Outcome, Source, Verdict
@@ -122,33 +122,32 @@ async def test_a_skill_for_everyone_ages_every_turn_before_it(
 
 
 FIRST = Skill(SkillName("first"), "when", "do")
-RULE = {"kind": "rule"}
 ADA_AT_WORK = Scope("ada", "/home/work")
 TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
 
 
 CHANGES = [
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE)]),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="ada", extra=RULE)]),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="/home/work", extra=RULE)]),
+    (True, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="user:ada")]),
+    (True, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="ada")]),
+    (True, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="/home/work")]),
     (
         True,
         [
             FIRST,
-            Skill(SkillName("r"), "always", "Use uv.", scope="workspace:/home/work", extra=RULE),
+            Rule(SkillName("r"), "always", "Use uv.", scope="workspace:/home/work"),
         ],
     ),
-    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:web", extra=RULE)]),
+    (True, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="team:web")]),
     (
         True,
         [
             FIRST,
-            Skill(
+            Rule(
                 SkillName("r"),
                 "always",
                 "Use uv.",
                 scope="user:ada",
-                extra=RULE | {"workspace": "/home/work"},
+                workspace="/home/work",
             ),
         ],
     ),
@@ -156,35 +155,35 @@ CHANGES = [
         True,
         [
             FIRST,
-            Skill(
+            Rule(
                 SkillName("r"),
                 "always",
                 "Use uv.",
                 scope="user:ada",
-                extra=RULE | {"workspace": "/home"},
+                workspace="/home",
             ),
         ],
     ),
     (True, [replace(FIRST, body="do it otherwise")]),
-    (True, [replace(FIRST, extra={"applies": "always"})]),
+    (True, [replace(FIRST, applies_always=True)]),
     (True, []),
-    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:bob", extra=RULE)]),
-    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="owner", extra=RULE)]),
+    (False, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="user:bob")]),
+    (False, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="owner")]),
     (
         False,
-        [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)],
+        [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="workspace:home")],
     ),
-    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)]),
+    (False, [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="team:data")]),
     (
         False,
         [
             FIRST,
-            Skill(
+            Rule(
                 SkillName("r"),
                 "always",
                 "Use uv.",
                 scope="user:ada",
-                extra=RULE | {"workspace": "/ho"},
+                workspace="/ho",
             ),
         ],
     ),
@@ -192,16 +191,15 @@ CHANGES = [
         False,
         [
             FIRST,
-            Skill(
+            Fact(
                 SkillName("f"),
                 "always",
                 "Stage is stage-2.",
                 scope="user:ada",
-                extra={"kind": "fact"},
             ),
         ],
     ),
-    (False, [replace(FIRST, extra={"examples": ["Install numpy."]})]),
+    (False, [replace(FIRST, examples=("Install numpy.",))]),
     (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
     (False, [replace(FIRST, pinned=True)]),
 ]
@@ -238,7 +236,7 @@ async def test_who_joins_or_leaves_a_team_is_known_to_the_database(
     teams.replace(TEAMS)
     turns = await store.judged(new_turn(stamp=NOW, scope=Scope("ada")))
     store.generations.publish(
-        [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)],
+        [FIRST, Rule(SkillName("r"), "always", "Use uv.", scope="team:data")],
         "a team's rule",
     )
     assert store.batches.ready(2, 7, 2, 10) == tuple(turns)

@@ -17,9 +17,9 @@ from metaclaw.errors import TrainingError
 from metaclaw.train.golden import (
     GoldenAnswer,
     GoldenItem,
-    GoldenRules,
     GoldenScore,
     GoldenStanding,
+    GoldenThresholds,
     compare_golden,
     golden_items,
     golden_version,
@@ -350,4 +350,4 @@ def test_sets_of_other_items_cannot_be_compared() -> None:
 
 
 def test_the_margin_is_a_setting() -> None:
-    assert not compare_golden(score(600), score(520), GoldenRules(margin=10.0)).is_worse
+    assert not compare_golden(score(600), score(520), GoldenThresholds(margin=10.0)).is_worse

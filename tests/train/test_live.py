@@ -19,8 +19,8 @@ from metaclaw.train.bets import TrialTurn
 from metaclaw.train.live import (
     Baseline,
     LiveReport,
-    LiveRules,
     LiveRuling,
+    LiveThresholds,
     LiveWatch,
     chance_of_so_few,
     find_lag,
@@ -28,7 +28,7 @@ from metaclaw.train.live import (
 )
 from tests.support.depth import tries
 
-NEVER_SETTLED = LiveRules(settle_after=1_000_000)
+NEVER_SETTLED = LiveThresholds(settle_after=1_000_000)
 RUNS = tries(40, nightly=120)
 
 
@@ -225,7 +225,7 @@ def test_a_canary_is_not_promoted_before_the_other_side_was_seen_in_some_session
 
 
 def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_proven() -> None:
-    rules = LiveRules(alpha=1e-9, settle_after=20)
+    rules = LiveThresholds(alpha=1e-9, settle_after=20)
     turns = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     report = judge_live(turns, rules)
     assert report.ruling is LiveRuling.ROLL_BACK
@@ -236,7 +236,7 @@ def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_p
 def test_a_canary_that_lags_without_proof_is_rolled_back_once_enough_is_seen_and_without_another_side_nobody_lags() -> (
     None
 ):
-    rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20)
+    rules = LiveThresholds(alpha=1e-9, suspicion=1e9, settle_after=20)
     lagging = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     assert judge_live(lagging, rules).reason.startswith("not shown harmless")
     assert (
@@ -359,7 +359,7 @@ def taken_back(canary: Sequence[float], alike: float = 0.0) -> float:
     """How many are taken back at the first look, or before."""
     found = 0
     for seed in range(LAG_RUNS):
-        watch = LiveWatch(LiveRules(least_of_skill=0))
+        watch = LiveWatch(LiveThresholds(least_of_skill=0))
         turns = live(random.Random(seed), canary, UNEVEN, alike)
         ruling = next(
             report.ruling

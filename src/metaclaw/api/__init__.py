@@ -20,7 +20,6 @@ from metaclaw.api.views import (
     rule_view,
     session_view,
     skill_view,
-    state_of,
     turn_view,
     undone_view,
     verdict_view,

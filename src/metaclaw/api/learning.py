@@ -18,7 +18,6 @@ from metaclaw.api.views import (
     retired_skill_view,
     skill_facts_view,
     skill_view,
-    state_of,
     verdict_view,
     whole_candidate_view,
 )
@@ -159,7 +158,7 @@ class LearningRoutes:
                 "generation": view.generation,
                 "skills": [retired_skill_view(retired) for retired in gone],
             }
-        found = [skill for skill in view.skills if state is None or state_of(skill) == state]
+        found = [skill for skill in view.skills if state is None or skill.state == state]
         return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
 
     async def _skill(self, request: ApiRequest) -> object:

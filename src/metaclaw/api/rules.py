@@ -20,18 +20,15 @@ from metaclaw.api.views import (
 )
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
+from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills import (
-    ENFORCE,
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,
-    ON_BREAK,
-    ON_ERROR,
     Rulebook,
     RuleFields,
-    is_rule,
 )
 from metaclaw.store import SqlCompliance
 
@@ -78,9 +75,9 @@ _CHANGEABLE = (
         is_required=False,
     ),
     Field("check", _NULLABLE, is_required=False),
-    Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
-    Field("on_error", {"enum": [*ON_ERROR, None]}, is_required=False),
-    Field("on_break", {"enum": [*ON_BREAK, None]}, is_required=False),
+    Field("enforce", {"enum": [*CHOICES["enforce"], None]}, is_required=False),
+    Field("on_error", {"enum": [*CHOICES["on_error"], None]}, is_required=False),
+    Field("on_break", {"enum": [*CHOICES["on_break"], None]}, is_required=False),
 )
 _NEW = (
     Field("text", _TEXT, is_required=False),
@@ -179,14 +176,16 @@ class RuleRoutes:
         if state == "retired":
             gone = await run_sync(self.rulebook.retired)
             return {
-                "rules": [retired_rule_view(retired) for retired in gone if is_rule(retired.skill)]
+                "rules": [
+                    retired_rule_view(retired) for retired in gone if not retired.skill.is_skill
+                ]
             }
         if state != "live":
             raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
         return {"rules": await self._listed(self.rulebook.rules(), dates)}
 
-    async def _listed(self, rules: Sequence[Skill], dates: Dates) -> list[dict[str, Json]]:
+    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Json]]:
         followed = await run_sync(
             self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules}
         )
@@ -214,8 +213,8 @@ class RuleRoutes:
             ((rule, added),) = await self._done(
                 lambda: self.rulebook.add([_fields(said, _NEW)]), 400
             )
-            if added and isinstance(source := rule.extra.get("source"), str):
-                await run_sync(self.noted, rule, TurnId(source))
+            if added and rule.source is not None:
+                await run_sync(self.noted, rule, rule.source)
             return {**(await self._shown(rule)), "added": added}
         if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(
@@ -286,7 +285,7 @@ class RuleRoutes:
             await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned))
         )
 
-    async def _shown(self, rule: Skill) -> dict[str, Json]:
+    async def _shown(self, rule: Rule) -> dict[str, Json]:
         (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
         return shown
 

@@ -18,7 +18,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import OUT_OF_RESOURCES, StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
-from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of, rule_text
+from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of
 from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
 from metaclaw.upstream import ProviderFailure, ProviderReachability
 
@@ -191,7 +191,7 @@ class Status:
     def _broken_checks(self, skills: Sequence[Skill]) -> list[dict[str, str]]:
         """Skills whose check cannot be read, or failed on the last turn, and why. Only detectors
         and the judge decide whether such a skill was followed."""
-        with_check = [skill for skill in skills if skill.extra.get("check") is not None]
+        with_check = [skill for skill in skills if skill.check is not None]
         troubles = {
             skill.name: trouble for skill in with_check if (trouble := check_trouble(skill))
         }
@@ -230,7 +230,7 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
     """Rules with a question to the person, which includes the command that answers it."""
     asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
     return [
-        {"name": skill.name, "text": rule_text(skill), "question": question}
+        {"name": skill.name, "text": skill.body, "question": question}
         for skill, question in asked
         if question
     ]
@@ -240,9 +240,7 @@ def _held_rules(skills: Sequence[Skill]) -> list[str]:
     """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
     held.
     """
-    return [
-        skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)
-    ]
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]
 
 
 async def _asked(read: Callable[[], T]) -> T | None:

@@ -476,11 +476,11 @@ def _calls_of(turn: Turn) -> list[Json]:
 
 
 def _considered_view(explanation: SkillExplanation) -> dict[str, Json]:
-    note = explanation.skill.extra.get("check_note")
+    note = explanation.skill.check_note
     return {
         **lesson_view(explanation.skill),
         "reason": explanation.reason,
-        **({} if note is None else {"check_note": str(note)}),
+        **({} if note is None else {"check_note": note}),
     }
 
 

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
+from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill
 from metaclaw.domain.training import RoleKind, TurnStanding
 from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import (
     Undone,
     can_hold,
-    check_state_of,
-    enforce_of,
-    is_rule,
-    on_break_of,
-    on_error_of,
     question_of,
-    rule_text,
-    rule_when,
 )
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
@@ -186,27 +179,23 @@ def rule_view(
     rule: Skill, dates: tuple[datetime | None, datetime | None] | None
 ) -> dict[str, Json]:
     """A rule or fact: its text, when and for whom it applies, and since when."""
-    extra, (created, changed) = rule.extra, dates or (None, None)
-    named = {
-        key: str(extra[key]) if extra.get(key) is not None else None
-        for key in ("workspace", "source", "check", "check_note")
-    }
+    created, changed = dates or (None, None)
     return {
         "name": rule.name,
         "kind": rule.kind.value,
-        "text": rule_text(rule),
-        "when": rule_when(rule),
+        "text": rule.body,
+        "when": rule.when,
         "scope": rule.scope,
-        "workspace": named["workspace"],
+        "workspace": rule.workspace,
         "examples": list(rule.examples),
         "expires": None if rule.expires is None else rule.expires.isoformat(),
-        "source": named["source"],
-        "check": named["check"],
-        "check_state": check_state_of(rule),
-        "check_note": named["check_note"],
-        "enforce": enforce_of(rule),
-        "on_error": on_error_of(rule),
-        "on_break": on_break_of(rule),
+        "source": rule.source,
+        "check": rule.check,
+        "check_state": rule.check and (rule.check_state or "confirmed"),
+        "check_note": rule.check_note,
+        "enforce": rule.enforcement,
+        "on_error": rule.error_handling,
+        "on_break": rule.on_break or "text",
         "can_hold": can_hold(rule),
         "question": question_of(rule),
         "author": rule.author.value,
@@ -265,7 +254,7 @@ def lesson_view(skill: Skill) -> dict[str, Json]:
     return {
         "name": skill.name,
         "kind": skill.kind.value,
-        "text": rule_text(skill) if is_rule(skill) else skill.trigger,
+        "text": skill.trigger if skill.is_skill else skill.body,
     }
 
 
@@ -301,22 +290,13 @@ def skill_view(skill: Skill) -> dict[str, Json]:
         "description": skill.trigger,
         "category": skill.category,
         "scope": skill.scope,
-        "workspace": None
-        if skill.extra.get("workspace") is None
-        else str(skill.extra["workspace"]),
+        "workspace": skill.workspace,
         "expires": None if skill.expires is None else skill.expires.isoformat(),
-        "state": state_of(skill).value,
+        "state": skill.state.value,
         "author": skill.author.value,
         "pinned": skill.pinned,
         "hash": skill.content_hash,
     }
-
-
-def state_of(skill: Skill) -> SkillState:
-    """The state to show: rules and facts are never on trial, although older versions stored them
-    so.
-    """
-    return SkillState.LIVE if is_rule(skill) else skill.state
 
 
 def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
@@ -372,11 +352,10 @@ def certificate_view(certificate: Certificate | None) -> Json:
 def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
     """A candidate with its text, its check, and the turns it was learned from."""
     skill = candidate.proposal.skill
-    check = skill.extra.get("check")
     return {
         **candidate_view(candidate),
         "body": skill.body,
-        "check": check if isinstance(check, str) else None,
+        "check": skill.check,
         "support": list(candidate.proposal.support),
     }
 

@@ -45,7 +45,7 @@ from metaclaw.learn import (
 )
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import Acknowledgements, Reminders
-from metaclaw.skills import SkillLibrary, is_rule
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import (
     Database,
     SqlCandidates,
@@ -353,7 +353,9 @@ class WorkerCommands:
         """Have the sessions of these turns told in their next answer which rules they have added or
         retracted.
         """
-        rules, retracted = ([skill for skill in skills if is_rule(skill)] for skills in (put, gone))
+        rules, retracted = (
+            [skill for skill in skills if not skill.is_skill] for skills in (put, gone)
+        )
         if self.acknowledgements is not None and (rules or retracted):
             self.acknowledgements.noted(rules, retracted, turns)
 

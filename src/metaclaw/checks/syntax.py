@@ -90,27 +90,17 @@ def check_of(skill: Skill) -> Check | None:
     """The check of a skill, or None. Raises SkillError if it cannot be read. A program that the
     evolver wrote counts as approved only once the skill is in force, which needs a person's
     approval."""
-    text = skill.extra.get("check")
-    if text is None:
+    if skill.check is None:
         return None
-    if not isinstance(text, str):
-        raise SkillError(
-            f"skill {skill.name}: `check` is not text: put it in quotes or below a `|`"
-        )
     is_in_force = skill.state in (SkillState.CANARY, SkillState.LIVE)
-    return parse_check(text, approved=skill.author is not Authorship.EVOLVER or is_in_force)
+    return parse_check(skill.check, approved=skill.author is not Authorship.EVOLVER or is_in_force)
 
 
 def check_trouble(skill: Skill) -> str | None:
     """Why the check of a skill cannot be read, so that it is not run; None if it can be, or if
     there is none.
     """
-    text = skill.extra.get("check")
-    if text is None:
-        return None
-    if isinstance(text, str):
-        return _text_trouble(text)
-    return "`check` is not text: put it in quotes or below a `|`"
+    return None if skill.check is None else _text_trouble(skill.check)
 
 
 @lru_cache(1024)

@@ -78,7 +78,7 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
     click.echo(plain(found.id))
     print_facts(_words(found))
     click.echo(f"\n{plain_block(proposal.skill.body)}")
-    if check := proposal.skill.extra.get("check"):
+    if check := proposal.skill.check:
         click.echo(f"\ncheck:\n{plain_block(str(check))}")
     if found.standing == "waiting":
         click.echo(

@@ -247,9 +247,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
             yield _warn(
                 "skills", what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
             )
-        elif str(skill.extra.get("check")).strip() not in shipped and (
-            trouble := trial_trouble(skill)
-        ):
+        elif (skill.check or "").strip() not in shipped and (trouble := trial_trouble(skill)):
             what = f"the check of {skill.name} {trouble}"
             yield _warn("skills", what, "correct it: `docs/training.md` says how")
 

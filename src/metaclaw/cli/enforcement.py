@@ -63,13 +63,13 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
 
 
 def _tell(home: Path, *, as_json: bool) -> None:
-    from metaclaw.skills import can_hold, enforce_of
+    from metaclaw.skills import can_hold
 
     is_on = is_holding(home)
     held: list[Json] = [
         rule.name
         for rule in read_in_force(home)[0]
-        if enforce_of(rule) == "hold" and can_hold(rule)
+        if rule.enforcement == "hold" and can_hold(rule)
     ]
     if as_json:
         print_json({"on": is_on, "held_rules": held})
@@ -362,7 +362,7 @@ def _unchecked(rule: "Skill") -> str:
     """Why no answer could be checked."""
     return (
         "its check decided none of them"
-        if "check" in rule.extra
+        if rule.check is not None
         else "it has no check that says whether it was followed"
     )
 
@@ -392,7 +392,7 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
         followed = [f"followed in {share(total)} answers"] if total.not_held else []
         unchecked = [f"{unknown} more could not be checked"] if total.unknown else []
         words = "; ".join([*followed, *_held(record.by_agent), *unchecked])
-    if not total.checked and "check" not in rule.extra:
+    if not total.checked and rule.check is None:
         words += f" (add one: metaclaw rules edit {rule.name} --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]
     for label, group in (
@@ -414,9 +414,8 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
 
 def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, object]]:
     from metaclaw.domain.compliance import ReminderState
-    from metaclaw.skills import enforce_of
 
-    if enforce_of(rule) == "off":
+    if rule.enforcement == "off":
         return [("reminders", "off")]
     if not effect.placed.not_held and not effect.withheld.not_held:
         return []

@@ -168,11 +168,7 @@ def known_project(home: Path, folder: str) -> str:
     known = sorted(
         {
             *seen,
-            *(
-                str(place)
-                for rule in read_in_force(home)[0]
-                if (place := rule.extra.get("workspace"))
-            ),
+            *(str(place) for rule in read_in_force(home)[0] if (place := rule.workspace)),
         }
     )
     if project in known:
@@ -189,13 +185,12 @@ def _is_personal(rule: "Skill") -> bool:
 
 
 def _chosen(home: Path, project: str | None, user: str | None) -> "list[Skill]":
-    from metaclaw.skills import is_rule
 
     found, _ = read_in_force(home)
     mine = [
         rule
         for rule in found
-        if is_rule(rule) and (project is None or rule.is_for_workspace(project_id(project)))
+        if not rule.is_skill and (project is None or rule.is_for_workspace(project_id(project)))
     ]
     if user is not None:
         mine = [rule for rule in mine if rule.scope in (None, f"user:{user}")]

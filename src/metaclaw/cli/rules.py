@@ -123,7 +123,6 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its text, when and for whom it applies, and where it comes from."""
     from metaclaw.api import rule_record_view, rule_view
-    from metaclaw.skills import UNKNOWN_PROJECT
 
     rule, since = _rule(home, name)
     view, record = rule_view(rule, since), record_of(home, rule)
@@ -136,11 +135,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
         ("when", view["when"]),
         ("for", audience(view["scope"])),
     ]
-    where = (
-        "all; you named an unknown project"
-        if rule.extra.get("project") == UNKNOWN_PROJECT
-        else "all"
-    )
+    where = "all; you named an unknown project" if rule.is_project_unknown else "all"
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [
         ("said in", view["source"] or "not in a conversation"),
@@ -300,9 +295,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Retire a rule. Its text is kept: undo, or skills restore, brings it back."""
     rule, _ = _rule(home, name)
     if not yes:
-        from metaclaw.skills import rule_text
-
-        confirm(f"Remove the {rule.kind} {name} ({short(rule_text(rule), _MOST_TEXT)})?")
+        confirm(f"Remove the {rule.kind} {name} ({short(rule.body, _MOST_TEXT)})?")
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import rule_view
@@ -331,16 +324,14 @@ def _tell_reading(home: Path) -> None:
 
 def retired_rules(home: Path) -> "list[RetiredSkill]":
     """Retired rules and facts."""
-    from metaclaw.skills import is_rule
 
-    return [skill for skill in retired(home) if is_rule(skill.skill)]
+    return [skill for skill in retired(home) if not skill.skill.is_skill]
 
 
 def _in_force(
     home: Path,
 ) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
     """The rules and facts of this home with their dates. Prints the files that cannot be read."""
-    from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
 
     found, skipped = read_in_force(home)
@@ -348,7 +339,7 @@ def _in_force(
         click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
     with opened(home) as database:
         dates = {} if database is None else SqlGenerations(database).dates()
-    return [skill for skill in found if is_rule(skill)], dates
+    return [skill for skill in found if not skill.is_skill], dates
 
 
 def _rule(home: Path, name: str) -> "tuple[Skill, tuple[datetime | None, datetime | None]]":
@@ -362,10 +353,10 @@ def _rule(home: Path, name: str) -> "tuple[Skill, tuple[datetime | None, datetim
 
 def _is_held(home: Path, name: str) -> bool:
     """Whether calls that break this rule are held, while holding is on."""
-    from metaclaw.skills import can_hold, enforce_of
+    from metaclaw.skills import can_hold
 
     return any(
-        rule.name == name and enforce_of(rule) == "hold" and can_hold(rule)
+        rule.name == name and rule.enforcement == "hold" and can_hold(rule)
         for rule in read_in_force(home)[0]
     )
 
@@ -379,10 +370,7 @@ def _refuse_to_hold_nothing(home: Path, name: str, fields: "dict[str, Json]") ->
     rule = next((rule for rule in read_in_force(home)[0] if rule.name == name), None)
     if rule is None:
         return  # the change itself refuses it
-    changed = replace(
-        rule, extra={**rule.extra, **({"check": fields["check"]} if "check" in fields else {})}
-    )
-    if not can_hold(changed):
+    if not can_hold(replace(rule, check=str(fields.get("check", rule.check or "")))):
         raise SkillError(
             f"{plain(name)} cannot be held, and nothing was changed: only a rule with a check of"
             f" tool calls can hold them. Give it one: metaclaw rules edit {plain(name)} --check"
@@ -408,16 +396,15 @@ def _scope(user: str) -> str:
 
 
 def _edited(home: Path, name: str) -> str:
-    from metaclaw.skills import rule_text
 
     rule, _ = _rule(home, name)
     try:
-        text = click.edit(rule_text(rule), extension=".md")
+        text = click.edit(rule.body, extension=".md")
     except click.ClickException as error:
         raise MetaClawError(
             f"no editor could be opened ({error.message}); use --text, or set EDITOR"
         ) from error
-    if text is None or text.strip() == rule_text(rule).strip():
+    if text is None or text.strip() == rule.body.strip():
         raise MetaClawError("nothing was changed")
     return text
 

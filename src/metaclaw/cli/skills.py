@@ -29,7 +29,7 @@ from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.skill import Skill, SkillState
+    from metaclaw.domain.skill import Skill
     from metaclaw.skills import Rulebook
 
 
@@ -113,7 +113,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     ]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
-    if check := skill.extra.get("check"):
+    if check := skill.check:
         click.echo(f"\nIts check:\n{plain_block(str(check))}")
 
 
@@ -330,7 +330,7 @@ def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
     }
     facts |= {"category": skill.category, "scope": skill.scope}
     facts |= {
-        "state": _shown_state(skill).value,
+        "state": skill.state.value,
         "author": skill.author.value,
         "pinned": skill.pinned,
     }
@@ -350,14 +350,7 @@ def _row(skill: "Skill") -> tuple[object, ...]:
 
 
 def _state(skill: "Skill") -> str:
-    state = _shown_state(skill)
-    return f"{state}, pinned" if skill.pinned else str(state)
-
-
-def _shown_state(skill: "Skill") -> "SkillState":
-    from metaclaw.api import state_of
-
-    return state_of(skill)
+    return f"{skill.state}, pinned" if skill.pinned else str(skill.state)
 
 
 _NAMES_SHOWN = 5

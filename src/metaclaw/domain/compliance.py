@@ -214,9 +214,8 @@ def reminder_effect(counted: Iterable[CountedResult]) -> ReminderEffect:
 
 def measured_hash(rule: Skill) -> str:
     """A hash of a rule's text and check: counts start again from zero when one of them changes."""
-    check = rule.extra.get("check")
-    if check is None:
+    if rule.check is None:
         return rule.content_hash
     return hashlib.blake2b(
-        f"{rule.content_hash}\0{check}".encode("utf-8", "surrogatepass"), digest_size=16
+        f"{rule.content_hash}\0{rule.check}".encode("utf-8", "surrogatepass"), digest_size=16
     ).hexdigest()

@@ -7,11 +7,11 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from math import log10
-from typing import NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from metaclaw.domain.ids import SkillName, TurnId
 
@@ -42,38 +42,73 @@ class Authorship(StrEnum):
 
 
 class SkillKind(StrEnum):
-    """A rule is a person's instruction, a fact something they want remembered: both are in force at
-    once, without a trial. A skill is a procedure; a skill that the evolver wrote must pass the
-    gate."""
+    """The word for a skill, rule or fact, in files and in the API."""
 
     SKILL = "skill"
     RULE = "rule"
     FACT = "fact"
 
 
-_KINDS = {str(kind): kind for kind in SkillKind}
-_SKILL = SkillKind.SKILL
+ALWAYS: Final = "always"
+"""Said in the place of a situation by a rule for every task."""
+Enforce = Literal["off", "remind", "hold"]
+OnError = Literal["pass", "hold"]
+OnBreak = Literal["text", "call"]
+CheckState = Literal["proposed", "confirmed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill, rule or fact. `trigger` (the file's description) says when it applies, `body` is the
-    text.
+    """A skill; rules and facts are kept and placed like one. `trigger` (the file's description)
+    says when it applies, `body` is the text.
 
     `scope` is None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for
     requests without a user id. `author` is INSTRUCTION if the program recorded a person's own
-    words. `extra` is the rest of the front matter: `kind`, `applies`, `workspace`, `expires`,
-    `examples`, `source`, `check`, `overrides`, and keys of other programs."""
+    words, in the turn `source`. `other` are keys that other programs have in the front matter of
+    its file: they are kept, and nothing reads them. `domain.front_matter` has the form of the
+    other fields in files and in the store."""
 
     name: SkillName
     trigger: str
     body: str
     category: str | None = None
     scope: str | None = None
-    extra: Mapping[str, object] = field(default_factory=dict)
     state: SkillState = SkillState.LIVE
     author: Authorship = Authorship.PERSON
     pinned: bool = False
+    _: KW_ONLY
+    applies_always: bool = False
+    """Whether it applies to every task in its scope, such as a rule about the language of
+    answers.
+    """
+    workspace: str | None = None
+    """The only workspace it is for; a directory includes the directories below it."""
+    is_project_unknown: bool = False
+    """Whether it was stated for a project that was not known then."""
+    expires: date | None = None
+    """The last day on which it is in force."""
+    examples: tuple[str, ...] = ()
+    """Requests it is for, as people word them."""
+    overrides: tuple[str, ...] = ()
+    """The names of the skills that it replaces."""
+    source: TurnId | None = None
+    check: str | None = None
+    check_state: CheckState | None = None
+    """A check that a model wrote is proposed until a turn has confirmed it."""
+    check_note: str | None = None
+    """Why a proposed check was not taken."""
+    enforce: Enforce | None = None
+    on_error: OnError | None = None
+    on_break: OnBreak | None = None
+    """What the client gets when a held rule is broken in every attempt: a `text`, which is the
+    default, or the `call` with a warning.
+    """
+    asks_to_hold: bool = False
+    """Whether its author is to be asked if calls that break it should be held."""
+    other: Mapping[str, object] = field(default_factory=dict)
+
+    kind: ClassVar[SkillKind] = SkillKind.SKILL
+    is_skill: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not _SLUG.fullmatch(self.name):
@@ -96,56 +131,46 @@ class Skill:
             )
 
     @property
-    def kind(self) -> SkillKind:
-        """Rule, fact or skill. A person's words that were saved before kinds existed are a rule."""
-        named = self.extra.get("kind")
-        if isinstance(named, str) and named in _KINDS:
-            return _KINDS[named]
-        return SkillKind.RULE if self.author is Authorship.INSTRUCTION else SkillKind.SKILL
-
-    @property
-    def is_skill(self) -> bool:
-        """Whether it is a procedure, and neither a rule nor a fact."""
-        return self.kind is _SKILL
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        """Requests it is for, as people word them."""
-        examples = self.extra.get("examples")
-        return (
-            tuple(text for text in examples if isinstance(text, str))
-            if isinstance(examples, list | tuple)
-            else ()
+    def when(self) -> str:
+        """When it applies: `always`, or the situation. A trigger that only repeats the text means
+        always.
+        """
+        is_always = (
+            self.applies_always
+            or self.trigger.strip(" .").casefold() == ALWAYS
+            or self.trigger.split() == self.body.split()
         )
+        return ALWAYS if is_always else self.trigger
 
     @property
-    def expires(self) -> date | None:
-        """The last day on which it is in force."""
-        day = self.extra.get("expires")
-        return date.fromisoformat(day) if isinstance(day, str) else None
+    def enforcement(self) -> Enforce:
+        """What happens when it is broken: `off` (only counted), `remind` (the default) or
+        `hold`.
+        """
+        return self.enforce or "remind"
+
+    @property
+    def error_handling(self) -> OnError:
+        """What happens to a call when the check cannot be run: `hold` (the default of a rule that a
+        person holds) or `pass`.
+        """
+        is_held = self.enforce == "hold" and self.author is not Authorship.EVOLVER
+        return self.on_error or ("hold" if is_held else "pass")
+
+    @property
+    def is_check_proposed(self) -> bool:
+        """Whether it has a check that no turn has confirmed yet."""
+        return self.check is not None and self.check_state == "proposed"
 
     def is_expired(self, today: date) -> bool:
-        day = self.extra.get("expires")
-        return isinstance(day, str) and date.fromisoformat(day) < today
-
-    @property
-    def applies_always(self) -> bool:
-        """Whether it applies to every task in its scope, such as a rule about the language of
-        answers.
-        """
-        return self.extra.get("applies") == "always"
+        return self.expires is not None and self.expires < today
 
     def is_for_workspace(self, workspace: str | None) -> bool:
-        """Whether it may be placed in this workspace. `workspace: ID` in the front matter limits a
-        skill to that workspace; if that is a directory, also to the directories below it."""
-        named = self.extra.get("workspace")
+        """Whether it may be placed in this workspace."""
+        named = self.workspace
         if named is None or named == workspace:
             return True
-        return (
-            isinstance(named, str)
-            and workspace is not None
-            and workspace.startswith((f"{named}/", f"{named}\\"))
-        )
+        return workspace is not None and workspace.startswith((f"{named}/", f"{named}\\"))
 
     @property
     def content_hash(self) -> str:
@@ -153,8 +178,40 @@ class Skill:
         text = "\0".join(
             (self.name, self.trigger, self.body, self.category or "", self.scope or "")
         )
-        text += "" if self.kind is SkillKind.SKILL else f"\0{self.kind}"
+        text += "" if self.is_skill else f"\0{self.kind}"
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """Its text, where it applies, and how it is checked. If this changes, it counts as another
+        skill.
+        """
+        return (
+            self.content_hash,
+            self.applies_always,
+            self.workspace,
+            self.expires,
+            self.overrides,
+            self.check,
+            self.enforce,
+            self.on_error,
+            self.on_break,
+        )
+
+
+class Rule(Skill):
+    """A person's instruction, in their words: in force at once, without a trial."""
+
+    __slots__ = ()
+    kind = SkillKind.RULE
+    is_skill = False
+
+
+class Fact(Rule):
+    """Something that a person wants remembered. It is kept like a rule, but cannot be broken."""
+
+    __slots__ = ()
+    kind = SkillKind.FACT
 
 
 def library_hash(skills: Iterable[Skill]) -> str:
@@ -256,18 +313,17 @@ def audience_of(skill: Skill) -> Audience | None:
     """The audience of a rule or skill; None for a fact, and for a rule or skill that no speaker
     gets.
     """
-    workspace = skill.extra.get("workspace")
-    if skill.kind is SkillKind.FACT or skill.scope == "" or not isinstance(workspace, str | None):
+    if isinstance(skill, Fact) or skill.scope == "":
         return None
     scope = skill.scope or ""
     is_bare = scope not in ("", _OWNER) and not scope.startswith(_SCOPE_KINDS)
-    return Audience(_BARE + scope if is_bare else scope, workspace or "")
+    return Audience(_BARE + scope if is_bare else scope, skill.workspace or "")
 
 
 def placed_hash(skill: Skill) -> str:
     """A hash of everything that decides which text of a rule or skill is placed and for which
     tasks. State, author and examples do not count."""
-    overrides = json.dumps(skill.extra.get("overrides"), default=str)
+    overrides = json.dumps(skill.overrides or None)
     text = "\0".join((skill.content_hash, str(skill.applies_always), overrides))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -48,13 +48,11 @@ from metaclaw.privacy import (
 )
 from metaclaw.skills import (
     Gate,
-    GateMode,
     GateResult,
     IndexLibrary,
     Objection,
     Replaying,
     is_untouchable,
-    overrides_of,
     replays_in_words,
     waits_for_person,
     with_free_name,
@@ -227,7 +225,7 @@ class CandidateAdmission:
     @property
     def proves(self) -> bool:
         """Whether the gate replays proposals."""
-        return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
+        return self.gate.replays
 
     async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Take a proposal through the gate: at once if nothing is replayed, else in the
@@ -257,7 +255,7 @@ class CandidateAdmission:
         """Decide about a candidate, from the beginning or from its saved replays. Runs in the
         background if it needs replays.
         """
-        if not self.gate.replays(candidate.proposal):
+        if not self.gate.replays:
             await self._decide(candidate, facts)
         elif candidate.id not in self._proving:
             self._proving.add(candidate.id)
@@ -371,7 +369,7 @@ class CandidateAdmission:
         """What the gate needs to replay a candidate: its turns, its saved replays, and a function
         that saves each new one.
         """
-        if not self.gate.replays(candidate.proposal):
+        if not self.gate.replays:
             return Replaying((), facts.model)
 
         async def save_replay(certificate: Certificate) -> bool:
@@ -432,7 +430,7 @@ class CandidateAdmission:
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
+            gone, expected = self._gone(proposal), self._expected(proposal, seen)
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
             generation = await self._put(
@@ -465,11 +463,10 @@ class CandidateAdmission:
             )
         )
 
-    def _gone(self, proposal: Proposal, admission: GateResult) -> list[SkillName]:
-        names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
+    def _gone(self, proposal: Proposal) -> list[SkillName]:
         return [
             name
-            for name in names
+            for name in proposal.replaces
             if name != proposal.skill.name and self.library.view.get(name) is not None
         ]
 
@@ -539,11 +536,13 @@ class CandidateAdmission:
 
     def _redacted(self, candidate: Candidate) -> Candidate:
         skill, redact = candidate.proposal.skill, self.redact
-        extra = {
-            key: redact(value) if isinstance(value, str) else value
-            for key, value in skill.extra.items()
-        }
-        clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
+        clean = replace(
+            skill,
+            trigger=redact(skill.trigger),
+            body=redact(skill.body),
+            check=skill.check and redact(skill.check),
+            check_note=skill.check_note and redact(skill.check_note),
+        )
         shown = candidate.certificate
         certificate = (
             None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
@@ -614,8 +613,7 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """The skill with the names of the wider skills that it contradicts: they are not placed
     together with it.
     """
-    overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
-    return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+    return replace(skill, overrides=tuple(dict.fromkeys((*skill.overrides, *names))))
 
 
 def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
@@ -626,10 +624,7 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
         raise SkillError(
             f"{proposed.name} says something else since this check was proposed for it"
         )
-    extra = {
-        key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")
-    }
-    return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
+    return replace(rule, check=proposed.check, check_state=None, check_note=None)
 
 
 def _publish_reason(proposal: Proposal) -> str:

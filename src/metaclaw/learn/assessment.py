@@ -23,7 +23,7 @@ from metaclaw.domain.check import (
     SchemaCheck,
 )
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
@@ -43,17 +43,13 @@ from metaclaw.outcome import (
     verdict,
 )
 from metaclaw.skills import (
-    ALWAYS,
-    PROPOSED,
     LibraryView,
     Teams,
     check_of,
-    check_state_of,
     documents_at,
     estimate_tokens,
     examine,
     query_text,
-    rule_when,
     run_check,
     texts_at,
 )
@@ -91,7 +87,7 @@ def concerns(check: Check, answer: Sequence[Part]) -> bool:
 def needs_situation(rule: Skill) -> bool:
     """Whether the task must be compared with the rule's situation: rules for other situations may
     be in the prompt, too. A rule whose check reads tool calls needs no comparison."""
-    if rule.kind is not SkillKind.RULE or rule_when(rule) == ALWAYS:
+    if rule.kind is not SkillKind.RULE or rule.when == ALWAYS:
         return False
     check = readable_check(rule)
     return not (isinstance(check, PatternCheck | SchemaCheck) and check.where.place is Place.CALLS)
@@ -226,7 +222,7 @@ class Assessment:
         skill = self.skill(name)
         try:
             # A check that no turn has confirmed yet gives no verdict.
-            check = None if skill is None or check_state_of(skill) == PROPOSED else check_of(skill)
+            check = None if skill is None or skill.is_check_proposed else check_of(skill)
         except SkillError as error:
             log.warning("check_unreadable skill=%s reason=%s", name, error)
             return None

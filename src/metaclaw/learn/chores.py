@@ -394,16 +394,16 @@ class SkillMerge:
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
         name = free_name(written[0].name, lambda name: self.library.view.get(name) is not None)
-        extra = {**_common_check(parents), **_common_examples(parents)}
         skill = Skill(
             name,
             written[0].trigger,
             written[0].body,
             parents[0].category,
             scope,
-            extra,
             SkillState.DRAFT,
             Authorship.EVOLVER,
+            check=_common_check(parents),
+            examples=_common_examples(parents),
         )
         support = tuple(
             dict.fromkeys(turn for origin in origins.values() for turn in origin.proposal.support)
@@ -448,17 +448,17 @@ def _served_by(origins: Mapping[SkillName, Candidate]) -> str:
     )
 
 
-def _common_check(parents: Sequence[Skill]) -> dict[str, object]:
-    """The check that all parents have; none if they differ."""
-    checks = {str(parent.extra.get("check", "")) for parent in parents}
-    return {"check": checks.pop()} if len(checks) == 1 and "" not in checks else {}
+def _common_check(parents: Sequence[Skill]) -> str | None:
+    """The check that all parents have; None if they differ."""
+    checks = {parent.check for parent in parents}
+    return checks.pop() if len(checks) == 1 else None
 
 
-def _common_examples(parents: Sequence[Skill]) -> dict[str, object]:
+def _common_examples(parents: Sequence[Skill]) -> tuple[str, ...]:
     """Examples of all parents, interleaved."""
     rows = zip_longest(*(parent.examples for parent in parents))
-    examples = list(dict.fromkeys(example for row in rows for example in row if example))
-    return {"examples": examples[:MOST_EXAMPLES]} if examples else {}
+    examples = dict.fromkeys(example for row in rows for example in row if example)
+    return tuple(examples)[:MOST_EXAMPLES]
 
 
 _MOST_RULES: Final = 500

@@ -37,7 +37,7 @@ from metaclaw.domain.compliance import (
     measured_hash,
 )
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
 from metaclaw.domain.turn import (
     REMINDER,
     STOPPED_BY_US,
@@ -65,16 +65,11 @@ from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
 from metaclaw.skills import (
-    ALWAYS,
-    PROPOSED,
     LibraryView,
     Teams,
     check_of,
-    check_state_of,
     examine,
     parse_check,
-    rule_text,
-    rule_when,
     run_check,
     sample_answer,
 )
@@ -216,7 +211,7 @@ class ComplianceLoop:
             for rule in view.in_scope(turn.scope, self.teams, day).rules
             if rule.kind is SkillKind.RULE
         ]
-        applying = [rule for rule in rules if rule_when(rule) == ALWAYS or rule.name in known]
+        applying = [rule for rule in rules if rule.when == ALWAYS or rule.name in known]
         unsure = [
             rule
             for rule in applying
@@ -240,7 +235,7 @@ class ComplianceLoop:
             rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name)
         )
         outcome = replace(
-            outcome, is_shown=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED
+            outcome, is_shown=rule.name in turn.stamp.skills and not rule.is_check_proposed
         )
         held = _held(turn, rule.name)
         if held is not None:
@@ -305,7 +300,7 @@ class ComplianceLoop:
 
 
 def _is_measured(skill: Skill) -> bool:
-    return skill.kind is SkillKind.RULE or (skill.is_skill and "check" in skill.extra)
+    return skill.kind is SkillKind.RULE or (skill.is_skill and skill.check is not None)
 
 
 def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
@@ -503,7 +498,7 @@ async def _votes(asking: ComplianceLoop | CheckTrial, rule: Skill, step: Step) -
     )
     try:
         with without_waiting():
-            return await judge.judge_rule(rule_text(rule), rule_when(rule), task, answer)
+            return await judge.judge_rule(rule.body, rule.when, task, answer)
     except BudgetError:
         return None
 

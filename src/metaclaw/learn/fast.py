@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
@@ -163,7 +163,7 @@ class FastLoop:
 
     def _is_skill(self, name: SkillName) -> bool:
         found = self.library.view.get(name)
-        return found is not None and found.kind is SkillKind.SKILL
+        return found is not None and found.is_skill
 
     def _has_unread_reply(self, failure: Failure) -> bool:
         """Whether the person's reply to a failure has not been read yet; the reply may make a

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Certificate
-from metaclaw.domain.skill import Skill, SkillKind, SkillState
+from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
 from metaclaw.learn.retention import microseconds
@@ -208,12 +208,6 @@ class Maintenance:
         return True
 
     async def _judge(self, skill: Skill) -> None:
-        if skill.kind is not SkillKind.SKILL:
-            # Libraries of versions in which rules had no kind may hold rules on trial.
-            await self.admission.change_state(
-                skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial"
-            )
-            return
         certificate = await run_sync(self._certificate, skill)
         report = await run_sync(self.uplift.trial, skill, certificate)
         match report.decision:
@@ -242,7 +236,7 @@ class Maintenance:
             log.info("skill_promoted hash=%s", skill.content_hash)
 
     async def _retire_if_harmful(self, skill: Skill) -> None:
-        if skill.kind is not SkillKind.SKILL:
+        if not skill.is_skill:
             return
         certificate = await run_sync(self._certificate, skill)
         counts = await run_sync(self.uplift.harm, skill, certificate)

@@ -22,7 +22,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.skills import SkillLibrary, overrides_of
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import (
     Database,
     DerivedData,
@@ -293,7 +293,7 @@ class SessionErasure:
                 restored = self._replaced_by(names, descent.names)
                 others = [skill for skill in self._library.view.skills if skill.name not in names]
                 overriding = [
-                    skill for skill in others if not set(names).isdisjoint(overrides_of(skill))
+                    skill for skill in others if not set(names).isdisjoint(skill.overrides)
                 ]
                 changed = [_without_overrides(skill, names) for skill in overriding]
                 self._library.publish(
@@ -334,8 +334,5 @@ class SessionErasure:
 def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:
     return replace(
         skill,
-        extra={
-            **skill.extra,
-            "overrides": [name for name in overrides_of(skill) if name not in names],
-        },
+        overrides=tuple(name for name in skill.overrides if name not in names),
     )

@@ -17,8 +17,9 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Json
+from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId, new_id
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, SkillState
+from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
@@ -27,21 +28,14 @@ from metaclaw.learn.stated_rules import ItemChange, ItemScope, ReadMessage, Rule
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
-    ALWAYS,
-    CONFIRMED,
     CORRECTION_READ,
-    PROPOSED,
     UNCONFIRMED,
-    UNKNOWN_PROJECT,
     Teams,
     applying,
-    check_state_of,
     find_same,
     is_emphatic,
-    is_rule,
     plain_words,
     rule_name,
-    rule_text,
     scope_of_lesson,
 )
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
@@ -113,7 +107,7 @@ class RuleWriter:
         rules = {
             skill.name: skill
             for skill in view.index.skills()
-            if is_rule(skill) and skill.scope in scopes
+            if isinstance(skill, Rule) and skill.scope in scopes
         }
         names = [
             *spoken.placed,
@@ -122,9 +116,9 @@ class RuleWriter:
             *sorted(rules),
         ]
         chosen = [rules[name] for name in dict.fromkeys(names) if name in rules][:_MOST_LISTED]
-        skills = [skill for skill in near if not is_rule(skill)][:_NEAR_SKILLS]
+        skills = [skill for skill in near if skill.is_skill][:_NEAR_SKILLS]
         return [
-            *((rule.name, rule_text(rule)) for rule in chosen),
+            *((rule.name, rule.body) for rule in chosen),
             *((one.name, f"{one.trigger} {one.body}") for one in skills),
         ]
 
@@ -242,12 +236,11 @@ class RuleWriter:
         """
         assert lesson.put is not None
         proposed = self.trial.propose(spoken, item, is_corrected=is_alone and is_correction)
-        extra = dict(lesson.put.extra)
-        if lesson.put.kind is SkillKind.RULE and (
+        asks_to_hold = not isinstance(lesson.put, Fact) and (
             is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))
-        ):
-            extra["ask_hold"] = True
-        return replace(lesson, put=replace(lesson.put, extra=extra), proposed=proposed)
+        )
+        put = replace(lesson.put, asks_to_hold=asks_to_hold)
+        return replace(lesson, put=put, proposed=proposed)
 
     async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
         """The lessons, each with its check if that is taken, or with the reason why it is not."""
@@ -257,12 +250,12 @@ class RuleWriter:
                 settled.append(lesson)
                 continue
             proposed = await self.trial.settle(lesson.put, lesson.proposed)
-            extra = dict(lesson.put.extra)
+            put = lesson.put
             if proposed.check is not None:
-                extra |= {"check": proposed.check, "check_state": PROPOSED}
+                put = replace(put, check=proposed.check, check_state="proposed")
             if proposed.note is not None:
-                extra["check_note"] = proposed.note
-            settled.append(replace(lesson, put=replace(lesson.put, extra=extra)))
+                put = replace(put, check_note=proposed.note)
+            settled.append(replace(lesson, put=put))
         return settled
 
     async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
@@ -271,13 +264,13 @@ class RuleWriter:
         """
         for name in spoken.answered_with:
             rule = self.library.view.get(name)
-            if rule is not None and check_state_of(rule) == PROPOSED:
+            if rule is not None and rule.is_check_proposed:
                 await run_sync(self._confirm_check, rule, spoken, is_corrected)
 
     def _confirm_check(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
         if not self.trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
             return
-        confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
+        confirmed = replace(rule, check_state="confirmed")
         expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
         try:
             self.library.publish(
@@ -301,11 +294,11 @@ class RuleWriter:
             for item in understood.items
             if item.op in (ItemChange.ADD, ItemChange.REPLACE)
         }
-        sure = (rule for rule in self._rules_of(spoken) if rule.extra.get("source") == spoken.turn)
+        sure = (rule for rule in self._rules_of(spoken) if rule.source == spoken.turn)
         return [
             _Lesson("retracted", None, (rule,), UNCONFIRMED)
             for rule in sure
-            if plain_words(rule_text(rule)) not in confirmed
+            if plain_words(rule.body) not in confirmed
         ]
 
     def _lesson(
@@ -353,13 +346,13 @@ class RuleWriter:
         yield from spoken.words.foreign
         yield from self.foreign(spoken.turn)
 
-    def _rules_of(self, spoken: SpokenMessage) -> Iterable[Skill]:
+    def _rules_of(self, spoken: SpokenMessage) -> Iterable[Rule]:
         """The rules and facts of the person who wrote the message."""
         scope = scope_of_lesson(spoken.scope)
         return (
             skill
             for skill in self.library.view.index.skills()
-            if is_rule(skill) and skill.scope == scope
+            if isinstance(skill, Rule) and skill.scope == scope
         )
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
@@ -369,7 +362,7 @@ class RuleWriter:
         is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (
             skill.scope is None and spoken.scope.user is None
         )
-        return is_rule(skill) and is_theirs and not skill.pinned
+        return not skill.is_skill and is_theirs and not skill.pinned
 
     def _missed(self, spoken: SpokenMessage, targets: Sequence[Skill]) -> _Lesson | None:
         """Add the task to the examples of the first target that was in force but not placed."""
@@ -382,31 +375,20 @@ class RuleWriter:
                 or example in skill.examples
             ):
                 continue
-            examples = [*skill.examples, example][-_MOST_EXAMPLES:]
-            return _Lesson("example", replace(skill, extra={**skill.extra, "examples": examples}))
+            examples = (*skill.examples, example)[-_MOST_EXAMPLES:]
+            return _Lesson("example", replace(skill, examples=examples))
         return None
 
     def _example(self, spoken: SpokenMessage) -> str:
         """The task before the message, in the person's own words."""
         return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
-    def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Skill:
+    def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Rule:
         is_always = _ALWAYS.match(item.when) is not None
-        extra: dict[str, object] = {"kind": item.kind.value}
-        if is_always:
-            extra["applies"] = ALWAYS
-        if item.scope is ItemScope.PROJECT and spoken.scope.workspace:
-            extra["workspace"] = spoken.scope.workspace
-        elif item.scope is ItemScope.PROJECT:
-            extra["project"] = UNKNOWN_PROJECT
-        if item.expires is not None:
-            extra["expires"] = item.expires.isoformat()
+        is_for_project = item.scope is ItemScope.PROJECT
+        workspace = spoken.scope.workspace or None
         example = "" if is_always else self._example(spoken)
-        if examples := list(
-            dict.fromkeys(filter(None, (*map(self.redact, item.examples), example)))
-        ):
-            extra["examples"] = examples
-        extra["source"] = spoken.turn
+        examples = dict.fromkeys(filter(None, (*map(self.redact, item.examples), example)))
         text = self.redact(item.text)
         when = self.redact(item.when)
         name = rule_name(
@@ -415,14 +397,18 @@ class RuleWriter:
             item.kind,
             lambda name: name in taken or self.library.view.get(name) is not None,
         )
-        return Skill(
+        return (Fact if item.kind is SkillKind.FACT else Rule)(
             name=name,
             trigger=when or text,
             body=text,
             scope=scope_of_lesson(spoken.scope),
-            extra=extra,
-            state=SkillState.LIVE,
             author=Authorship.INSTRUCTION,
+            applies_always=is_always,
+            workspace=workspace if is_for_project else None,
+            is_project_unknown=is_for_project and workspace is None,
+            expires=item.expires,
+            examples=tuple(examples),
+            source=spoken.turn,
         )
 
     async def _publish(
@@ -445,7 +431,9 @@ class RuleWriter:
         learned = LearnedFrom(
             spoken.generation, tuple(turns), None if candidate is None else candidate.id
         )
-        by_person = any(is_rule(skill) for skill in (*gone, *((put,) if put is not None else ())))
+        by_person = any(
+            not skill.is_skill for skill in (*gone, *((put,) if put is not None else ()))
+        )
 
         def publish() -> None:
             self.library.publish(
@@ -472,13 +460,13 @@ class RuleWriter:
         data: dict[str, Json] = {
             "name": shown.name,
             "kind": shown.kind.value,
-            "text": rule_text(shown),
+            "text": shown.body,
             "scope": shown.scope,
             "turn": spoken.turn,
             "source": written_by,
             "replaces": [str(name) for name in names if put is not None],
         }
-        if put is not None and put.extra.get("project") == UNKNOWN_PROJECT:
+        if put is not None and put.is_project_unknown:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
@@ -511,13 +499,13 @@ class RuleWriter:
         self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str
     ) -> Candidate:
         """The rule with a program as its check, for a person to decide."""
-        extra = {
-            **{key: value for key, value in rule.extra.items() if key != "check_note"},
-            "check": program,
-        }
         reason = "its check is a program that a model wrote"
         candidate = self._candidate(
-            replace(rule, extra=extra), turns, written_by, Standing.WAITING, reason
+            replace(rule, check=program, check_note=None),
+            turns,
+            written_by,
+            Standing.WAITING,
+            reason,
         )
         return replace(
             candidate,

@@ -13,7 +13,6 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Origin, TurnKind
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.skills import UNKNOWN_PROJECT, rule_text
 from metaclaw.wires import Footer, wire_format
 
 _MOST_SESSIONS: Final = 1024
@@ -68,9 +67,7 @@ def _one_line(rule: Skill) -> str:
         " (in all your projects: it is not known which one you meant; `metaclaw rules edit"
         f" {rule.name} --project FOLDER`)"
     )
-    return " ".join(rule_text(rule).split()) + (
-        unknown_project if rule.extra.get("project") == UNKNOWN_PROJECT else ""
-    )
+    return " ".join(rule.body.split()) + (unknown_project if rule.is_project_unknown else "")
 
 
 def _line(notes: Sequence[str]) -> str:

@@ -64,7 +64,6 @@ from metaclaw.skills import (
     query_text,
     render_block,
     render_reminder,
-    rule_text,
 )
 from metaclaw.upstream import PolicySlot
 from metaclaw.wires import wire_format
@@ -580,7 +579,7 @@ def rules_about(words: tuple[str, ...], rules: Iterable[Skill]) -> tuple[Skill, 
 
 
 def _names(words: tuple[str, ...], rule: Skill) -> bool:
-    said = "\n".join((rule_text(rule), rule.trigger, *rule.examples)).casefold()
+    said = "\n".join((rule.body, rule.trigger, *rule.examples)).casefold()
     return any(word in said for word in words)
 
 

@@ -35,7 +35,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.skills import check_of, enforce_of, rule_text, rule_when
+from metaclaw.skills import check_of
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def is_left_out(hash_: str, day: date) -> bool:
 
 
 def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
-    enforce = enforce_of(rule)
+    enforce = rule.enforcement
     try:
         check = check_of(rule)
     except SkillError:
@@ -172,7 +172,7 @@ def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
         return None
     where = check.where if isinstance(check, PatternCheck | SchemaCheck) else None
     tools = None if where is None or where.place is not Place.CALLS else tuple(where.tools)
-    named = set(_FILE_TYPE.findall(f"{rule_text(rule)} {rule_when(rule)}".lower()))
+    named = set(_FILE_TYPE.findall(f"{rule.body} {rule.when}".lower()))
     file_types = (
         re.compile(
             b"(?i)(?:" + b"|".join(re.escape(suffix.encode()) for suffix in sorted(named)) + rb")\b"

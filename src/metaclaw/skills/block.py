@@ -14,8 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.skills.fields import ALWAYS, is_template, rule_text, rule_when
+from metaclaw.domain.skill import ALWAYS, Fact, Skill, SkillKind
 from metaclaw.skills.files import SKILL_FILE
 from metaclaw.text import shorten
 
@@ -39,7 +38,6 @@ _CLOSE = "\n</house_rules>\n"
 _OPEN = re.compile(
     r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n"
 )
-_RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
 
 _REMINDER = "Reminder, keep to what the user laid down:"
 _MOST_WHEN_CHARS = 160
@@ -86,12 +84,12 @@ def render_block(
     Entries that exceed the budget are left out. The budget of skills counts twice: for the skills
     in full with the frame, and for the listed lines."""
     rules = _fitting(
-        [skill for skill in placed if skill.kind is _RULE], rules_budget_tokens, rule_line
+        [skill for skill in placed if skill.kind is SkillKind.RULE], rules_budget_tokens, rule_line
     )
     left = rules_budget_tokens - sum(line.tokens for line in rules)
-    facts = _fitting([skill for skill in placed if skill.kind is _FACT], left, rule_line)
+    facts = _fitting([skill for skill in placed if isinstance(skill, Fact)], left, rule_line)
     full = _fitting(
-        [skill for skill in placed if skill.kind is _SKILL],
+        [skill for skill in placed if skill.is_skill],
         budget_tokens - _FRAME_TOKENS,
         _render_skill,
     )
@@ -122,8 +120,8 @@ def render_reminder(rules: Sequence[Skill]) -> str:
 
 def rule_line(rule: Skill) -> str:
     """The line of a rule or fact: its text, and when it applies unless that is always."""
-    text, when = (" ".join(field.split()) for field in (rule_text(rule), rule_when(rule)))
-    if when == ALWAYS or is_template(rule):
+    text, when = (" ".join(field.split()) for field in (rule.body, rule.when))
+    if when == ALWAYS:
         return f"- {text}"
     return f"- {text} [{shorten(when, _MOST_WHEN_CHARS)}]"
 
@@ -191,7 +189,7 @@ def already_present(skill: Skill, text: str) -> bool:
 
 def is_placed_in(skill: Skill, text: str) -> bool:
     """Whether a block has this rule, fact or skill in full, with its present text."""
-    if skill.kind is _SKILL:
+    if skill.is_skill:
         return _render_skill(skill) in text
     return f"\n{rule_line(skill)}\n" in text
 

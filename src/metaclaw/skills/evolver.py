@@ -6,7 +6,8 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 from anyio.to_thread import run_sync
 
@@ -26,9 +27,9 @@ from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.failure_groups import Failure, FailureGroup
-from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.rules import free_name
+from metaclaw.skills.scopes import applying, is_untouchable
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]
@@ -98,7 +99,7 @@ def may_edit(skill: Skill, kind: FailureGroup) -> bool:
     """Whether the program may change this skill: nothing a person wrote, said or pinned, and
     nothing of another scope.
     """
-    return not is_untouchable(skill) and not is_stated(skill) and skill.scope == kind.scope
+    return not is_untouchable(skill) and skill.is_skill and skill.scope == kind.scope
 
 
 def may_see(skill: Skill, kind: FailureGroup) -> bool:
@@ -176,7 +177,7 @@ def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) 
 
 
 def _marked(skill: Skill, kind: FailureGroup) -> str:
-    if is_stated(skill):
+    if not skill.is_skill:
         return f"a {skill.kind} that the person stated; may not be edited"
     return "may be edited" if may_edit(skill, kind) else "may not be edited"
 
@@ -367,28 +368,26 @@ class Evolver:
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
-        examples = [example for example in written.examples if len(example) <= _MAX_EXAMPLE_CHARS][
-            :MOST_EXAMPLES
-        ]
-        skill = Skill(
-            name=(
-                edited.name
-                if edited
-                else free_name(written.name, lambda name: name in names or self.is_taken(name))
-            ),
-            trigger=written.trigger,
-            body=written.body,
-            category=(written.category or (edited.category if edited else None) or "learned")[
-                :_MAX_CATEGORY_CHARS
-            ],
-            scope=kind.scope,
-            extra={
-                **(edited.extra if edited else {}),
-                **_check(written),
-                **({"examples": examples} if examples else {}),
-            },
-            state=SkillState.DRAFT,
-            author=Authorship.EVOLVER,
+        short = (example for example in written.examples if len(example) <= _MAX_EXAMPLE_CHARS)
+        examples = tuple(short)[:MOST_EXAMPLES]
+        category = written.category or (edited.category if edited else None) or "learned"
+        changes: dict[str, Any] = {
+            "trigger": written.trigger,
+            "body": written.body,
+            "category": category[:_MAX_CATEGORY_CHARS],
+            "scope": kind.scope,
+            "state": SkillState.DRAFT,
+            "author": Authorship.EVOLVER,
+            **_check(written),
+            **({"examples": examples} if examples else {}),
+        }
+        skill = (
+            replace(edited, **changes)
+            if edited
+            else Skill(
+                free_name(written.name, lambda name: name in names or self.is_taken(name)),
+                **changes,
+            )
         )
         replaces = (edited.name,) if edited else ()
         return Proposal(
@@ -408,7 +407,6 @@ class Evolver:
             body=self.redact(written.body)[:MAX_BODY_CHARS] or "(missing)",
             category="learned",
             scope=kind.scope,
-            extra={},
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
@@ -457,7 +455,7 @@ def _names(text: str, identifier: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(identifier)}(?!\w)", text) is not None
 
 
-def _check(written: WrittenSkill) -> dict[str, object]:
+def _check(written: WrittenSkill) -> dict[str, str]:
     """The check of a skill; one that cannot be read is left out."""
     if written.check is None:
         return {}
@@ -480,7 +478,7 @@ def _edited(kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill]) ->
     )
     if skill is None:
         raise SkillError(f"it replaces {written.replaces!r}, which was not offered")
-    if is_stated(skill):
+    if not skill.is_skill:
         return None
     if not may_edit(skill, kind):
         raise SkillError(f"it replaces {written.replaces!r}, which only its owner may change")

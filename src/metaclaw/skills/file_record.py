@@ -12,6 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from metaclaw.domain.front_matter import front_matter
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.durable_files import replace_file
@@ -35,7 +36,8 @@ class FileRecord(NamedTuple):
 def digest_of(skill: Skill) -> str:
     """A digest of everything that a skill's file says, whatever its layout."""
     extra = sorted(
-        (key, json.dumps(value, default=str, skipkeys=True)) for key, value in skill.extra.items()
+        (key, json.dumps(value, default=str, skipkeys=True))
+        for key, value in front_matter(skill).items()
     )
     said = "\0".join(
         (

@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
+from metaclaw.domain.front_matter import CHOICES, SkillRecord, front_matter
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.durable_files import replace_file, sync_path
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, fault_of
+from metaclaw.skills.scopes import choice_fault, fault_of
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024
@@ -34,12 +35,6 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
-_CHOICES = {
-    "enforce": ENFORCE,
-    "on_error": ON_ERROR,
-    "on_break": ON_BREAK,
-    "check_state": CHECK_STATES,
-}
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
@@ -104,7 +99,7 @@ def parse_skill(text: str, where: str) -> Skill:
     if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
         extra.pop("author", None)
     try:
-        return Skill(
+        return SkillRecord(
             SkillName(name),
             trigger,
             body,
@@ -114,7 +109,7 @@ def parse_skill(text: str, where: str) -> Skill:
             _state(fields, where),
             author,
             _pinned(fields, where),
-        )
+        ).read()
     except ValueError as error:
         raise SkillError(f"{where}: {error}") from error
 
@@ -135,7 +130,7 @@ def render_skill(skill: Skill) -> str:
     fields |= {"pinned": True} if skill.pinned else {}
     fields |= {
         key: value
-        for key, value in skill.extra.items()
+        for key, value in front_matter(skill).items()
         if key not in fields and key not in _TYPED_KEYS
     }
     return f"---\n{render_front_matter(fields)}---\n\n{skill.body.strip(chr(10)).rstrip()}\n"
@@ -295,7 +290,7 @@ def _check_rule_fields(fields: dict[str, object], where: str) -> None:
             ) from error
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
-    for key, allowed in _CHOICES.items():
+    for key, allowed in CHOICES.items():
         if (fault := choice_fault(f"`{key}`", fields.get(key), allowed)) is not None:
             raise SkillError(f"{where}: {fault}")
 

@@ -203,7 +203,7 @@ class Members:
         members._groups, members._counts = groups, counts
         own: set[tuple[str | None, bool]] = set()
         for skill, is_added in changes:
-            key = skill.scope, skill.kind is SkillKind.SKILL and not skill.applies_always
+            key = skill.scope, skill.is_skill and not skill.applies_always
             if key[1]:
                 counts[skill.scope] += 1 if is_added else -1
             if key not in own:
@@ -327,9 +327,7 @@ class SkillIndex:
             if skill is not None and (kinds is None or skill.kind in kinds):
                 score = amount / wanted.floor
                 if nearness is not None:
-                    score = nearness.score(
-                        skill.name, score, bar if skill.kind is SkillKind.SKILL else lower
-                    )
+                    score = nearness.score(skill.name, score, bar if skill.is_skill else lower)
                 scored.append((score, skill))
         scored.sort(key=lambda pair: (-pair[0], pair[1].name))
         least = max(1.0, scored[0][0] * _NEAR_BEST) if scored and nearness is None else 1.0

@@ -31,7 +31,7 @@ within a second, and changes inside a file within about eight seconds."""
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,16 +41,16 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.skills.fields import is_stated, is_untouchable, meaning_of, owned
 from metaclaw.skills.file_record import FileFate, digest_of, names_due, read_record
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
+from metaclaw.skills.scopes import is_untouchable, owned
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,6 @@ _FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
 _MOST_TRIES = 20
-# Before there was a record, files that could not be written for a while could be several
-# generations behind.
-_GENERATIONS_BACK = 8
 _REMOVED = "removed"
 FILES = "files"
 """The reason of a generation that comes from changed files begins with this word."""
@@ -306,24 +303,8 @@ class SkillLibrary:
             due = names_due(record, {skill.name for skill in latest.skills}, changed)
             self._upkeep.begin(record, {name: self._index.get(name) for name in due})
         else:
-            unwritten = self._generations.unwritten()
-            self._upkeep.begin(None, {name: self._index.get(name) for name in unwritten})
-            self._upkeep.allow(self._earlier_texts(unwritten, latest))
+            self._upkeep.begin(None, {})
         self._began = True
-
-    def _earlier_texts(
-        self, names: Collection[SkillName], latest: SkillGeneration
-    ) -> dict[SkillName, list[Skill]]:
-        """The texts that these skills had in the generations before the latest."""
-        found: dict[SkillName, list[Skill]] = {name: [] for name in names}
-        for number in range(
-            max(0, latest.number - _GENERATIONS_BACK), latest.number if names else 0
-        ):
-            earlier = self._generations.at(number)
-            for skill in () if earlier is None else earlier.skills:
-                if skill.name in found:
-                    found[skill.name].append(skill)
-        return found
 
     def _follow(self) -> None:
         """Take over the generations that other homes published. An edit that is not published yet
@@ -508,18 +489,10 @@ class SkillLibrary:
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change. Only their state may, because
-        old versions had rules on trial."""
-        affected = [self._index.get(name) for name in gone]
-        for skill in put:
-            before = self._index.get(skill.name)
-            affected.append(
-                None
-                if before is None or skill == replace(before, state=SkillState.LIVE)
-                else before
-            )
-        for rule in affected:
-            if rule is not None and is_stated(rule):
+        """Raise SkillError if rules or facts in force would change."""
+        changed = [skill.name for skill in put if skill != self._index.get(skill.name)]
+        for rule in map(self._index.get, (*changed, *gone)):
+            if rule is not None and not rule.is_skill:
                 raise SkillError(
                     f"{rule.name} is a {rule.kind} that a person stated: only they may change or"
                     " retire it"
@@ -560,7 +533,7 @@ def _standing(skill: Skill | None) -> tuple[object, ...]:
     """A change of this makes a new generation; a change of an unknown key of the front matter does
     not.
     """
-    return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
+    return () if skill is None else (skill.state, skill.author, skill.pinned, skill.meaning)
 
 
 def _edits_in_words(edits: Mapping[str, str]) -> str:

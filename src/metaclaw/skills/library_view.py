@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from metaclaw.config import SkillsConfig
-from metaclaw.domain.skill import Nearness, Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
 from metaclaw.skills.block import (
@@ -20,20 +20,16 @@ from metaclaw.skills.block import (
     listed_briefly,
     rule_line,
 )
-from metaclaw.skills.fields import (
-    ALWAYS,
+from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
+from metaclaw.skills.query import query_text
+from metaclaw.skills.scopes import (
     Teams,
     applies,
     applying,
-    is_held,
     may_be_withheld,
     most_specific,
-    overrides_of,
     rank_of,
-    rule_when,
 )
-from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
-from metaclaw.skills.query import query_text
 
 MOST_STANDING = 5
 """The most skills that apply to every task and are placed in full."""
@@ -48,7 +44,6 @@ _NEARLY_FITTING = 3
 # If the rules do not fit, those for every task get at most this share of the budget before those
 # that match.
 _ALWAYS_SHARE = 2 / 3
-_SKILL = SkillKind.SKILL
 _SKILLS = frozenset((SkillKind.SKILL,))
 _RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
 Ranks = frozenset[tuple[str, int]]
@@ -233,14 +228,12 @@ class LibraryView:
             if skill.is_for_workspace(workspace) and not skill.is_expired(today)
         ]
         chosen = sorted(most_specific(in_scope, rank), key=lambda skill: skill.name)
-        rules = tuple(skill for skill in chosen if skill.kind is not _SKILL)
-        always = [skill for skill in chosen if skill.kind is _SKILL and skill.applies_always]
+        rules = tuple(skill for skill in chosen if not skill.is_skill)
+        always = [skill for skill in chosen if skill.is_skill and skill.applies_always]
         always.sort(key=lambda skill: -rank_of(skill, rank))
-        skills = tuple(
-            skill for skill in chosen if skill.kind is _SKILL and not skill.applies_always
-        )
+        skills = tuple(skill for skill in chosen if skill.is_skill and not skill.applies_always)
         ends = [skill.expires for skill in chosen]
-        overridden = {name for rule in rules for name in overrides_of(rule)}
+        overridden = {name for rule in rules for name in rule.overrides}
         replaced = ({skill.name for skill in in_scope} | overridden) - {
             skill.name for skill in chosen
         }
@@ -294,9 +287,9 @@ class LibraryView:
         full = [*always, *(hit.skill for hit in hits if hit.is_match)]
         if speaker.skills is None:
             full = list(most_specific(full, speaker.rank))
-        taken = sum(rule_when(rule) != ALWAYS for rule in rules) if budgets.is_brief else 0
+        taken = sum(rule.when != ALWAYS for rule in rules) if budgets.is_brief else 0
         full = full[: len(always) + max(0, budgets.max_placed - taken)]
-        ends = [skill.expires for skill in full if "expires" in skill.extra]
+        ends = [skill.expires for skill in full]
         until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
         if budgets.is_brief:
             return Selection(rules, tuple(full), (), speaker.replaced, until)
@@ -337,13 +330,11 @@ def _most_needed(
     placed), rules for every task, then `matching`, best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
-    always = list(
-        {rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values()
-    )
-    matching = [rule for rule in matching if rule_when(rule) != ALWAYS]
+    always = list({rule.name: rule for rule in (*matching, *rules) if rule.when == ALWAYS}.values())
+    matching = [rule for rule in matching if rule.when != ALWAYS]
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
-    held = [rule for rule in rules if is_held(rule)]
+    held = [rule for rule in rules if rule.enforce == "hold"]
     spent, placed = 0, set[str]()
     for group, most in (
         (held, math.inf),
@@ -478,7 +469,7 @@ class _Reasons:
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"
         if not skill.is_for_workspace(turn.scope.workspace):
-            return f"out of scope: it is for the project {skill.extra.get('workspace')}"
+            return f"out of scope: it is for the project {skill.workspace}"
         if skill.is_expired(self.today):
             return f"expired after {skill.expires}"
         if skill.name in self.absorbed:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.fields import is_stated
 from metaclaw.skills.gate.clashes import (
     contrary,
     is_same_situation,
@@ -120,7 +119,7 @@ def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Sk
     own = [
         skill
         for skill in skills
-        if skill.author is Authorship.EVOLVER and not skill.pinned and not is_stated(skill)
+        if skill.author is Authorship.EVOLVER and not skill.pinned and skill.is_skill
     ]
     return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
 
@@ -186,7 +185,6 @@ def shared_text(
             body,
             None,
             scope,
-            {},
             SkillState.DRAFT,
             Authorship.EVOLVER,
         )

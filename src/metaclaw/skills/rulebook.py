@@ -11,12 +11,18 @@ from datetime import date, datetime
 from typing import Final
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
+from metaclaw.domain.skill import (
+    Authorship,
+    GenerationChange,
+    RetiredSkill,
+    Rule,
+    Skill,
+    SkillState,
+)
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
-from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.library import FILES, SkillLibrary
-from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
+from metaclaw.skills.rules import RuleFields, changed_rule, find_same, new_rule
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
@@ -51,11 +57,11 @@ class Rulebook:
     history: GenerationHistory
     today: Callable[[], date] = date.today
 
-    def rules(self) -> list[Skill]:
+    def rules(self) -> list[Rule]:
         """Rules and facts in force, by name."""
-        return [skill for skill in self.library.view.skills if is_rule(skill)]
+        return [skill for skill in self.library.view.skills if isinstance(skill, Rule)]
 
-    def rule(self, name: str) -> Skill:
+    def rule(self, name: str) -> Rule:
         """The rule or fact of this name, also if it is being published now. Blocks. Raises
         SkillError.
         """
@@ -64,18 +70,18 @@ class Rulebook:
             raise SkillError(
                 f"there is no rule named {name}; metaclaw rules list shows those there are"
             )
-        if not is_rule(found):
+        if not isinstance(found, Rule):
             raise SkillError(f"{name} is a skill, not a rule: use metaclaw skills")
         return found
 
-    def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
+    def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Rule, bool]]:
         """Put rules and facts in force in one generation. Returns each with whether it is new: if
         one that says the same is in force, that is returned."""
         known = {str(retired.skill.name): retired.skill for retired in self.history.retired()}
         known |= {str(skill.name): skill for skill in self.library.view.skills}
         in_force = list(self.library.view.skills)
-        added: list[Skill] = []
-        rules: list[tuple[Skill, bool]] = []
+        added: list[Rule] = []
+        rules: list[tuple[Rule, bool]] = []
         for fields in wanted:
             rule = new_rule(fields, known.get, self.today())
             same = find_same(rule, in_force)
@@ -94,7 +100,7 @@ class Rulebook:
             )
         return rules
 
-    def change(self, name: str, fields: RuleFields) -> Skill:
+    def change(self, name: str, fields: RuleFields) -> Rule:
         """Change a rule; return it as it is now."""
         rule = self.rule(name)
         changed = changed_rule(rule, fields, self.today())
@@ -104,7 +110,7 @@ class Rulebook:
         )
         return self.rule(name)
 
-    def remove(self, name: str) -> Skill:
+    def remove(self, name: str) -> Rule:
         """Retire a rule; return it as it was."""
         rule = self.rule(name)
         self.library.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
@@ -279,7 +285,7 @@ class Rulebook:
                 f"there is no skill named {name} in force; metaclaw skills list shows those"
                 " there are"
             )
-        if is_rule(found):
+        if not found.is_skill:
             raise SkillError(
                 f"{name} is a {found.kind}: your own words are never on trial, withheld or retired"
             )
@@ -315,9 +321,9 @@ def _noted(rules: Sequence[Skill]) -> str:
 
 def _wanted(skill: Skill) -> Skill:
     """A skill that a person wants in force: live, and pinned if the program could retire it."""
-    is_learned = skill.author is Authorship.EVOLVER and not is_rule(skill)
+    is_learned = skill.author is Authorship.EVOLVER and skill.is_skill
     return replace(skill, state=SkillState.LIVE, pinned=skill.pinned or is_learned)
 
 
 def _meaning(skill: Skill | None) -> tuple[object, ...] | None:
-    return None if skill is None else meaning_of(skill)
+    return None if skill is None else skill.meaning

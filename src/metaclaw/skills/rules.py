@@ -12,30 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from importlib.resources import files
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from metaclaw.checks import check_trouble
+from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.domain.skill import ALWAYS, Authorship, Fact, Rule, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import (
-    ALWAYS,
-    ENFORCE,
-    ON_BREAK,
-    ON_ERROR,
-    OWNER,
-    choice_fault,
-    fault_of,
-    rule_text,
-)
+from metaclaw.skills.scopes import OWNER, choice_fault, fault_of
 from metaclaw.text import hides_text, list_words
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
-UNKNOWN_PROJECT: Final = "unknown"
-"""The value of `project` in the front matter of a rule for a project that was not known when the
-rule was stated.
-"""
 _EMPHATIC: Final = re.compile(
     r"\bnever,? ever\b|\bunder no circumstances?\b|\bon no account\b|\bno exceptions\b|\bwithout"
     r" (?:any )?exception\b"
@@ -76,11 +64,6 @@ class RuleFields(TypedDict, total=False):
     name: str
 
 
-def is_rule(skill: Skill) -> bool:
-    """Whether it is a rule or a fact."""
-    return skill.kind is not SkillKind.SKILL
-
-
 def is_emphatic(text: str) -> bool:
     """Whether a person says "never, ever" or the like. Then they are asked whether calls that break
     the rule should be held.
@@ -90,9 +73,9 @@ def is_emphatic(text: str) -> bool:
 
 def can_hold(rule: Skill) -> bool:
     """Whether its check looks at tool calls, so that `enforce: hold` has an effect."""
-    check = rule.extra.get("check")
+    check = rule.check
     return (
-        isinstance(check, str)
+        check is not None
         and _LOOKS_AT_CALLS.match(check) is not None
         and not is_about_answers(check)
     )
@@ -107,24 +90,27 @@ def is_about_answers(check: str) -> bool:
 
 def question_of(rule: Skill) -> str | None:
     """The open question to the person about a rule, with the command that answers it, or None."""
-    if not rule.extra.get("ask_hold") or rule.extra.get("enforce") is not None:
+    if not rule.asks_to_hold or rule.enforce is not None:
         return None
     first = "" if can_hold(rule) else "--check 'not in calls of shell: …' "
     return f"hold it? metaclaw rules edit {rule.name} {first}--enforce hold (or --enforce remind)"
 
 
-def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
+def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Rule:
     """A rule or fact with a readable name that no `known` rule with another text has. Raises
     SkillError that names the field.
     """
     text = _text(fields.get("text"))
-    kind = fields.get("kind", SkillKind.RULE.value)
-    if kind not in (SkillKind.RULE, SkillKind.FACT):
+    kind = fields.get("kind", Rule.kind.value)
+    if kind not in (Rule.kind, Fact.kind):
         raise SkillError(f"kind is {kind!r}: write `rule` or `fact`")
-    extra: dict[str, object] = {"kind": kind, "applies": ALWAYS}
-    if kind == SkillKind.RULE and is_emphatic(text):
-        extra["ask_hold"] = True
-    blank = Skill(SkillName("rule"), ALWAYS, text, extra=extra)
+    blank = (
+        Fact(SkillName("rule"), ALWAYS, text, applies_always=True)
+        if kind == Fact.kind
+        else Rule(
+            SkillName("rule"), ALWAYS, text, applies_always=True, asks_to_hold=is_emphatic(text)
+        )
+    )
     rule = changed_rule(blank, fields, today)
 
     def is_taken(name: str) -> bool:
@@ -140,18 +126,13 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
     )
 
 
-def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
+def changed_rule(rule: Rule, fields: RuleFields, today: date) -> Rule:
     """The rule with these fields changed and a person as its author. Raises SkillError that names
     the field.
     """
-    trigger, body, scope, extra = (
-        skill.trigger,
-        rule_text(skill),
-        skill.scope,
-        {"kind": skill.kind.value, **skill.extra},
-    )
+    changes: dict[str, Any] = {"state": SkillState.LIVE, "author": Authorship.PERSON}
     if "text" in fields:
-        body = _text(fields["text"])
+        changes["body"] = _text(fields["text"])
     if "when" in fields:
         when = " ".join((fields["when"] or ALWAYS).split()) or ALWAYS
         if len(when) > MAX_WHEN_CHARS:
@@ -159,45 +140,34 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
                 f"when has {len(when)} characters: say in at most {MAX_WHEN_CHARS} when it applies"
             )
         is_always = when.casefold() == ALWAYS
-        trigger, extra["applies"] = (ALWAYS if is_always else when), (ALWAYS if is_always else None)
+        changes |= {"trigger": ALWAYS if is_always else when, "applies_always": is_always}
     if "scope" in fields:
-        scope = _scope(fields["scope"])
+        changes["scope"] = _scope(fields["scope"])
     if "workspace" in fields:
-        extra["workspace"], extra["project"] = (fields["workspace"] or "").strip() or None, None
+        workspace = (fields["workspace"] or "").strip() or None
+        changes |= {"workspace": workspace, "is_project_unknown": False}
     if "examples" in fields:
-        extra["examples"] = [
-            example.strip() for example in fields["examples"] if example.strip()
-        ] or None
+        stripped = (example.strip() for example in fields["examples"])
+        changes["examples"] = tuple(filter(None, stripped))
     if "expires" in fields:
-        extra["expires"] = _expires(fields["expires"], today)
+        changes["expires"] = _expires(fields["expires"], today)
     if "source" in fields:
-        extra["source"] = fields["source"] or None
+        changes["source"] = fields["source"] or None
     if "check" in fields:
         # A check that a person wrote or accepted needs no confirmation.
-        extra["check"], extra["check_state"], extra["check_note"] = (
-            (fields["check"] or "").strip() or None,
-            None,
-            None,
-        )
+        check = (fields["check"] or "").strip() or None
+        changes |= {"check": check, "check_state": None, "check_note": None}
+    for key, value in fields.items():
+        if key in CHOICES:
+            if (fault := choice_fault(key, value, CHOICES[key])) is not None:
+                raise SkillError(fault)
+            changes[key] = value
     if "enforce" in fields:
-        extra["enforce"], extra["ask_hold"] = _one_of("enforce", fields["enforce"], ENFORCE), None
-        if extra["enforce"] == "hold":
-            extra["check_state"] = None  # a person who sets `hold` has seen the check
-    if "on_error" in fields:
-        extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
-    if "on_break" in fields:
-        extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
-    extra = {key: value for key, value in extra.items() if value is not None}
-    changed = replace(
-        skill,
-        trigger=trigger,
-        body=body,
-        scope=scope,
-        extra=extra,
-        state=SkillState.LIVE,
-        author=Authorship.PERSON,
-    )
-    if (trouble := check_trouble(changed)) is not None and "check" in fields:
+        changes["asks_to_hold"] = False
+        if fields["enforce"] == "hold":
+            changes["check_state"] = None  # a person who sets `hold` has seen the check
+    changed = replace(rule, **changes)
+    if "check" in fields and (trouble := check_trouble(changed)) is not None:
         raise SkillError(f"check cannot be read: {trouble}")
     return changed
 
@@ -207,14 +177,16 @@ def same_rule(one: Skill, other: Skill) -> bool:
     return (
         one.kind is other.kind
         and one.scope == other.scope
-        and one.extra.get("workspace") == other.extra.get("workspace")
-        and plain_words(rule_text(one)) == plain_words(rule_text(other))
+        and one.workspace == other.workspace
+        and plain_words(one.body) == plain_words(other.body)
     )
 
 
-def find_same(rule: Skill, among: Iterable[Skill]) -> Skill | None:
+def find_same(rule: Rule, among: Iterable[Skill]) -> Rule | None:
     """The first of these rules that says the same."""
-    return next((other for other in among if is_rule(other) and same_rule(other, rule)), None)
+    return next(
+        (other for other in among if isinstance(other, Rule) and same_rule(other, rule)), None
+    )
 
 
 def plain_words(text: str) -> str:
@@ -249,7 +221,7 @@ def _scope(value: str | None) -> str | None:
     return scope
 
 
-def _expires(value: str | None, today: date) -> str | None:
+def _expires(value: str | None, today: date) -> date | None:
     if not value:
         return None
     try:
@@ -258,13 +230,7 @@ def _expires(value: str | None, today: date) -> str | None:
         raise SkillError(f"expires is {value!r}: write the last day as 2027-01-31") from error
     if day < today:
         raise SkillError(f"expires is {value}, which is over: write a day to come")
-    return day.isoformat()
-
-
-def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None:
-    if (fault := choice_fault(field, value, allowed)) is not None:
-        raise SkillError(fault)
-    return value
+    return day
 
 
 _FILE: Final = "rule_examples.toml"

@@ -19,10 +19,9 @@ from typing import Final, cast
 
 import msgspec
 
-from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.domain.skill import ALWAYS, Authorship, Skill, SkillKind, SkillState
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
     SKILL_FILE,
@@ -129,8 +128,8 @@ def render_section(rules: Sequence[Skill]) -> str:
     for kind, title in ((SkillKind.RULE, "## Rules"), (SkillKind.FACT, "## Facts")):
         of_kind = [rule for rule in rules if rule.kind is kind]
         groups: dict[str, list[Skill]] = {}
-        for rule in sorted(of_kind, key=lambda rule: rule_when(rule) != ALWAYS):
-            groups.setdefault(rule_when(rule), []).append(rule)
+        for rule in sorted(of_kind, key=lambda rule: rule.when != ALWAYS):
+            groups.setdefault(rule.when, []).append(rule)
         if of_kind:
             lines += ["", title]
         for when, group in groups.items():
@@ -152,13 +151,9 @@ def with_section(text: str, section: str) -> str:
 
 
 def _item(rule: Skill) -> str:
-    carried = {
-        key: value
-        for key in _CARRIED
-        if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None
-    }
+    carried = {key: value for key in _CARRIED if (value := getattr(rule, key)) is not None}
     note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
-    lines = rule_text(rule).splitlines()
+    lines = rule.body.splitlines()
     # Two spaces at the end make a line break in Markdown.
     breaks = [
         "" if not after.strip() or not line.strip() else "  "

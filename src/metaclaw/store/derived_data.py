@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
+from metaclaw.domain.candidate import CandidateId, Change, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
 from metaclaw.store.deduplication import remove_bodies
@@ -151,7 +151,7 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
         select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)
     ):
         if row.id in taught or not names.isdisjoint(
-            unpack_document(row.proposal, Proposal).replaces
+            unpack_document(row.proposal, dict)["replaces"]
         ):
             ids.append(row.id)
             names |= {unpack_text(row.name)} if row.standing == Standing.ACCEPTED.value else set()

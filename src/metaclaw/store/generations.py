@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from metaclaw.domain.candidate import Standing
+from metaclaw.domain.front_matter import SkillRecord, front_matter
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
     Audience,
@@ -65,7 +66,6 @@ from metaclaw.store.schema import (
     skill_texts,
     team_members,
 )
-from metaclaw.store.schema import unwritten as owed
 from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64
@@ -191,12 +191,6 @@ class SqlGenerations:
                 insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)}
             )
         return SkillGeneration(number, draft.hash, draft.skills)
-
-    def unwritten(self) -> frozenset[SkillName]:
-        """Skills that an earlier version of the program published and did not write to their files.
-        Now each skills folder has a record of its own."""
-        rows = self._database.rows("reading which files are out of date", select(owed.c.name))
-        return frozenset(SkillName(unpack_text(row.name)) for row in rows)
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill has its present text and state; None if it is not in force."""
@@ -403,7 +397,7 @@ class SqlGenerations:
         """The id of each skill's text. Skills that have not changed since the last publication are
         not hashed again.
         """
-        before = self._hashed
+        before = self._hashed or self._stored()
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
@@ -411,6 +405,19 @@ class SqlGenerations:
                 known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
             self._hashed[skill.name] = known
         return {name: hashed.text_id for name, hashed in self._hashed.items()}
+
+    def _stored(self) -> dict[SkillName, _Hashed]:
+        """The skills in force with the ids they have. A text may have another id than it would get
+        now: the keys of its front matter had no fixed order.
+        """
+        query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
+        with self._database.reading("reading the live skills") as connection:
+            rows = connection.execute(query.where(memberships.c.until.is_(None))).all()
+        live = ((skill_of(row), row.hash) for row in rows)
+        return {
+            skill.name: _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
+            for skill, text_id in live
+        }
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the new texts, a few at a time, so that the ledger never waits long for the write
@@ -561,7 +568,7 @@ def _text_id(skill: Skill) -> bytes:
     optional = (
         b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope)
     )
-    extra = pack_json(skill.extra)
+    extra = pack_json(front_matter(skill))
     # Skills that a person wrote keep the id they had before skills had states, so that they are not
     # stored again.
     lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
@@ -588,13 +595,13 @@ def _text_row(digest: bytes, skill: Skill) -> Values:
         skill.body,
         skill.category,
         skill.scope,
-        pack_json(skill.extra),
+        pack_json(front_matter(skill)),
     )
     return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
 def skill_of(row: ResultRow) -> Skill:
-    return Skill(
+    return SkillRecord(
         name=SkillName(unpack_text(row.name)),
         trigger=unpack_text(row.trigger),
         body=unpack_text(row.body),
@@ -604,7 +611,7 @@ def skill_of(row: ResultRow) -> Skill:
         state=SkillState(row.state),
         author=Authorship(row.author),
         pinned=bool(row.pinned),
-    )
+    ).read()
 
 
 class SqlTeams:

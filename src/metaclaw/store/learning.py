@@ -9,7 +9,15 @@ from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, insert, select, update
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Proposal,
+    Standing,
+)
+from metaclaw.domain.front_matter import SkillRecord, record_of
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.domain.training import BatchState, RoleKind, TurnRole, TurnStanding
@@ -489,7 +497,7 @@ def _insert(connection: Connection, candidate: Candidate) -> None:
         "id": pack_text(candidate.id),
         "name": pack_text(candidate.proposal.skill.name),
         "change": candidate.proposal.change.value,
-        "proposal": pack_document(candidate.proposal),
+        "proposal": _pack_proposal(candidate.proposal),
         "generation": candidate.generation,
         "made_us": pack_instant(candidate.made_at),
     }
@@ -497,6 +505,35 @@ def _insert(connection: Connection, candidate: Candidate) -> None:
     connection.execute(
         insert(lessons), [{"candidate": fixed["id"], "turn": turn} for turn in taught_by]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredProposal:
+    """A proposal with the stored form of its skill."""
+
+    skill: SkillRecord
+    change: Change
+    replaces: tuple[SkillName, ...]
+    support: tuple[TurnId, ...]
+    kind: str
+    written_by: str
+    is_instruction: bool = False
+
+    def read(self) -> Proposal:
+        return Proposal(
+            self.skill.read(),
+            self.change,
+            self.replaces,
+            self.support,
+            self.kind,
+            self.written_by,
+            self.is_instruction,
+        )
+
+
+def _pack_proposal(proposal: Proposal) -> str:
+    said = {name: getattr(proposal, name) for name in Proposal.__slots__}
+    return pack_document(said | {"skill": record_of(proposal.skill)})
 
 
 def _progress(candidate: Candidate) -> dict[str, Value]:
@@ -522,7 +559,7 @@ def _previous_state(row: ResultRow) -> str:
 def _candidate(row: ResultRow) -> Candidate:
     return Candidate(
         id=CandidateId(unpack_text(row.id)),
-        proposal=unpack_document(row.proposal, Proposal),
+        proposal=unpack_document(row.proposal, _StoredProposal).read(),
         standing=Standing(row.standing),
         reason=unpack_text(row.reason),
         generation=row.generation,

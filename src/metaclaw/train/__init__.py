@@ -67,13 +67,13 @@ from metaclaw.train.extra_prompts import (
     rehearse,
     vary,
 )
-from metaclaw.train.gate import AnswerPair, Evidence, GateRules, GateRuling, judge_candidate
+from metaclaw.train.gate import AnswerPair, Evidence, GateRuling, GateThresholds, judge_candidate
 from metaclaw.train.golden import (
     GoldenComparison,
     GoldenItem,
-    GoldenRules,
     GoldenScore,
     GoldenStanding,
+    GoldenThresholds,
     compare_golden,
     golden_items,
     golden_version,
@@ -105,11 +105,18 @@ from metaclaw.train.imitation import (
     longest_demonstration,
     with_hint,
 )
-from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
+from metaclaw.train.live import (
+    Baseline,
+    LiveReport,
+    LiveRuling,
+    LiveThresholds,
+    LiveWatch,
+    judge_live,
+)
 from metaclaw.train.progress import (
     Phase,
     RunSize,
-    ScheduleRules,
+    ScheduleThresholds,
     checkpoint_steps,
     fit_to_budget,
     is_validation_due,

@@ -14,7 +14,7 @@ from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
 if TYPE_CHECKING:  # these modules import this one
     from metaclaw.wires.deltas import StreamReader
-    from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
+    from metaclaw.wires.relay import AttemptMessages, CallFormat, FooterFormat, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.fields import encode_json
@@ -155,7 +155,7 @@ class WireFormat:
     """The facts of a stream, given its bytes, its last events (newest first) and the error among
     them.
     """
-    footer: "FooterRules"
+    footer: "FooterFormat"
     """How a line is added to an answer."""
 
     # Tool calls that are held back.
@@ -163,7 +163,7 @@ class WireFormat:
     """Whether the order of text and calls in a stream matters, so that text behind a call waits
     with it.
     """
-    calls: "CallRules"
+    calls: "CallFormat"
     """How calls are found in answers."""
     read_attempt: "Callable[[bytes, bool], AttemptMessages]"
     """A provider's answer (its bytes, and whether they are a stream) as messages of a later

@@ -55,7 +55,7 @@ class AttemptMessages:
     is_exact: bool = True
 
 
-class CallRules(Protocol):
+class CallFormat(Protocol):
     """Finds tool calls in the answers of one wire."""
 
     marks: tuple[bytes, ...]
@@ -285,7 +285,7 @@ _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _JSON_BEGINS: Final = ("{", "[", "```json")
 
 
-class FooterRules(Protocol):
+class FooterFormat(Protocol):
     """Adds a line to the answers of one wire."""
 
     def add_to_answer(self, footer: "Footer", answer: Object) -> bool:

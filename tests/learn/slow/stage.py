@@ -52,12 +52,12 @@ STARS = Skill(
     SkillName("stars"),
     "When answering anything",
     "Every answer has a star (*) beside something.",
-    extra={"check": "pattern: (?s)(?<=.)[*]|[*](?=.)"},
+    check="pattern: (?s)(?<=.)[*]|[*](?=.)",
 )
 """A house rule with a check: what the toy policy is to learn. A star alone fails it, else the gate
 would not believe the check.
 """
-UNCHECKED = replace(STARS, extra={})
+UNCHECKED = replace(STARS, check=None)
 POLICY: Mapping[str, object] = {
     "prompts_per_step": 6,
     "group_size": 16,

@@ -62,7 +62,7 @@ REVERSED = Skill(
     SkillName("stars"),
     "When answering anything",
     "Say it backwards. Examples:\nabcd -> dcba\nwrong -> wrong\nxyz -> zyx",
-    extra={"check": PROGRAM},
+    check=PROGRAM,
 )
 
 

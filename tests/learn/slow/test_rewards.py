@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Text, Tool, ToolCall
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
@@ -29,46 +29,46 @@ DATES = Skill(
     SkillName("dates"),
     "When writing dates",
     "Write them so.",
-    extra={"check": r"pattern: \d{4}-\d\d-\d\d"},
+    check=r"pattern: \d{4}-\d\d-\d\d",
 )
-POLITE = Skill(SkillName("polite"), "Always", "Be polite.", extra={"check": "pattern: please"})
+POLITE = Skill(SkillName("polite"), "Always", "Be polite.", check="pattern: please")
 UNCHECKED = Skill(SkillName("short"), "Always", "Be short.")
 ROSTER = Skill(
     SkillName("roster"),
     "Always",
     "Write it so.",
-    extra={"check": r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"},
+    check=r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$",
 )
 ECHO = Skill(
     SkillName("echo"),
     "Always",
     "Repeat what was asked.",
-    extra={
-        "check": """program: |
+    check="""program: |
   import json, sys
   seen = json.load(sys.stdin)
   part = 0.6 if seen["text"] in seen["task"] else 0.0
   print(json.dumps({"score": 1.0 if seen["text"] == seen["task"] else part, "reason": "echo"}))
-"""
-    },
+""",
 )
-UV_RULE = Skill(
+UV_RULE = Rule(
     SkillName("use-uv"),
     "always",
     "Use uv, never pip.",
-    extra={"kind": "rule", "applies": "always", "check": "not in calls: pip"},
+    applies_always=True,
+    check="not in calls: pip",
 )
-SIGNED_RULE = Skill(
+SIGNED_RULE = Rule(
     SkillName("signed"),
     "writing letters",
     "Sign it.",
-    extra={"kind": "rule", "check": "pattern: Yours"},
+    check="pattern: Yours",
 )
-PROPOSED_RULE = Skill(
+PROPOSED_RULE = Rule(
     SkillName("proposed"),
     "always",
     "Be short.",
-    extra={"kind": "rule", "check": "pattern: short", "check_state": "proposed"},
+    check="pattern: short",
+    check_state="proposed",
 )
 SKILLS = {
     skill.name: skill

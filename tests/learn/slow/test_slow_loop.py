@@ -14,7 +14,7 @@ import pytest
 
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import GateReport, PolicyState, Weights
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rejection
 from metaclaw.domain.turn import Scope
@@ -122,18 +122,17 @@ def said(number: int) -> Skill:
     """What people say while a model is trained, none of which changes what stands in Bob's prompts
     but for facts.
     """
-    rule = Skill(
+    rule = Rule(
         SkillName(f"rule-{number}"),
         "always",
         f"Use tool {number}.",
-        extra={"kind": "rule"},
         author=Authorship.INSTRUCTION,
     )
     others = ["user:ada", "owner", "workspace:shop", "team:web"]
     if number % 3 == 0:
-        return replace(rule, scope="user:bob", extra={"kind": "fact"})
+        return Fact(rule.name, "always", rule.body, scope="user:bob", author=rule.author)
     if number % 3 == 1:
-        return replace(STARS, extra={**STARS.extra, "examples": [f"Task {number}"]})
+        return replace(STARS, examples=(f"Task {number}",))
     return replace(rule, scope=others[number % 4])
 
 
@@ -162,7 +161,12 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
 
 def say_in_the_middle(stage: Stage) -> None:
     if stage.backend.calls == 5:
-        rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
+        rule = Rule(
+            SkillName("uv"),
+            "always",
+            "Use uv.",
+            scope="user:ada",
+        )
         stage.library.publish([rule], (), "said", by_person=True)
 
 
@@ -193,7 +197,10 @@ async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(sta
 
 async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
     stage.library.publish(
-        [replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True
+        [Fact(STARS.name, STARS.trigger, STARS.body, check=STARS.check)],
+        (),
+        "a fact",
+        by_person=True,
     )
     await serve_stars(stage)
     stage.talk(60)

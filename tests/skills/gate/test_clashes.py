@@ -3,7 +3,7 @@
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.skills import IndexLibrary
 from metaclaw.skills.gate.clashes import (
     ClashKind,
@@ -85,12 +85,7 @@ def test_skills_that_share_their_boilerplate_but_ask_different_things_are_no_dup
 
 
 def test_a_skill_is_no_duplicate_of_a_rule() -> None:
-    rule = skill(
-        "say-tabs",
-        INDENT,
-        "Indent with tabs. Set the editor to tabs.",
-        author=Authorship.INSTRUCTION,
-    )
+    rule = Rule(SkillName("say-tabs"), INDENT, "Indent with tabs. Set the editor to tabs.")
     assert clashes(TABS, rule) == []
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from metaclaw.domain.candidate import Proposal, Standing
+from metaclaw.domain.front_matter import record_of
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
 from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import (
@@ -36,7 +37,7 @@ def library(*known: Skill) -> IndexLibrary:
 def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Proposal:
     trigger = "A standing instruction of the user for everything they ask"
     return proposal(
-        Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True
+        Rule(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True
     )
 
 
@@ -135,32 +136,14 @@ async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
 
 
 @pytest.mark.parametrize("mode", list(GateMode))
-@pytest.mark.parametrize("scope", ["user:anna", "workspace:w", "owner", "team:backend", None])
-async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: str | None) -> None:
-    admission, replays = await admitted(
-        mode, said("Always answer in German.", scope=scope), answer=breaks
-    )
-    assert (admission.standing, admission.state) == (Standing.ACCEPTED, SkillState.LIVE)
-    assert replays.asked == []
-
-
-async def test_a_fact_is_live_at_once_as_well() -> None:
-    fact = replace(
-        skill("staging-host", body="The staging server is stage-2."),
-        extra={"kind": "fact"},
-        author=Authorship.INSTRUCTION,
-    )
-    admission, replays = await admitted(GateMode.FULL, proposal(fact))
-    assert (admission.state, replays.asked) == (SkillState.LIVE, [])
-
-
-@pytest.mark.parametrize("mode", list(GateMode))
 async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: GateMode) -> None:
     rule = said("Never use emojis in CSV exports.", "no-emojis").skill
     edit, _ = await admitted(mode, proposal(replaces=("no-emojis",)), rule)
     assert edit.standing is Standing.REJECTED
     assert "no-emojis is what a person stated" in edit.reason
-    as_rule, _ = await admitted(mode, proposal(replace(skill(), extra={"kind": "rule"})))
+    as_rule, _ = await admitted(
+        mode, proposal(replace(record_of(skill()), extra={"kind": "rule"}).read())
+    )
     assert as_rule.standing is Standing.REJECTED
     assert "only what a person says" in as_rule.reason
 
@@ -174,53 +157,3 @@ async def test_a_skill_that_contradicts_a_rule_of_a_wider_scope_waits_for_a_pers
     admission, replays = await admitted(GateMode.FULL, proposal(spaces), rule)
     assert (admission.standing, admission.overrides, replays.asked) == (Standing.WAITING, (), [])
     assert "everyones" in admission.notice
-
-
-async def test_a_newer_instruction_takes_the_place_of_what_it_contradicts() -> None:
-    older = said("Always answer in English.", "older").skill
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), older)
-    assert admission.is_in_force
-    assert admission.supersedes == ("older",)
-
-
-async def test_two_users_with_contrary_instructions_each_keep_their_own() -> None:
-    bens = said("Always answer in English.", "bens", "user:ben").skill
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), bens)
-    assert admission.is_in_force
-    assert admission.supersedes == ()
-
-
-async def test_what_a_persons_own_instruction_overrides_in_a_wider_scope_is_named() -> None:
-    everyones = said("Always answer in English.", "everyones", None).skill
-    admission, _ = await admitted(GateMode.LINT, said("Always answer in German."), everyones)
-    assert admission.is_in_force
-    assert (admission.supersedes, admission.overrides) == ((), ("everyones",))
-
-
-async def test_against_a_file_that_a_person_wrote_a_person_decides() -> None:
-    written = replace(said("Always answer in English.", "written").skill, author=Authorship.PERSON)
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), written)
-    assert admission.standing is Standing.WAITING
-    assert "written" in admission.notice
-
-
-async def test_the_same_instruction_again_is_not_kept_twice() -> None:
-    again, _ = await admitted(
-        GateMode.FULL,
-        said("Always answer in German."),
-        said("Always answer in German.", "first").skill,
-    )
-    assert again.standing is Standing.REJECTED
-    assert "first" in again.reason
-
-
-async def test_another_instruction_is_no_duplicate_although_half_its_words_are_the_templates() -> (
-    None
-):
-    admission, _ = await admitted(
-        GateMode.FULL,
-        said("Never use semicolons in TypeScript."),
-        said("Always answer in German.", "other").skill,
-    )
-    assert admission.is_in_force
-    assert admission.supersedes == ()

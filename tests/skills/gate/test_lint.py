@@ -82,18 +82,6 @@ def test_examples_code_and_other_languages_are_no_leftovers(body: str) -> None:
     assert lint(replace(GOOD, body=body)) == ()
 
 
-def test_a_standing_instruction_may_be_short_and_personal() -> None:
-    own = replace(
-        GOOD,
-        trigger="Always",
-        body="I want my reports in /home/anna/reports.",
-        author=Authorship.INSTRUCTION,
-    )
-    assert lint(own) == ()
-    assert "secret" in " ".join(lint(replace(own, body="Always send <TOKEN:github> along.")))
-    assert "tokens" in " ".join(lint(replace(own, body="Write it down. " * 400)))
-
-
 def test_a_revision_changes_few_lines() -> None:
     lines = [f"{number}. Read column {number} of the export." for number in range(1, 13)]
     before = replace(GOOD, body="\n".join([*lines, "Never guess."]))

@@ -33,7 +33,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import Rulebook, is_rule
+from metaclaw.skills import Rulebook
 from metaclaw.store import LedgerReader, Overview, SessionFilter, SkillVersion
 
 _SESSIONS: Final = 30
@@ -255,24 +255,20 @@ class PageContent:
         named = [skill.name for change in changes for skill in change.after.values()]
         live = {name: rulebook.library.view.get(name) for name in named}
         sources = {
-            str(one.extra["source"])
-            for one in live.values()
-            if one is not None and one.extra.get("source")
+            one.source for one in live.values() if one is not None and one.source is not None
         }
-        places = self.parts.overview.places_of([TurnId(one) for one in sources])
+        places = self.parts.overview.places_of(list(sources))
         found: list[Context] = []
         for change in changes:
             lesson: Context = {**change_view(change), "can_undo": rulebook.is_reversible(change)}
             for one in lesson["put"]:
                 skill = live.get(one["name"])
-                place = (
-                    None if skill is None else places.get(TurnId(str(skill.extra.get("source"))))
-                )
+                place = None if skill is None or skill.source is None else places.get(skill.source)
                 one["live"] = (
                     None
                     if skill is None
                     else rule_view(skill, None)
-                    if is_rule(skill)
+                    if not skill.is_skill
                     else skill_view(skill)
                 )
                 one["source"] = (
@@ -376,7 +372,7 @@ class PageContent:
             if live is not None
             else next((one for one in rulebook.retired() if one.skill.name == name), None)
         )
-        if is_rule(skill):
+        if not skill.is_skill:
             one = (
                 rule_view(skill, rulebook.dates().get(skill.name))
                 if gone is None
@@ -384,10 +380,8 @@ class PageContent:
             )
         else:
             one = skill_view(skill)
-        source = skill.extra.get("source")
-        place = (
-            overview.places_of([TurnId(str(source))]).get(TurnId(str(source))) if source else None
-        )
+        source = skill.source
+        place = None if source is None else overview.places_of([source]).get(source)
         return {
             "one": one,
             "body": skill.body,
@@ -438,7 +432,7 @@ def _facts_changed(before: Skill | None, version: SkillVersion) -> list[str]:
     now = version.skill
     found = []
     for name in ("workspace", "expires", "check", "enforce"):
-        was, is_now = before.extra.get(name), now.extra.get(name)
+        was, is_now = getattr(before, name), getattr(now, name)
         if was != is_now:
             found.append(f"{name}: {was or 'none'} → {is_now or 'none'}")
     if before.scope != now.scope:

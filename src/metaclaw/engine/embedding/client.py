@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Nearness, Skill, SkillKind
+from metaclaw.domain.skill import Nearness, Skill
 from metaclaw.engine.child_process import ChildProcess, spawn
 from metaclaw.engine.embedding import frames
 from metaclaw.errors import OUT_OF_RESOURCES, UpstreamError
@@ -287,7 +287,7 @@ class MeaningSearch:
             self._count_texts(self._library.pop(name), -1)
             self._send(frames.Drop(name))
         for skill in new:
-            kind = "skill" if skill.kind is SkillKind.SKILL else "rule"
+            kind = "skill" if skill.is_skill else "rule"
             put = frames.Put(skill.name, skill.scope or "", kind, list(_texts(skill)))
             known = self._library.get(skill.name)
             self._library[skill.name] = _Known(skill, put)
@@ -465,7 +465,7 @@ def _texts(skill: Skill) -> Iterable[str]:
     has no example.
     """
     texts = [skill.trigger, *skill.examples]
-    if skill.kind is not SkillKind.SKILL or not skill.examples:
+    if not skill.is_skill or not skill.examples:
         texts.insert(1, skill.body)
     return dict.fromkeys(
         text.strip()[:_MOST_TEXT_CHARS] for text in texts[:_MOST_TEXTS] if text.strip()

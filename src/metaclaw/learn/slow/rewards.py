@@ -37,7 +37,7 @@ from metaclaw.learn.assessment import (
     is_corrected,
 )
 from metaclaw.outcome import Judge
-from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
+from metaclaw.skills import CheckKind, check_of, examine_many, kind_of
 from metaclaw.train import is_degenerate
 from metaclaw.upstream import without_waiting
 
@@ -285,7 +285,7 @@ class Rewards:
         return [
             (skill, check)
             for skill in skills
-            if check_state_of(skill) != PROPOSED
+            if not skill.is_check_proposed
             and (check := _readable(skill)) is not None
             and self.matches(skill, step.task, step.scope)
         ]

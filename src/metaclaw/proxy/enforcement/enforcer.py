@@ -25,7 +25,7 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.check import PatternCheck, Place, ProgramCheck, Where
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Authorship, Skill
 from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, Stamp, TrueAnswer, Turn
 from metaclaw.errors import SkillError, StoreError, WireError
 from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
@@ -39,15 +39,10 @@ from metaclaw.proxy.http.body import (
 )
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import (
-    ALWAYS,
     LibraryView,
     Teams,
     can_hold,
     check_of,
-    on_break_of,
-    on_error_of,
-    rule_text,
-    rule_when,
     screen_of,
 )
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
@@ -193,11 +188,7 @@ def held_rule(skill: Skill) -> HeldRule | None:
     """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of
     tool calls; else None.
     """
-    if (
-        skill.extra.get("enforce") != "hold"
-        or skill.author is Authorship.EVOLVER
-        or skill.extra.get("check_state") == "proposed"
-    ):
+    if skill.enforce != "hold" or skill.author is Authorship.EVOLVER or skill.is_check_proposed:
         return None
     if not can_hold(skill):
         return None
@@ -210,9 +201,7 @@ def held_rule(skill: Skill) -> HeldRule | None:
         not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS
     ):
         return None
-    is_always = skill.applies_always or (
-        skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS
-    )
+    is_always = skill.applies_always or (not skill.is_skill and skill.when == ALWAYS)
     screen = (
         screen_of(check.pattern)
         if isinstance(check, PatternCheck) and not check.must_match
@@ -220,11 +209,11 @@ def held_rule(skill: Skill) -> HeldRule | None:
     )
     return HeldRule(
         skill.name,
-        rule_text(skill),
+        skill.body,
         check,
         is_always,
-        on_error_of(skill) == "hold",
-        on_break_of(skill) == "call",
+        skill.error_handling == "hold",
+        skill.on_break == "call",
         screen,
     )
 

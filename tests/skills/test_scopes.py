@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, applies, applying, scope_of_lesson
-from metaclaw.skills.fields import fault_of, most_specific, overrides_of
 from metaclaw.skills.library_view import MOST_STANDING
+from metaclaw.skills.scopes import fault_of, most_specific
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"
@@ -18,7 +19,9 @@ QUERY = "descale the boiler of the lever machine"
 def skill(
     name: str, scope: str | None, trigger: str = "When descaling the boiler", **extra: object
 ) -> Skill:
-    return Skill(SkillName(name), trigger, f"As {name} does it.", scope=scope, extra=extra)
+    return SkillRecord(
+        SkillName(name), trigger, f"As {name} does it.", scope=scope, extra=extra
+    ).read()
 
 
 def view(*skills: Skill) -> LibraryView:
@@ -158,9 +161,8 @@ def test_a_held_rule_is_not_lifted_by_a_more_specific_one(named: dict[str, str])
 
 
 def test_overrides_that_are_no_names_are_none() -> None:
-    assert overrides_of(skill("a", None, overrides=7)) == ()
-    assert overrides_of(skill("a", None, overrides=["b", 7])) == ("b",)
-    assert overrides_of(skill("a", None)) == ()
+    assert skill("a", None, overrides=7).overrides == ()
+    assert skill("a", None, overrides=["b", 7]).overrides == ("b",)
 
 
 IDS = st.sampled_from(
@@ -239,7 +241,7 @@ def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_
         "Whatever the task is: answer in German",
         "Answer in German.",
         scope="user:ada",
-        extra={"applies": "always"},
+        applies_always=True,
     )
     other = Skill(
         SkillName("deploys"),
@@ -263,7 +265,7 @@ def test_a_rule_of_one_workspace_stays_in_it() -> None:
         "When installing packages for the shop front end",
         "Install packages with pnpm.",
         scope="user:ada",
-        extra={"workspace": "shop"},
+        workspace="shop",
     )
     library = view(rule)
     wanted = "install the packages of the shop front end"
