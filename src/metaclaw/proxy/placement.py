@@ -23,7 +23,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -32,7 +32,6 @@ import msgspec
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Nearness, Skill, SkillState
 from metaclaw.domain.turn import (
     REMINDER,
@@ -47,7 +46,7 @@ from metaclaw.domain.turn import (
     listed_names,
 )
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.reminders import Due, Reminders
+from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
@@ -160,14 +159,14 @@ class Placer:
     canary_share: float = 1.0
     holdout_share: float = 0.0
     teams: Teams | None = None
-    policy: PolicySlot | None = None
+    policy: PolicySlot = field(default_factory=lambda: PolicySlot(""))
     policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True
     """Whether the first provider asked for a model answers with the policy's weights."""
     is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False
     """Whether the embedded model is the first provider asked for a model."""
     today: Callable[[], date] = date.today
     max_sessions: int = 4096
-    reminders: Reminders | None = None
+    reminders: Reminders | NoReminders = field(default_factory=NoReminders)
 
     def __post_init__(self) -> None:
         budgets = self.budgets
@@ -201,7 +200,7 @@ class Placer:
         near each skill is to the task in meaning; only the first request of a segment needs it.
         `query` is the result of `query`, if it has been called."""
         view = self.view()
-        version = BASE_POLICY if self.policy is None else self.policy.pick(origin.session)
+        version = self.policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
         # If the session begins only now, the state under its id belongs to another session.
@@ -224,11 +223,9 @@ class Placer:
                 _in_effect(adopted.draws, ()),
             )
         standing: Sequence[Placement] = (*held, *wanted)
-        due = (
-            _NOTHING_DUE
-            if self.reminders is None
-            else self.reminders.due(incoming, _names_in(standing))
-        )
+        due = _NOTHING_DUE
+        if self.reminders.broken:
+            due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
         spliced = placement_splices(
             incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail
@@ -337,7 +334,7 @@ class Placer:
         """Select items for the task and its speaker, except skills that the weights that will
         answer have absorbed.
         """
-        absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
+        absorbed = self.policy.absorbed(version)
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
@@ -608,6 +605,19 @@ class Search(Protocol):
     def follow(self, skills: Iterable[Skill]) -> None: ...
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None: ...
     def forget(self) -> None: ...
+
+
+class NoSimilarity:
+    """For a program that searches by words alone."""
+
+    def follow(self) -> None:
+        return
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        return None
+
+    def forget(self) -> None:
+        return
 
 
 class LibrarySimilarity:

@@ -21,8 +21,9 @@ from metaclaw.proxy.http.body import MAX_ITEMS, SMALL_BYTES, Body, NotStrictErro
 from metaclaw.proxy.http.body_check import BodyChecker
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.http.wrong_keys import WrongKeys
+from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.other_requests import OtherRequests
-from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
 from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.wires import signed_wire, wire_format, wire_formats
 
