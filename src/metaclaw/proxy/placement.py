@@ -249,13 +249,13 @@ class Placer:
         """Place the rules about what a side turn writes. The blocks of its session do not
         change.
         """
-        words = words_for(origin.kind_reason) if self.enabled else ()
-        found = (
-            view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules
-            if words
-            else ()
-        )
-        block = self._render(Selection(rules_about(words, found)))
+        words = words_for(origin.kind_reason) if self.enabled else None
+        rules: tuple[Skill, ...] = ()
+        if words is not None:
+            today = self.today()
+            found = view.select("", self.budgets, origin.scope, self.teams, today=today).rules
+            rules = tuple(rule for rule in found if _names(words, rule))
+        block = self._render(Selection(rules))
         if not block.text:
             return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
         placements = (Placement(b"", block.skills, block.text),)
@@ -526,59 +526,31 @@ def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) 
 
 
 # What a side turn writes, by the end of its reason code, and the words by which rules name that.
-_COMMIT: Final = ("commit", "коммит", "コミット", "커밋", "提交")
-_TITLE: Final = (
-    "title",
-    "titel",
-    "titre",
-    "título",
-    "titulo",
-    "titolo",
-    "заголов",
-    "タイトル",
-    "題名",
-    "제목",
-    "标题",
-    "標題",
-)
 _SUMMARY: Final = (
-    *(
-        "summar",
-        "recap",
-        "compact",
-        "zusammenfass",
-        "résumé",
-        "resumen",
-        "resumo",
-        "riassun",
-        "сводк",
-        "резюме",
+    "summar|recap|compact|zusammenfass|résumé|resumen|resumo|riassun|сводк|резюме|要約|まとめ|요약"
+    "|总结|摘要|總結"
+)
+_WRITTEN: Final = {
+    "commit-message": re.compile("commit|коммит|コミット|커밋|提交"),
+    "title": re.compile(
+        "title|titel|titre|título|titulo|titolo|заголов|タイトル|題名|제목|标题|標題"
     ),
-    *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
-)
-_WRITTEN: Final = (
-    ("commit-message", _COMMIT),
-    ("title", _TITLE),
-    ("summary", _SUMMARY),
-    ("compaction", _SUMMARY),
-)
+    "summary": re.compile(_SUMMARY),
+    "compaction": re.compile(_SUMMARY),
+}
 
 
-def words_for(reason: str) -> tuple[str, ...]:
-    """The words by which rules name what a side turn with this reason writes; empty if it writes
+def words_for(reason: str) -> re.Pattern[str] | None:
+    """The words by which rules name what a side turn with this reason writes; None if it writes
     nothing that rules are about.
     """
-    return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
+    return next((words for end, words in _WRITTEN.items() if reason.endswith(end)), None)
 
 
-def rules_about(words: tuple[str, ...], rules: Iterable[Skill]) -> tuple[Skill, ...]:
-    """The rules that name one of the words in their text, their condition or their examples."""
-    return tuple(rule for rule in rules if _names(words, rule))
-
-
-def _names(words: tuple[str, ...], rule: Skill) -> bool:
-    said = "\n".join((rule_text(rule), rule.trigger, *rule.examples)).casefold()
-    return any(word in said for word in words)
+def _names(words: re.Pattern[str], rule: Skill) -> bool:
+    """Whether a rule names one of the words in its text, its condition or its examples."""
+    said = "\n".join((rule_text(rule), rule.trigger, *rule.examples))
+    return words.search(said.casefold()) is not None
 
 
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:

@@ -74,19 +74,6 @@ class Attempts:
         self.made: list[Attempt] = []
         self._builder = builder
 
-    def add(
-        self,
-        sent: bytes,
-        said: bytes,
-        stream: bool,
-        completion: Completion,
-        calls: Sequence[HeldCall],
-        ruling: Ruling,
-        began: float,
-    ) -> None:
-        messages = wire_format(self._builder.provider_wire).read_attempt(said, stream)
-        self.made.append(Attempt(sent, said, stream, completion, calls, ruling, began, messages))
-
     @property
     def last(self) -> Attempt:
         return self.made[-1]

@@ -247,7 +247,6 @@ class TrueAnswers:
 
 
 OPT_OUT: Final = "x-metaclaw-enforce"
-_KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the background"
 
 
 class Enforcer:
@@ -294,40 +293,31 @@ class Enforcer:
         recorded.
         """
         found = turn.enforcement
-        told: dict[str, Json]
+        about: dict[str, Json] = {"turn": turn.id, "session": turn.session}
         if not_held:
-            names: list[Json] = [rule.name for rule in not_held if rule.name != KEEP_RULES]
-            log.warning(
-                "rules_not_held turn=%s rules=%s reason=%s",
-                turn.id,
-                ",".join(map(str, names)),
-                _KEPT_ELSEWHERE,
-            )
-            about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
+            names = [rule.name for rule in not_held if rule.name != KEEP_RULES]
+            why = "the provider keeps the conversation, or answers in the background"
+            log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(names), why)
             await self._announce(
-                "rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE}
+                "rules_not_held", {"rules": [*names], **about, "agent": turn.agent, "reason": why}
             )
         for rule, reason in failed:
-            told = {
-                "rule": rule.name,
-                "turn": turn.id,
-                "session": turn.session,
-                "reason": reason,
-                "held": found is not None,
-            }
-            await self._announce("check_failed", told)
-        for one in () if found is None else found.rules:
-            told = {
-                "rule": one.rule,
-                "turn": turn.id,
-                "session": turn.session,
+            is_held = found is not None
+            await self._announce(
+                "check_failed", {"rule": rule.name, **about, "reason": reason, "held": is_held}
+            )
+        if found is None:
+            return
+        calls = 0 if found.answer is None else len(found.answer.calls)
+        for one in found.rules:
+            told: dict[str, Json] = {
                 "agent": turn.agent,
                 "attempts": one.attempts,
                 "checked": one.is_checked,
                 "end": one.end.value,
-                "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
+                "calls": calls,
             }
-            await self._announce("rule_held", told)
+            await self._announce("rule_held", {"rule": one.rule, **about, **told})
 
     def remember(self, turn: Turn) -> None:
         """Put the turn's true answer into later requests, in place of what the client was shown."""

@@ -28,6 +28,7 @@ from metaclaw.domain.turn import HoldEnd, apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import (
+    Attempt,
     Attempts,
     calls_of,
     silence_text,
@@ -139,14 +140,17 @@ class Hold:
         ruling: Ruling,
         began: float,
     ) -> None:
+        """Keep an attempt. A model in this process sends no bytes: its answer is kept as rendered in
+        the client's wire."""
+        wire = wire_format(self._builder.provider_wire)
         if isinstance(opened, GeneratedAnswer):
-            # A model in this process sends no bytes: keep the answer as rendered in the client's
-            # wire.
-            wire = wire_format(self._builder.provider_wire)
             said, is_stream = wire.render_answer(completion, opened.request), False
         else:
             said, is_stream = self._builder.provider_bytes, opened.opening is not None
-        self._attempts.add(sent, said, is_stream, completion, calls, ruling, began)
+        messages = wire.read_attempt(said, is_stream)
+        self._attempts.made.append(
+            Attempt(sent, said, is_stream, completion, calls, ruling, began, messages)
+        )
 
     async def _finish(self, reply: Reply, end: HoldEnd, trouble: str = "") -> bytes:
         """End the answer and record the rules that held: for the ledger, for later requests, and
