@@ -107,14 +107,10 @@ class SkillAssignment:
 
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
         """Draw whether each skill with a propensity below 1 is placed."""
-        uncertain = [
-            (skill.name, propensity)
-            for skill in skills
-            if (propensity := self.propensity(skill)) < 1.0
-        ]
         return tuple(
-            Draw(name, self._uniform(session, segment, name) < propensity, propensity)
-            for name, propensity in uncertain
+            Draw(skill.name, self._uniform(session, segment, skill.name) < share, share)
+            for skill in skills
+            if (share := self.propensity(skill)) < 1.0
         )
 
     def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:

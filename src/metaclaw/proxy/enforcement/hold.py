@@ -37,7 +37,7 @@ from metaclaw.proxy.enforcement.attempts import (
     warning_text,
 )
 from metaclaw.proxy.enforcement.call_judge import CallJudge, Ruling
-from metaclaw.proxy.enforcement.replies import FirstAnswer, Reply, first_answer, receive
+from metaclaw.proxy.enforcement.replies import Reply, first_answer, receive
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
 from metaclaw.proxy.response import GeneratedAnswer, OpenedAnswer, TurnBuilder, send
@@ -65,26 +65,23 @@ class Hold:
 
     async def answer(self, opened: OpenedAnswer) -> bytes:
         """Send the answer except its tail, and return the tail."""
-        first = first_answer(self._builder, opened, self._client)
+        builder = self._builder
+        first = first_answer(builder, opened, self._client)
         if first is None:
-            return await send(self._builder, opened, self._client)
+            return await send(builder, opened, self._client)
         try:
-            return await self._serve(opened, first)
+            calls = await first.receive()
+            ruling = await self._judge(calls, first.completion)
+            if not ruling.held:
+                return await first.release()
+            sent = builder.translated
+            if sent is None:
+                sent = apply_splices(builder.incoming.body, builder.splices)
+            self._add(opened, sent, first.completion(), calls, ruling, builder.incoming.began)
+            first.resume(self._request())
+            return await self._retry(first.reply)
         finally:
             first.reply.close()
-
-    async def _serve(self, opened: OpenedAnswer, first: FirstAnswer) -> bytes:
-        builder = self._builder
-        calls = await first.receive()
-        ruling = await self._judge(calls, first.completion)
-        if not ruling.held:
-            return await first.release()
-        sent = builder.translated
-        if sent is None:
-            sent = apply_splices(builder.incoming.body, builder.splices)
-        self._add(opened, sent, first.completion(), calls, ruling, builder.incoming.began)
-        first.resume(self._request())
-        return await self._retry(first.reply)
 
     async def _retry(self, reply: Reply) -> bytes:
         """Ask the provider again until its calls comply or the attempts are used up."""
