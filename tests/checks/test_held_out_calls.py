@@ -12,7 +12,7 @@ from metaclaw.checks.commands import commands_of
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.enforcement.enforcer import keep_rules
+from metaclaw.proxy.enforcement.held_rules import keep_rules
 from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
 from tests.checks.spellings import call, edit_call, shell_call
 

@@ -36,27 +36,33 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.check import Finding
-from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import OnError, Rule, Skill
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import HoldEnd, Turn
+from metaclaw.domain.turn import HoldEnd, TrueAnswer, Turn
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
 from metaclaw.proxy import (
+    Acknowledgements,
     CallJudge,
     Enforcer,
     HeldRules,
     Metrics,
+    NoAttendant,
+    NoSimilarity,
     Opener,
     Origins,
     Pipeline,
     Placer,
     Providers,
+    TrueAnswers,
 )
-from metaclaw.proxy.enforcement import held_rules
+from metaclaw.proxy.enforcement import call_judge
+from metaclaw.proxy.enforcement.enforcer import Stored
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, LibraryView
+from metaclaw.upstream import ProviderHealth
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
 
@@ -177,6 +183,12 @@ class Book:
         self.events.append((kind, data))
         return True
 
+    def newest(self) -> list[Stored]:
+        return []
+
+    def read(self, turn: TurnId) -> TrueAnswer | None:
+        return None
+
 
 class Line:
     """A connection that keeps what is sent."""
@@ -211,14 +223,21 @@ class House:
     ) -> None:
         view = LibraryView.of(1, rules)
         self.book = Book()
-        self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
+        self.enforcer = Enforcer(
+            HeldRules(lambda: view, port=30000),
+            TrueAnswers(self.book),
+            judge or CallJudge(),
+            self.book.announce,
+        )
         self._pipeline = Pipeline(
             origins=Origins(silence_s=3600),
             placer=Placer(lambda: view, Budgets()),
-            opener=Opener(Providers([provider])),
-            ledger=self.book,
-            metrics=Metrics(),
+            similarity=NoSimilarity(),
             enforcer=self.enforcer,
+            acknowledgements=Acknowledgements(lambda turn: None),
+            opener=Opener(Providers([provider]), ProviderHealth()),
+            ledger=self.book,
+            metrics=Metrics(NoAttendant()),
         )
 
     async def post(self, wire: Wire, request: dict[str, Any]) -> httpx.Response:
@@ -568,8 +587,8 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(
         clock[0] += 0.25
         return Finding(Outcome.PASS, "", 1.0)
 
-    monkeypatch.setattr(held_rules, "examine", examine)
-    monkeypatch.setattr(held_rules, "work_clock", lambda: clock[0])
+    monkeypatch.setattr(call_judge, "examine", examine)
+    monkeypatch.setattr(call_judge, "work_clock", lambda: clock[0])
     rules = [
         replace(
             RULE,

@@ -5,7 +5,7 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.enforcement.enforcer import keep_rules
+from metaclaw.proxy.enforcement.held_rules import keep_rules
 from metaclaw.skills import run_check, screen_of
 from tests.checks.spellings import call, edit_call
 

@@ -6,7 +6,8 @@ import pytest
 
 from metaclaw.domain.check import PatternCheck, Place, Where
 from metaclaw.domain.ids import SkillName
-from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
+from metaclaw.proxy.enforcement.call_judge import CallJudge
+from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.skills import screen_of
 from metaclaw.wires import HeldCall
 

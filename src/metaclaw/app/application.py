@@ -63,6 +63,8 @@ from metaclaw.proxy import (
     HeldRules,
     LibrarySimilarity,
     Metrics,
+    NoAttendant,
+    NoSimilarity,
     Opener,
     Origins,
     OtherRequests,
@@ -95,7 +97,7 @@ from metaclaw.store import (
     SqlUpkeep,
     connect,
 )
-from metaclaw.upstream import HttpEndpoint, ProviderHealth
+from metaclaw.upstream import HttpEndpoint, PolicySlot, ProviderHealth
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be
@@ -179,9 +181,9 @@ class Application:
         self.providers = configured.all
         self.provider_health = ProviderHealth()
         self.policy = self._build_policy(configured)
-        slot = None if self.policy is None else self.policy.slot
+        self._slot = PolicySlot("") if self.policy is None else self.policy.slot
         self._routes = Providers(
-            self.providers, configured.passthrough, slot, configured.assumed_wires
+            self.providers, configured.passthrough, self._slot, configured.assumed_wires
         )
 
     def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
@@ -212,7 +214,7 @@ class Application:
     def _build_placement(self) -> None:
         """Placement of skills in prompts, and enforcement of rules on answers."""
         config = self.config
-        self.metrics = Metrics()
+        self.metrics = Metrics(NoAttendant() if self.policy is None else self.policy.attendant)
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
         self.reminders = Reminders(
             SqlCompliance(self.database),
@@ -226,7 +228,7 @@ class Application:
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams=self.teams,
-            policy=None if self.policy is None else self.policy.slot,
+            policy=self._slot,
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
             reminders=self.reminders,
@@ -234,18 +236,18 @@ class Application:
         self.search = SkillSearch(config, self._home)
         meaning = self.search.meaning
         self.similarity = (
-            None if meaning is None else LibrarySimilarity(meaning, self.library.follow, self.teams)
+            NoSimilarity()
+            if meaning is None
+            else LibrarySimilarity(meaning, self.library.follow, self.teams)
         )
         self.enforcer = Enforcer(
             HeldRules(self.library.follow, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
-            judge=CallJudge(redaction(config)),
+            CallJudge(redaction(config)),
+            self.ledger.announce,
             may_opt_out=config.proxy.enforce_opt_out,
-            announce=self.ledger.announce,
         )
-        self.acknowledgements = (
-            Acknowledgements(self._session_of) if config.learning.acknowledge else None
-        )
+        self.acknowledgements = Acknowledgements(self._session_of)
 
     def _build_learning(self) -> None:
         """The learner process, and what learns in this one."""
@@ -262,7 +264,7 @@ class Application:
             models,
             self.budget,
             self.reminders,
-            self.acknowledgements,
+            self.acknowledgements if config.learning.acknowledge else None,
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(config, known),
@@ -282,12 +284,8 @@ class Application:
         forgetters = [
             lambda session: self.enforcer.answers.forget((session,)),
             self.titles.forget,
-            lambda session: None if self.similarity is None else self.similarity.forget(),
-            lambda session: (
-                None
-                if self.acknowledgements is None
-                else self.acknowledgements.acknowledged(session)
-            ),
+            lambda session: self.similarity.forget(),
+            self.acknowledgements.acknowledged,
             self.learner.forget_session,
         ]
         self.sessions = SessionKeeper(
@@ -333,7 +331,6 @@ class Application:
             opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
-            attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
             enforcer=self.enforcer,
@@ -370,7 +367,7 @@ class Application:
         await self._load_skills(parts)
         if self.search.endpoint is not None:
             self._close_with(parts, "embeddings provider", self.search.endpoint.aclose)
-        if self.search.meaning is not None and self.similarity is not None:
+        if self.search.meaning is not None:
             self._close_with(parts, "search by meaning", self.search.meaning.aclose)
             self.similarity.follow()
         if not await attempt("starting the ledger", self.ledger.start):

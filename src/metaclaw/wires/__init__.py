@@ -19,6 +19,7 @@ from metaclaw.wires.format import (
 )
 from metaclaw.wires.relay import (
     TURN_MARK,
+    AttemptMessages,
     CallHold,
     Footer,
     HeldCall,
