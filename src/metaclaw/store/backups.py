@@ -150,7 +150,7 @@ def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
     """Forget sessions that were forgotten after the backup, and carry the list of later backups
     over. Returns the sessions.
     """
-    database = open_database(f"sqlite:///{partial}")  # also migrates it
+    database = open_database(f"sqlite:///{partial}", is_copy=True)
     try:
         forgotten, known = _read_forgotten(path)
         with database.reading("looking for forgotten sessions") as connection:

@@ -222,7 +222,7 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        triggers = [statement for statement in statements if "CREATE TRIGGER" in statement]
+        triggers = [statement for statement in statements if " TRIGGER " in statement]
         statements = [*_BRING_OVER, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
