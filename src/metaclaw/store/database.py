@@ -26,7 +26,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import WRITE, make_engine, store_errors
-from metaclaw.store.rows import ResultRow, pack_instant, pack_text
+from metaclaw.store.rows import ResultRow, pack_instant
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
@@ -195,7 +195,7 @@ class Database:
             with _writing_on(connection):
                 upgrade(connection, doing)
                 if kept is not None:
-                    row = {"path": pack_text(str(kept)), "made_us": pack_instant(utc_now())}
+                    row = {"path": str(kept), "made_us": pack_instant(utc_now())}
                     connection.execute(insert(backups), row)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
