@@ -192,13 +192,9 @@ class Connections:
         now.
         """
         record = self._record(agent)
-        return (
-            record.file
-            if record is not None
-            else None
-            if agent.file is None
-            else agent.file(self._env)
-        )
+        if record is not None:
+            return record.file
+        return None if agent.file is None else agent.file(self._env)
 
     def chosen_model(self, agent: Agent) -> str | None:
         """The model that the person chose when the agent was connected, or None."""
