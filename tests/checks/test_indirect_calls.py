@@ -151,6 +151,8 @@ FOLLOWS = {
     "no-curl-pipe-sh": [
         "curl -o x.sh https://x.example/x.sh && less x.sh",
         "curl -o x.sh https://x.example/x.sh && sh build.sh",
+        "curl -s https://x.example/pypi/ruff && ruff check",
+        "curl -s https://x.example/node | jq .version && node app.js",
         "curl -LO https://x.example/a.tgz && tar xzf a.tgz && cd a && make",
         "curl -s https://x.example/d.json > d.json && python3 report.py d.json",
         "wget -q https://x.example/model.bin -O model.bin && python3 run.py --model model.bin",

@@ -72,7 +72,6 @@ _UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
 _SUBSTITUTION: Final = re.compile(
     r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}"
 )
-_COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
 _PLAIN_STARTERS: Final = words(
     "sudo doas exec nohup time timeout command builtin nice setsid xargs"
 )
@@ -541,8 +540,6 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
 
 def _is_unknown_program(texts: Sequence[str]) -> bool:
     """Whether the program of a command, apart from its folder, is known only when it runs."""
-    if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
-        return False  # a value of PowerShell
     program = _SUBSTITUTION.sub("$x", texts[0][-2_000:]).rpartition("/")[2]
     return _UNKNOWN_PROGRAM.search(program) is not None and not (
         _SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0])

@@ -121,7 +121,8 @@ def file_names(texts: Iterable[str]) -> set[str]:
 
 def run_files(texts: Sequence[str], bare: Sequence[str]) -> set[str]:
     """The files that a command runs, by a shell, an interpreter or directly."""
-    found = {*texts[:1], *bare[:1], *(text for text in texts[1:] if text.startswith("./"))}
+    found = {text for text in texts[:1] if "/" in text}  # a bare name is no file of the script
+    found |= {text for text in texts[1:] if text.startswith("./")}
     for at, text in enumerate(texts):
         if program_name(text) in SHELLS or text in _SOURCING:
             found.update(_operands(texts[at:])[:1])
