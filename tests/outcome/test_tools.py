@@ -161,9 +161,9 @@ def test_tests_that_fail_before_anything_was_changed_are_the_state_of_things() -
     ],
 )
 def test_passing_tests_speak_for_the_turn(output: str) -> None:
-    command = (
-        "cargo test" if "result" in output else "go test ./..." if "example" in output else "pytest"
-    )
+    command = "go test ./..." if "example" in output else "pytest"
+    if "result" in output:
+        command = "cargo test"
     sensed = sense(step("fix it", "Testing.", bash(command, output), history=past(edit())))
     assert "tests.passed" in {signal.detector for signal in sensed.signals}
     assert sensed.verdict is not None

@@ -389,7 +389,9 @@ def sessions(
     while True:
         number += 1
         skill, is_canary = rng.choice(SKILLS), rng.random() < share
-        rate = serving if not is_canary else lost if lost is not None and skill == LOST else canary
+        rate = canary if is_canary else serving
+        if is_canary and lost is not None and skill == LOST:
+            rate = lost
         while True:
             outcome = Outcome.PASS if rng.random() < rate else Outcome.FAIL
             yield TrialTurn(SessionId(f"s{number}"), is_canary, share, outcome, (skill,))

@@ -33,7 +33,7 @@ RUNS = tries(40, nightly=120)
 
 
 def turn(session: int, is_canary: bool, passed: bool | None, share: float = 0.1) -> TrialTurn:
-    outcome = Outcome.UNKNOWN if passed is None else Outcome.PASS if passed else Outcome.FAIL
+    outcome = {None: Outcome.UNKNOWN, True: Outcome.PASS, False: Outcome.FAIL}[passed]
     return TrialTurn(SessionId(f"s{session}"), is_canary, share, outcome)
 
 

@@ -174,7 +174,9 @@ class RedTeam:
         self.rewards = Rewards(
             judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text
         )
-        self.most = 32 if IS_REAL else 64 if "/ 60" in check else 12
+        self.most = 64 if "/ 60" in check else 12
+        if IS_REAL:
+            self.most = 32
         self._trainer, self._folder = trainer, folder
         self._tokeniser = FolderTokeniser(model)
         self._windows = ManualWindows()
