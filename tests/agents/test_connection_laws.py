@@ -20,6 +20,7 @@ from metaclaw.agents.formats import DotenvFormat, YamlFormat, lookup, with_value
 from metaclaw.agents.jsonc import JsonFormat
 from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import ConfigError
+from tests.support.cases import each
 
 AUTOMATIC = [agent for agent in AGENTS if agent.is_automatic]
 ENDPOINT = Endpoint(
@@ -253,7 +254,7 @@ def test_a_file_changed_since_loses_only_what_connecting_added(
         )
 
 
-@pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
+@each("agent", AUTOMATIC, ids=lambda agent: agent.name)
 def test_a_value_that_somebody_changed_since_stays(agent: Agent) -> None:
     text = agent.text
     assert text is not None
@@ -270,7 +271,7 @@ def test_a_value_that_somebody_changed_since_stays(agent: Agent) -> None:
         assert b"mc-test-key" not in file.read_bytes()
 
 
-@pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
+@each("agent", AUTOMATIC, ids=lambda agent: agent.name)
 def test_a_file_that_was_not_there_is_gone_again_with_its_folders(agent: Agent) -> None:
     with place_of(agent, None) as (connections, file):
         connect(connections, agent)
@@ -292,7 +293,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("agent", "content"),
     [(agent, bad) for agent in AUTOMATIC for bad in BROKEN[type(agent.text)]],
     ids=_name,
@@ -305,7 +306,7 @@ def test_a_broken_file_is_refused_in_words_and_left_alone(agent: Agent, content:
         assert connections.state(agent) is ConnectionState.NOT_CONNECTED
 
 
-@pytest.mark.parametrize("agent", AUTOMATIC, ids=lambda agent: agent.name)
+@each("agent", AUTOMATIC, ids=lambda agent: agent.name)
 def test_a_file_that_is_not_utf_8_is_refused(agent: Agent) -> None:
     with place_of(agent, b"\xff\xfe{") as (connections, file):
         with pytest.raises(ConfigError, match="UTF-8"):

@@ -19,6 +19,7 @@ from metaclaw.engine.training.attention import (
 )
 from metaclaw.engine.training.packing import Packed, pack
 from tests.engine.rows import seen_rows
+from tests.support.cases import each
 
 _SHAPE = Shape(
     layers=1,
@@ -113,8 +114,8 @@ def _assert_same_as_alone(
     assert torch.allclose(results[0][1], results[1][1], atol=tolerance)
 
 
-@pytest.mark.parametrize("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
-@pytest.mark.parametrize("kernel", [FlashOnCpu(), Plain()], ids=["flash", "plain"])
+@each("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
+@each("kernel", [FlashOnCpu(), Plain()], ids=["flash", "plain"])
 def test_sequences_that_share_a_beginning_get_what_each_would_get_alone(
     kernel: Kernel, sequences: list[tuple[list[int], list[int]]]
 ) -> None:

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills import (
@@ -17,6 +15,7 @@ from metaclaw.skills import (
     rule_line,
 )
 from metaclaw.skills.block import gist
+from tests.support.cases import each
 
 ONE = Skill(
     SkillName("iso-times"),
@@ -115,7 +114,7 @@ def test_rules_beyond_their_budget_are_left_out_whole() -> None:
     assert block.text.count("- Say it twice.") == len(block.skills)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "said"),
     [
         ("# Heading\n\n1. Run it with a seed.\n2. Look.", "Run it with a seed."),
@@ -165,7 +164,7 @@ def test_a_skill_that_holds_a_block_does_not_confuse_removal() -> None:
     assert remove_blocks(f"x{outer}y") == "xy"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "least", "most"),
     [
         ("", 0, 0),
@@ -180,7 +179,7 @@ def test_tokens_are_estimated_rather_high(text: str, least: int, most: int) -> N
     assert least <= estimate_tokens(text) <= most
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "## Learned Skills from Prior Runs\n\n---\nname: iso-times\ndescription: x\n---\nbody",
@@ -196,7 +195,7 @@ def test_a_skill_the_client_placed_itself_is_recognised(text: str) -> None:
     assert already_present(ONE, f"some system prompt\n{text}")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

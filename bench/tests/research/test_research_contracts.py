@@ -25,6 +25,7 @@ from metaclaw_bench.research.references import write
 from metaclaw_bench.research.simulated import DirectResearcher, Habits, Researcher
 from metaclaw_bench.research.stages import ASKING_STAGES, AUTHOR_OF, STAGES, Stage
 from metaclaw_bench.simulated.listener import laid_down
+from tests.support.cases import each
 
 TOPIC = "step sizes"
 RIGHT = Habits(told=1.0, untold=1.0)
@@ -219,7 +220,7 @@ def test_what_is_no_such_file_at_all_is_refused_and_breaks_nothing(
     assert CONTRACTS[stage].broken_by(text, files) is not None
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+@each("stage", STAGES, ids=lambda stage: stage.name)
 def test_a_correction_lays_down_exactly_one_standing_instruction(stage: Stage) -> None:
     contract = CONTRACTS[stage]
     for rule in filter(None, (contract.form_rule, contract.rule)):

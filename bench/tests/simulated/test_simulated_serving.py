@@ -11,6 +11,7 @@ from openai import AsyncOpenAI
 
 from metaclaw_bench.simulated.model import Broken, Call, Prompt, Said, SimulatedModel, Thought
 from metaclaw_bench.simulated.server import serving
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 MESSAGES = [
@@ -80,7 +81,7 @@ async def test_a_mind_that_fails_is_a_provider_that_fails() -> None:
     assert "on purpose" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"no json", b"[]", b"{}", b'{"messages": [1]}'])
+@each("body", [b"no json", b"[]", b"{}", b'{"messages": [1]}'])
 async def test_nonsense_is_refused_and_the_connection_lives_on(body: bytes) -> None:
     async with serving(Fixed(Said("Hi."))) as url, httpx.AsyncClient() as client:
         assert (await client.post(f"{url}/chat/completions", content=body)).status_code == 400

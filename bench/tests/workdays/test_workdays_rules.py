@@ -15,6 +15,7 @@ from metaclaw_bench.simulated.listener import laid_down
 from metaclaw_bench.workdays import TINY, Item, built_in_rules, generate
 from metaclaw_bench.workdays.corrections import wordings
 from metaclaw_bench.workdays.demands import Rule
+from tests.support.cases import each
 
 _RULES = pytest.mark.parametrize("rule", built_in_rules(), ids=lambda rule: rule.id)
 
@@ -33,8 +34,8 @@ def _said(item: Item) -> str:
     return comment(item.round, item.near_misses[-1].text, passed=False)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", ["one", "two"])
+@each("language", LANGUAGES)
+@each("name", ["one", "two"])
 def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instruction(
     name: str, language: str
 ) -> None:
