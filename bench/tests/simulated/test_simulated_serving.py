@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
 
 from metaclaw_bench.simulated.model import Broken, Call, Prompt, Said, SimulatedModel, Thought
 from metaclaw_bench.simulated.server import serving
@@ -56,6 +55,8 @@ async def test_an_answer_is_called_simulated_whatever_was_asked_for() -> None:
 
 
 async def test_a_vendors_client_reads_calls_and_streams() -> None:
+    from openai import AsyncOpenAI  # only who asks waits for an SDK
+
     mind = Fixed(Said("", (Call("write", {"path": "a", "content": "é"}),)))
     async with serving(mind) as url, AsyncOpenAI(base_url=url, api_key="none") as client:
         whole = await client.chat.completions.create(
