@@ -6,8 +6,6 @@ import ast
 import sys
 from dataclasses import replace
 
-import pytest
-
 from bench.tests.workdays.samples import LANGUAGES, days_of
 from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.scoring import comment
@@ -17,11 +15,11 @@ from metaclaw_bench.workdays.corrections import wordings
 from metaclaw_bench.workdays.demands import Rule
 from tests.support.cases import each
 
-_RULES = pytest.mark.parametrize("rule", built_in_rules(), ids=lambda rule: rule.id)
+_RULES = each("rule", built_in_rules(), ids=lambda rule: rule.id)
 
 
 @_RULES
-@pytest.mark.parametrize("language", LANGUAGES)
+@each("language", LANGUAGES)
 def test_what_a_user_says_of_a_rule_is_recognised_as_a_standing_instruction(
     rule: Rule, language: str
 ) -> None:
