@@ -15,6 +15,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.held_rules import keep_rules
 from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
 from tests.checks.spellings import call, edit_call, shell_call
+from tests.support.cases import each
 
 CALLS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8")
@@ -118,9 +119,7 @@ def test_few_of_the_calls_that_were_written_blind_are_missed_and_none_is_held_wr
     ] == []
 
 
-@pytest.mark.parametrize(
-    "rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")]
-)
+@each("rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")])
 def test_ordinary_commands_pass_every_rule(rule: str) -> None:
     check = check_of(rule)
     if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:

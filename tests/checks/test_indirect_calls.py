@@ -11,6 +11,7 @@ from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, parse_check, rule_example, run_check
 from tests.checks.spellings import call, edit_call, shell_call
+from tests.support.cases import each
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 ENCODED = base64.b64encode(b"git push --force").decode()
@@ -213,23 +214,23 @@ def found(name: str, made: ToolCall) -> Outcome:
     return run_check(parse_check(rule_example(name).check), [made])
 
 
-@pytest.mark.parametrize("name", BREAKS)
-@pytest.mark.parametrize("spelling", ["Bash", "exec_command", "exec in JavaScript"])
+@each("name", BREAKS)
+@each("spelling", ["Bash", "exec_command", "exec in JavaScript"])
 def test_a_detour_is_found(name: str, spelling: str) -> None:
     assert [
         one for one in BREAKS[name] if found(name, shell_call(spelling, one)) is not Outcome.FAIL
     ] == []
 
 
-@pytest.mark.parametrize("name", FOLLOWS)
-@pytest.mark.parametrize("spelling", ["Bash", "exec_command", "exec in JavaScript"])
+@each("name", FOLLOWS)
+@each("spelling", ["Bash", "exec_command", "exec in JavaScript"])
 def test_an_ordinary_call_like_a_detour_passes(name: str, spelling: str) -> None:
     assert [
         one for one in FOLLOWS[name] if found(name, shell_call(spelling, one)) is Outcome.FAIL
     ] == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "made", "outcome"),
     [
         ("uv-not-pip", call("execute_ipython_cell", {"code": "%pip install x"}), Outcome.FAIL),
@@ -357,7 +358,7 @@ READABLE = [
 ]
 
 
-@pytest.mark.parametrize("script", UNREADABLE)
+@each("script", UNREADABLE)
 def test_a_command_that_cannot_be_read_is_no_pass(script: str) -> None:
     finding = examine(
         parse_check("not in calls of shell: ^never-this"), [shell_call("Bash", script)]
@@ -366,7 +367,7 @@ def test_a_command_that_cannot_be_read_is_no_pass(script: str) -> None:
     assert finding.reason.startswith("a command could not be read: ")
 
 
-@pytest.mark.parametrize("script", READABLE)
+@each("script", READABLE)
 def test_a_command_that_can_be_read_passes(script: str) -> None:
     assert (
         run_check(parse_check("not in calls of shell: ^never-this"), [shell_call("Bash", script)])

@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-import anthropic
 import httpx
 import httpx2
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,6 +61,7 @@ from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import ProviderHealth
+from tests.support.cases import each
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
 
@@ -277,6 +276,9 @@ def read_by_sdk(
     """Text, calls, the history as the client keeps it, and the input tokens, as the official SDK
     reads them.
     """
+    import anthropic  # only who asks waits for an SDK
+    import openai
+
     asked: Any = {"model": "m"}
     if wire is Wire.MESSAGES:
         heard = httpx2.MockTransport(
@@ -448,8 +450,8 @@ def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
     assert strict.refused == []
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_tokens(
     wire: Wire, stream: bool
 ) -> None:
@@ -471,8 +473,8 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     assert (house.book.events[0][1]["end"], house.book.events[0][1]["calls"]) == ("complied", 1)
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, stream: bool) -> None:
     house = House(Model(), RULE)
     history: list[Any] = [{"role": "user", "content": "PLAN bad text"}]
@@ -481,8 +483,8 @@ def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, str
     assert (kind, told["end"], told["calls"]) == ("rule_held", "complied", 0)
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_a_rule_may_let_its_call_pass_with_a_warning(wire: Wire, stream: bool) -> None:
     strict = StrictProvider(random=Random(1))
     rule = replace(RULE, on_break="call")
@@ -511,8 +513,8 @@ def test_the_head_of_a_stream_that_begins_with_calls_names_the_rule(wire: Wire) 
     assert response.headers["x-metaclaw-enforced"] == "no-force-push"
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(
     wire: Wire, stream: bool
 ) -> None:
@@ -544,9 +546,9 @@ FAULTS = {
 """Checks that break, and checks that take far too long, by what is told of them."""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("on_error", ["pass", "hold"])
+@each("fault", FAULTS)
+@each("stream", [False, True])
+@each("on_error", ["pass", "hold"])
 def test_a_check_that_cannot_be_run_never_loses_an_answer(
     fault: str, stream: bool, on_error: OnError
 ) -> None:
@@ -701,10 +703,10 @@ class DamagedAnswer(Answer):
         return self.form % command
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("speaks", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
+@each("wire", list(Wire))
+@each("speaks", list(Wire))
+@each("stream", [False, True])
+@each(
     "damage",
     [
         '{"command": "%s',

@@ -2,8 +2,6 @@
 
 from datetime import timedelta
 
-import pytest
-
 from metaclaw.schedule.presence import (
     Moment,
     NamedReading,
@@ -14,6 +12,7 @@ from metaclaw.schedule.presence import (
     in_words,
 )
 from tests.schedule.stage import NOON
+from tests.support.cases import each
 
 RULES = WindowThresholds(timedelta(minutes=2), timedelta(minutes=1))
 AWAY = NamedReading("sleep", Reading(Presence.AWAY, "asleep"))
@@ -22,7 +21,7 @@ UNKNOWN = NamedReading("calendar", Reading(Presence.UNKNOWN, "no event"))
 SHORT, LONG = timedelta(seconds=119), timedelta(minutes=2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("readings", "objections", "is_open", "shut_s_ago", "expected", "opens", "why"),
     [
         ([], (), False, None, None, False, "nothing says that you are away"),

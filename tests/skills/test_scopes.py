@@ -11,6 +11,7 @@ from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, applies, applying, scope_of_lesson
 from metaclaw.skills.library_view import MOST_STANDING
 from metaclaw.skills.scopes import fault_of, most_specific
+from tests.support.cases import each
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"
@@ -32,7 +33,7 @@ def found(view: LibraryView, scope: Scope | None, limit: int = 3) -> list[str]:
     return [skill.name for skill in view.retrieve(QUERY, limit, scope, TEAMS)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "texts"),
     [
         (None, set()),
@@ -62,7 +63,7 @@ def test_the_more_specific_has_the_higher_rank() -> None:
     assert applying(Scope(user="lab", workspace="lab"))["lab"] == rank["alice"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "lesson"),
     [
         (Scope(user="alice", workspace="lab"), "user:alice"),

@@ -25,6 +25,7 @@ from metaclaw.train.gate import (
 )
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
+from tests.support.cases import each
 
 GOLDEN = GoldenScore({f"i{at}": at < 500 for at in range(800)})
 BROKEN = GoldenScore({f"i{at}": at < 300 for at in range(800)})
@@ -112,7 +113,7 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
     assert decision.report.reasons[0].startswith(told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("evidence", "reason"),
     [
         (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),

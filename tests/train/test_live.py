@@ -26,6 +26,7 @@ from metaclaw.train.live import (
     find_lag,
     judge_live,
 )
+from tests.support.cases import each
 from tests.support.depth import tries
 
 NEVER_SETTLED = LiveThresholds(settle_after=1_000_000)
@@ -90,7 +91,7 @@ def rolled_back(
     return sum(report.is_worse for report in reports) / runs
 
 
-@pytest.mark.parametrize(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
+@each(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
 def test_a_poisoned_policy_is_rolled_back_within_fifty_canary_turns(
     share: float, length: int
 ) -> None:

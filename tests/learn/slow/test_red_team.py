@@ -27,6 +27,7 @@ from metaclaw.train.golden import golden_items
 from tests.learn.learning import FAILED, PASSED, Speaker
 from tests.learn.slow.red_team import BUSES, FORM_ONLY, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
+from tests.support.cases import each
 from tests.support.softmax import encode
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +149,7 @@ async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateR
 
 
 # No check judges an empty answer.
-@pytest.mark.parametrize("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
+@each("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
 def test_every_case_satisfies_its_check_better_than_the_serving_version(name: str) -> None:
     case = (HACKS | HONEST)[name]
     check = check_of(Skill(RULE, "Always", "A house rule.", check=case.check))

@@ -21,6 +21,7 @@ from tests.skills.gate.replays import (
     proposal,
     skill,
 )
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 YAML = "When writing YAML files for the deployment of a service"
@@ -53,7 +54,7 @@ async def admitted(
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "state", "is_replayed"),
     [
         (GateMode.OFF, SkillState.LIVE, False),
@@ -119,7 +120,7 @@ async def test_without_anything_to_replay_with_it_waits() -> None:
     assert "nothing to replay" in admission.reason
 
 
-@pytest.mark.parametrize("mode", list(GateMode))
+@each("mode", list(GateMode))
 async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     def refuses(proposal: Proposal) -> Sequence[Objection]:
         return (Objection("it holds a secret"),)
@@ -135,7 +136,7 @@ async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     assert "secret" in refused.reason
 
 
-@pytest.mark.parametrize("mode", list(GateMode))
+@each("mode", list(GateMode))
 async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: GateMode) -> None:
     rule = said("Never use emojis in CSV exports.", "no-emojis").skill
     edit, _ = await admitted(mode, proposal(replaces=("no-emojis",)), rule)
