@@ -153,7 +153,12 @@ def verdict_view(verdict: Verdict | None) -> Json:
         "fault": None if verdict.fault is None else verdict.fault.value,
         "comment": verdict.comment,
         "signals": [
-            {"detector": signal.detector, "evidence": signal.evidence, "fault": signal.fault.value}
+            {
+                "detector": signal.detector,
+                "evidence": signal.evidence,
+                "quote": signal.quote,
+                "fault": signal.fault.value,
+            }
             for signal in verdict.signals
         ],
         "votes": None
@@ -189,7 +194,7 @@ def rule_view(
     extra, (created, changed) = rule.extra, dates or (None, None)
     named = {
         key: str(extra[key]) if extra.get(key) is not None else None
-        for key in ("workspace", "source", "check", "check_note")
+        for key in ("workspace", "project", "source", "check", "check_note")
     }
     return {
         "name": rule.name,
@@ -198,6 +203,7 @@ def rule_view(
         "when": rule_when(rule),
         "scope": rule.scope,
         "workspace": named["workspace"],
+        "project": named["project"],
         "examples": list(rule.examples),
         "expires": None if rule.expires is None else rule.expires.isoformat(),
         "source": named["source"],

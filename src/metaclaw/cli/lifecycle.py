@@ -34,13 +34,13 @@ from metaclaw.cli.output import (
     timeout_option,
 )
 from metaclaw.cli.service import active_unit, restart_unit
-from metaclaw.domain.chat import Json
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, ProviderConfig
+    from metaclaw.domain.chat import Json
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -414,7 +414,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(
-    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]
+    command: Sequence[str], home: Path, log: BinaryIO, message: "dict[str, Json]"
 ) -> "subprocess.Popen[bytes]":
     """Start the process. `message` goes through a pipe, because overrides may contain secrets and
     arguments are public.
@@ -480,7 +480,7 @@ def _start_progress(line: str, waited_s: float) -> str:
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: dict[str, Json]) -> LaunchedProxy:
+def _started(status: "dict[str, Json]") -> LaunchedProxy:
     models = [
         model
         for provider in rows(at(status, "providers"))
@@ -496,7 +496,7 @@ def _started(status: dict[str, Json]) -> LaunchedProxy:
     )
 
 
-def _number(value: Json) -> int:
+def _number(value: "Json") -> int:
     return value if isinstance(value, int) else 0
 
 

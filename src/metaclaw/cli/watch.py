@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -25,9 +26,11 @@ from metaclaw.cli.client import (
     rows,
 )
 from metaclaw.cli.output import agent_name, plain
-from metaclaw.domain.chat import Json
 from metaclaw.domain.status import outcome_word, reason_words
 from metaclaw.domain.turn import KEEP_RULES
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -53,7 +56,7 @@ class StreamedEvent:
 
     cursor: str
     kind: str
-    data: dict[str, Json]
+    data: "dict[str, Json]"
 
 
 @click.command()
@@ -212,7 +215,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             return None
 
 
-def held_line(data: dict[str, Json]) -> str:
+def held_line(data: "dict[str, Json]") -> str:
     """The event `rule_held` in words: which call was held, and what the client got."""
     end = (
         "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
@@ -228,7 +231,7 @@ def held_line(data: dict[str, Json]) -> str:
     return f"held a call of {agent_name(data.get('agent'))} that {what}{_GOT.get(end, '')}{lift}"
 
 
-def _everywhere(data: dict[str, Json]) -> str:
+def _everywhere(data: "dict[str, Json]") -> str:
     """The advice for a rule that was stated for an unknown project."""
     if data.get("project") is None:
         return ""
@@ -238,7 +241,7 @@ def _everywhere(data: dict[str, Json]) -> str:
     )
 
 
-def _generation(api: ApiClient, data: dict[str, Json]) -> str:
+def _generation(api: ApiClient, data: "dict[str, Json]") -> str:
     """The reason of a generation, and the texts of the rules that came into force."""
     texts: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
@@ -248,7 +251,7 @@ def _generation(api: ApiClient, data: dict[str, Json]) -> str:
     return plain(reason_words(data.get("reason"))) + (f": {' / '.join(texts)}" if texts else "")
 
 
-def _short(text: Json) -> str:
+def _short(text: "Json") -> str:
     return plain(" ".join(str(text).split())[:_MOST_TEXT])
 
 

@@ -151,7 +151,4 @@ from metaclaw.skills.transfer import (
     read_pack,
     read_rules,
     render_section,
-    vouched,
-    with_section,
-    write_pack,
 )
