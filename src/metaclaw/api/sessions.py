@@ -97,7 +97,9 @@ class SessionRoutes:
         outcomes, failed = self.overview.outcomes(ids), self.overview.failed(ids)
         for view, session in zip(views, ids, strict=True):
             view["prefix"] = shortest(session, self.reader.find_sessions)
-            view["verdicts"] = dict(outcomes.get(session, {}))
+            view["verdicts"] = {
+                outcome.value: count for outcome, count in outcomes.get(session, {}).items()
+            }
             view["failed"] = failed.get(session, 0)
         total = self.overview.count(wanted)
         hidden = self.reader.counts().sessions - total

@@ -208,11 +208,11 @@ def request(
     *,
     advice: str | None = None,
     timeout_s: float = _PATIENCE_S,
-    **query: str | int | None,
+    query: Mapping[str, str | int | None] | None = None,
 ) -> "dict[str, Json]":
     """The answer of the API of this home, from its proxy if one runs. Raises MetaClawError with the
     API's message if it refuses; `advice` is added if something does not exist."""
-    given = {name: value for name, value in query.items() if value is not None}
+    given = {name: value for name, value in (query or {}).items() if value is not None}
     target = f"{path}?{urlencode(given)}" if given else path
     try:
         _, api = connect(home)
@@ -233,7 +233,7 @@ def read(
     home: Path, path: str, *, advice: str | None = None, **query: str | int | None
 ) -> "dict[str, Json]":
     """The answer to a GET."""
-    return request(home, "GET", path, advice=advice, **query)
+    return request(home, "GET", path, advice=advice, query=query)
 
 
 def _answer_here(
@@ -287,6 +287,11 @@ def objects(value: "Json") -> "list[dict[str, Json]]":
 def number(value: "Json") -> int:
     """The value if it is a whole number, else 0."""
     return value if isinstance(value, int) else 0
+
+
+def counts(value: "Json") -> dict[str, int]:
+    """The whole numbers in an object of a response."""
+    return {name: number(one) for name, one in value.items()} if isinstance(value, dict) else {}
 
 
 def message_in(body: "Json") -> str:

@@ -132,7 +132,7 @@ def _sums(spent: "Json") -> list[object]:
     return [
         at(spent, "calls"),
         at(spent, "failures"),
-        *(f"{number(number):,}" for number in numbers),
+        *(f"{number(one):,}" for one in numbers),
         _money(spent),
     ]
 

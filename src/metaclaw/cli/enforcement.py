@@ -33,10 +33,8 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
 
     Without an argument, show the current state.
     """
-    if state is None:
-        facts = read(home, "/api/enforce")
-    else:
-        facts = request(home, "POST", "/api/enforce", {"on": state == "on"})
+    said: dict[str, Json] | None = None if state is None else {"on": state == "on"}
+    facts = request(home, "POST" if said else "GET", "/api/enforce", said)
     if as_json:
         print_json(facts)
     elif state is None:

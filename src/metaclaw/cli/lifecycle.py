@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import ApiClient, at, connect, expect, rows
+from metaclaw.cli.client import ApiClient, at, connect, expect, number, rows
+from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     counted,
     duration,
@@ -123,25 +124,6 @@ def start(
                 )
 
     return run(config, home=home, ready=ready)
-
-
-def prepared(home: Path, overrides: list[str]) -> "Config":
-    """Load the configuration; at the first start create the home folder, and generate and store a
-    key.
-    """
-    from metaclaw.config import ensure_api_key, load, prepare_home
-
-    config = load(home, sets=overrides)
-    try:
-        prepare_home(home)
-    except ConfigError:
-        if config.proxy.api_key is None:
-            raise
-        # On a full disk it serves without the folders that are missing.
-    if config.proxy.api_key is None:
-        ensure_api_key(home)
-        config = load(home, sets=overrides)
-    return config
 
 
 def refuse_own_key(config: "Config") -> None:
@@ -490,14 +472,10 @@ def _started(status: "dict[str, Json]") -> LaunchedProxy:
     skills = at(counts, "skills")
     return LaunchedProxy(
         str(models[0]) if models else None,
-        _number(at(counts, "rules")),
-        _number(at(counts, "facts")),
-        sum(_number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
+        number(at(counts, "rules")),
+        number(at(counts, "facts")),
+        sum(number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
     )
-
-
-def _number(value: "Json") -> int:
-    return value if isinstance(value, int) else 0
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, connect, objects, read, request, segment
+from metaclaw.cli.client import at, connect, objects, read, request, rows, segment
 from metaclaw.cli.enforcement import (
     check_changes,
     check_facts,
@@ -123,7 +123,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
             ("since", moment(view["created"])),
             ("changed", moment(view["changed"])),
             *check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home)),
-            *(("example", example) for example in view["examples"] or ()),
+            *(("example", example) for example in rows(view["examples"])),
             *record_facts(view),
         ]
     )
@@ -316,7 +316,7 @@ def _known_project(home: Path, folder: str) -> str:
     project = project_id(folder)
     if Path(project).is_absolute():
         return project
-    known = [str(one) for one in read(home, "/api/projects")["projects"] or ()]
+    known = [str(one) for one in rows(read(home, "/api/projects")["projects"])]
     if project in known:
         return project
     listed = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."

@@ -11,7 +11,9 @@ from metaclaw.cli.client import (
     at,
     check_choice,
     connect,
+    counts,
     last_turn,
+    number,
     objects,
     read,
     request,
@@ -111,10 +113,12 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
             "GET",
             "/api/sessions",
             timeout_s=_FORGET_S,
-            words=" ".join(words),
-            among=among,
-            limit=limit,
-            detail="verdicts",
+            query={
+                "words": " ".join(words),
+                "among": among,
+                "limit": limit,
+                "detail": "verdicts",
+            },
         )["sessions"]
     )
     if as_json:
@@ -132,7 +136,7 @@ def _print_found(found: "list[dict[str, Json]]") -> None:
             ago(session["last_at"]),
             agent_name(session["agent"]),
             session["main_turn_count"],
-            session_words(session["verdicts"], session["failed"]),
+            session_words(counts(session["verdicts"]), number(session["failed"])),
             session["title"] if session["main_turn_count"] else "(side turns only)",
         )
         for session in found

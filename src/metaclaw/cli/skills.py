@@ -287,6 +287,8 @@ def history(home: Path, limit: int, as_json: bool) -> None:
     removed.
     """
     found = objects(read(home, "/api/generations", limit=limit)["generations"])
+    if [row["number"] for row in found] == [0]:
+        found = []
     if as_json:
         print_json({"generations": found})
     elif not found:

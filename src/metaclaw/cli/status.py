@@ -1,6 +1,4 @@
-"""`metaclaw status`: show the state of the running proxy. `metaclaw doctor`: check everything it
-needs, and suggest remedies.
-"""
+"""`metaclaw status`: show the state of the running proxy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ from metaclaw.cli.output import (
     print_json,
     print_wrapped,
     short,
-    timeout_option,
 )
 from metaclaw.domain.status import LoopState, outcome_word, reason_words
 from metaclaw.instance import find
@@ -502,36 +499,3 @@ def _provider(provider: "Json") -> str:
     return f"{at(provider, 'name')} ({kind}), {at(provider, 'state')}" + (
         f"; serves {models}" if models else ""
     )
-
-
-@click.command()
-@timeout_option(5.0, "Seconds for each provider.", 0.1)
-@home_and_json
-def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
-    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
-    fails.
-    """
-    from metaclaw.cli.checks import FindingState, examine
-
-    findings = list(examine(home, timeout_s))
-    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
-    if as_json:
-        print_json(
-            {
-                "healthy": not failed,
-                "checks": [
-                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
-                    for f in findings
-                ],
-            }
-        )
-        return 1 if failed else 0
-    for finding in findings:
-        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
-        if finding.remedy is not None:
-            click.echo(f"{'':18} → {plain(finding.remedy)}")
-    warned = sum(finding.state is FindingState.WARN for finding in findings)
-    click.echo(
-        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
-    )
-    return 1 if failed else 0

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
@@ -24,10 +23,10 @@ from metaclaw.cli.client import (
     expect,
     parsed,
     rows,
+    segment,
 )
 from metaclaw.cli.output import agent_name, plain
-from metaclaw.domain.status import outcome_word, reason_words
-from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.status import KEEP_RULES, outcome_word, reason_words
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -245,7 +244,7 @@ def _generation(api: ApiClient, data: "dict[str, Json]") -> str:
     """The reason of a generation, and the texts of the rules that came into force."""
     texts: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
-        status, found = api.get(f"/api/rules/{quote(str(name), safe='')}")
+        status, found = api.get(f"/api/rules/{segment(str(name))}")
         if status == 200:
             texts.append(_short(at(found, "text")))
     return plain(reason_words(data.get("reason"))) + (f": {' / '.join(texts)}" if texts else "")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Validat
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from metaclaw.errors import ConfigError
-from metaclaw.home import default_home
+from metaclaw.home import default_home as default_home
 
 CONFIG_NAME = "config.toml"
 
