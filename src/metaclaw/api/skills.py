@@ -78,7 +78,7 @@ class SkillRoutes:
             Route("POST", "/api/skills", self._add, "Put skills in force", (), _ADD),
             Route(
                 "POST",
-                "/api/skills/test",
+                "/api/skill-test",
                 self._test,
                 "Run a skill's check on an answer",
                 (),

@@ -55,7 +55,7 @@ from metaclaw.store import (
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
-_READING: Final = ("/api/skills/test", "/api/rule-file")
+_READING: Final = ("/api/skill-test", "/api/rule-file")
 """Routes that take a body and change nothing."""
 _BEGINNING: Final = ("/api/rules", "/api/skills", "/api/generations", "/api/undo", "/api/enforce")
 """Changes for which a database is created if there is none yet."""

@@ -235,8 +235,8 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
     ] or ["–"]
     if most_lines is not None and len(lines) > most_lines:
         lines = [*lines[: most_lines - 1], f"{cut(lines[most_lines - 1], room - 2)} …"]
-    for number, line in enumerate(lines):
-        click.echo(f"  {(label if not number else '').ljust(7)}  {line}")
+    for place, line in enumerate(lines):
+        click.echo(f"  {(label if not place else '').ljust(7)}  {line}")
 
 
 @sessions.command()

@@ -132,7 +132,7 @@ def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
     fields: dict[str, Json] = {"name": name, "task": task, "answer": answer}
     if Path(name).name == SKILL_FILE:
         fields["text"] = read_text(Path(name))
-    facts = request(home, "POST", "/api/skills/test", fields, advice=_WHERE)
+    facts = request(home, "POST", "/api/skill-test", fields, advice=_WHERE)
     score = facts["score"]
     words = f"score {score:.4g}" if isinstance(score, int | float) else "no score"
     reason = f": {plain(facts['reason'])}" if facts["reason"] else ""

@@ -148,6 +148,7 @@ from metaclaw.skills.rules import (
     with_free_name,
 )
 from metaclaw.skills.transfer import (
+    Pack,
     read_pack,
     read_rules,
     render_section,
