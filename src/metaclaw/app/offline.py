@@ -6,7 +6,7 @@ lock of the home, as a proxy does."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,20 +69,14 @@ def answer_offline(home: Path, method: str, target: str, body: bytes) -> tuple[i
         with _store_to_read(config) as database:
             library = SkillLibrary(config.skills.dir, SqlGenerations(database))
             library.read()
-            return asyncio.run(
-                _Offline(config, home, database, library).answer(method, target, body)
-            )
-    with acquire(home):
-        database = open_database(config.store.url.resolve())
-        try:
-            library = SkillLibrary(config.skills.dir, SqlGenerations(database))
-            _bring_in_line(library)
-            found = asyncio.run(
-                _Offline(config, home, database, library).answer(method, target, body)
-            )
-            _bring_in_line(library)  # writes the files
-        finally:
-            database.close()
+            api = _Offline(config, home, database, library, is_reading=True)
+            return asyncio.run(api.answer(method, target, body))
+    with acquire(home), closing(open_database(config.store.url.resolve())) as database:
+        library = SkillLibrary(config.skills.dir, SqlGenerations(database))
+        _bring_in_line(library)
+        api = _Offline(config, home, database, library, is_reading=False)
+        found = asyncio.run(api.answer(method, target, body))
+        _bring_in_line(library)  # writes the files
     return found
 
 
@@ -98,11 +92,8 @@ def _store_to_read(config: Config) -> Iterator[Database]:
     """The store; an empty one elsewhere if there is none, so that reading creates none."""
     with TemporaryDirectory(prefix="metaclaw-") as folder:
         url = config.store.url.resolve() if _has_store(config) else f"sqlite:///{folder}/empty.db"
-        database = open_database(url)
-        try:
+        with closing(open_database(url)) as database:
             yield database
-        finally:
-            database.close()
 
 
 def _bring_in_line(library: SkillLibrary) -> None:
@@ -135,14 +126,22 @@ class _Offline:
     """The routes that need no running proxy, on an opened store and library."""
 
     def __init__(
-        self, config: Config, home: Path, database: Database, library: SkillLibrary
+        self,
+        config: Config,
+        home: Path,
+        database: Database,
+        library: SkillLibrary,
+        *,
+        is_reading: bool,
     ) -> None:
         self._config = config
         self._home = home
         self._database = database
         self._library = library
         self._budget = Budget(config, SqlSpending(database))
-        self._ledger: SqlLedger | None = None
+        self._ledger = SqlLedger(database)
+        self._is_reading = is_reading
+        self._is_recording = False
 
     async def answer(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         path, _, query = target.partition("?")
@@ -150,7 +149,7 @@ class _Offline:
         try:
             answer = await self._router().respond(scope, body)
         finally:
-            if self._ledger is not None:
+            if self._is_recording:
                 await self._ledger.aclose()
         assert isinstance(answer, ApiResponse)
         return answer.status, answer.body
@@ -214,8 +213,9 @@ class _Offline:
         # It brings most of the learner along, so it is imported where an action needs it.
         from metaclaw.app.lazy_learning import LazyLearning
 
-        self._ledger = SqlLedger(self._database)
-        await self._ledger.start()
+        if not self._is_reading:
+            self._is_recording = True
+            await self._ledger.start()
         learning = LazyLearning(
             self._config,
             self._home / "policies",
