@@ -122,6 +122,13 @@ class StoredPolicy:
         return {"state": "off", "step": None, "version": None, "paused_reason": "no proxy runs"}
 
 
+class ReadOnlyBudget(Budget):
+    """The budget as it is counted in the store; the next proxy counts the turns since then."""
+
+    def count_served(self) -> None:
+        """Write nothing."""
+
+
 class _Offline:
     """The routes that need no running proxy, on an opened store and library."""
 
@@ -138,7 +145,7 @@ class _Offline:
         self._home = home
         self._database = database
         self._library = library
-        self._budget = Budget(config, SqlSpending(database))
+        self._budget = ReadOnlyBudget(config, SqlSpending(database))
         self._ledger = SqlLedger(database)
         self._is_reading = is_reading
         self._is_recording = False
