@@ -268,13 +268,9 @@ class PageContent:
                 place = (
                     None if skill is None else places.get(TurnId(str(skill.extra.get("source"))))
                 )
-                one["live"] = (
-                    None
-                    if skill is None
-                    else rule_view(skill, None)
-                    if is_rule(skill)
-                    else skill_view(skill)
-                )
+                one["live"] = None
+                if skill is not None:
+                    one["live"] = rule_view(skill, None) if is_rule(skill) else skill_view(skill)
                 one["source"] = (
                     None if place is None else {"turn": place.turn, "workspace": place.workspace}
                 )
