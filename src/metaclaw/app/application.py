@@ -26,11 +26,13 @@ from metaclaw.api import (
     LearningRoutes,
     PageParts,
     PolicyRoutes,
+    SessionRoutes,
     SignIn,
     Status,
     Titles,
     WhyRoutes,
     change_view,
+    held_rules,
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
@@ -486,8 +488,16 @@ def build_api_parts(app: Application) -> ApiParts:
     return ApiParts(
         status=app.status.tell,
         unready=app.status.unready,
-        reader=app.reader,
+        sessions=SessionRoutes(
+            app.reader,
+            app.overview,
+            app.titles,
+            own_words,
+            app.rulebook.rules,
+            app.sessions.end,
+        ),
         learning=LearningRoutes(
+            reader=app.reader,
             feed=app.events,
             candidates=SqlCandidates(app.database),
             history=app.generations.history,
@@ -515,9 +525,12 @@ def build_api_parts(app: Application) -> ApiParts:
             None if app.embedded is None else app.embedded.name,
         ),
         cost=app.cost,
-        enforcement=EnforcementRoutes(lambda: app.enforcer.is_on, app.switch_enforcement),
+        enforcement=EnforcementRoutes(
+            lambda: app.enforcer.is_on,
+            app.switch_enforcement,
+            lambda: held_rules(app.library.view.skills),
+        ),
         windows=lambda: None if policy is None else policy.facts(),
-        end_session=app.sessions.end,
         sign_in=app.sign_in,
         slow_down=app.wrong_keys.slow_down,
         pages=PageParts(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from metaclaw.cli.client import NotRunningError, at, connect
+from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     ask,
     home_and_json,
@@ -84,7 +85,9 @@ def list_(home: Path, as_json: bool) -> None:
 
 def _installed(agent: "Agent", program: object) -> str | None:
     """Whether the agent is installed; None if it is not a program."""
-    return None if not agent.program else "yes" if program else "no"
+    if not agent.program:
+        return None
+    return "yes" if program else "no"
 
 
 @agents.command(name="connect")
@@ -252,7 +255,6 @@ def endpoint_of(
     configuration.
     """
     from metaclaw.agents import Endpoint
-    from metaclaw.cli.lifecycle import prepared
 
     config = prepared(home, [])
     key = config.proxy.api_key

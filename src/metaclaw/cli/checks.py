@@ -1,5 +1,5 @@
-"""The checks of `metaclaw doctor`: one function per subject, which returns findings and
-remedies.
+"""`metaclaw doctor`: check everything the proxy needs, one function per subject, which returns
+findings and remedies.
 """
 
 import shutil
@@ -17,8 +17,11 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
+
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.home import database_file, read_all, reading
+from metaclaw.cli.output import home_and_json, plain, print_json, timeout_option
 from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import (
     CONFIG_NAME,
@@ -71,6 +74,37 @@ def _warn(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
 
 def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
     return DoctorFinding(name, FindingState.FAIL, what, remedy)
+
+
+@click.command()
+@timeout_option(5.0, "Seconds for each provider.", 0.1)
+@home_and_json
+def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
+    fails.
+    """
+    findings = list(examine(home, timeout_s))
+    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
+    if as_json:
+        print_json(
+            {
+                "healthy": not failed,
+                "checks": [
+                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
+                    for f in findings
+                ],
+            }
+        )
+        return 1 if failed else 0
+    for finding in findings:
+        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        if finding.remedy is not None:
+            click.echo(f"{'':18} → {plain(finding.remedy)}")
+    warned = sum(finding.state is FindingState.WARN for finding in findings)
+    click.echo(
+        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
+    )
+    return 1 if failed else 0
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:

@@ -17,7 +17,8 @@ import click
 
 from metaclaw.cli.agents import endpoint_of, print_change, provider_kinds, trial_lines, try_agent
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
-from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, restart_proxy, sign_in_link
+from metaclaw.cli.home import prepared
+from metaclaw.cli.lifecycle import launch, refuse_own_key, restart_proxy, sign_in_link
 from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 

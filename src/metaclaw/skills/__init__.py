@@ -132,10 +132,8 @@ from metaclaw.skills.scopes import (
     scope_of_lesson,
 )
 from metaclaw.skills.transfer import (
+    Pack,
     read_pack,
     read_rules,
     render_section,
-    vouched,
-    with_section,
-    write_pack,
 )

@@ -118,6 +118,17 @@ class SkillLibrary:
         first call, it is the empty generation 0."""
         return self._sync(None)
 
+    def read(self) -> LibraryView:
+        """Show the files as they are and write nothing, for a look while no program runs. Raises
+        OSError and StoreError."""
+        latest = self._generations.latest()
+        known = {skill.name: skill for skill in latest.skills}
+        names = sorted(FolderScan(self.folder, self._clock).poll(None).changed)
+        found = [skill for skill in map(self._read, names) if skill is not None]
+        index = SkillIndex().changed([owned(skill, known.get(skill.name)) for skill in found])
+        self._view = LibraryView(latest.number, index, tuple(self._skipped.values()))
+        return self._view
+
     async def watch(self, interval_s: float = 0.4) -> None:
         """Keep the view up to date with the folder, and at every second look with the store, until
         cancelled.

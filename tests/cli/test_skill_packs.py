@@ -1,16 +1,32 @@
 """Packs of skills: written packs can be read, and hostile packs are refused."""
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from metaclaw.cli import skill_files
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
+from metaclaw.skills import Pack
+from metaclaw.skills import read_pack as read_texts
 from metaclaw.skills.files import MAX_FILE_BYTES, render_skill
-from metaclaw.skills.transfer import read_pack, write_pack
+
+
+def read_pack(path: Path) -> Pack:
+    """What the API makes of a pack that the command has read."""
+    files, unread = skill_files.read_pack(path)
+    pack = read_texts(files)
+    return Pack(pack.skills, (*((one["path"], one["reason"]) for one in unread), *pack.faults))
+
+
+def write_pack(path: Path, skills: Sequence[Skill], *, replaces: bool = False) -> None:
+    texts = {str(skill.name): render_skill(skill) for skill in skills}
+    skill_files.write_pack(path, texts, replaces=replaces)
+
 
 MINE = Skill(
     SkillName("espresso"),
@@ -56,7 +72,7 @@ def test_what_is_there_is_replaced_only_on_a_word(tmp_path: Path, name: str) -> 
     with pytest.raises(SkillError, match="already"):
         write_pack(tmp_path / name, [replace(MINE, body="Pull.")])
     assert read_pack(tmp_path / name).skills == (MINE,)
-    write_pack(tmp_path / name, [replace(MINE, body="Pull.")], replace_file=True)
+    write_pack(tmp_path / name, [replace(MINE, body="Pull.")], replaces=True)
     assert read_pack(tmp_path / name).skills[0].body == "Pull."
 
 
