@@ -39,6 +39,7 @@ from metaclaw.checks.shell import (
     Script,
     ShellReader,
     ShellSyntaxError,
+    Word,
 )
 from metaclaw.checks.shell_programs import (
     DATABASES,
@@ -82,6 +83,8 @@ _SETTING_UP: Final = re.compile(
     rf"(?:\$\(|`|<\()\s*(?:\S*/)?(?:{'|'.join(TABLES['setting_up'].split())}"
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
+_POWERSHELL: Final = re.compile(r"(?i)\s*(?:iex|invoke-expression)\b")
+_GLUED_MESSAGE: Final = re.compile(r"(-[a-z]{0,3}m)(\S*\s[\s\S]*)")
 # Reasons are logged, so they must not contain words of the command.
 _HIDDEN_CODE: Final = "code runs what it decodes or loads first"
 _PRINTED_SCRIPT: Final = "it runs what another command prints"
@@ -140,6 +143,9 @@ def commands_of(source: str) -> Commands:
         reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
+    # PowerShell is not parsed: `iex ((New-Object …))` is also read with `$(` and without parentheses.
+    powershell = [source.replace(" (", " $("), re.sub("[()]", "", source)]
+    pieces += tuple(powershell) if _POWERSHELL.match(source) else ()
     return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
 
 
@@ -236,6 +242,7 @@ class _Walk(ShellReader):
             self._unread.append(reason)
 
     def run(self, command: Command, fed: Output) -> Output:
+        command.words = [part for word in command.words for part in _with_message_apart(word)]
         texts = command.texts
         bare = list(bare_words(tuple(texts)))
         if command.inputs:
@@ -393,8 +400,12 @@ class _Walk(ShellReader):
         if loading:
             names = file_names((*bare[1:], *output_files(command, bare))) - {""}
             self._downloads |= dict.fromkeys(names, loading)
-        elif name in ("mv", "cp") and len(bare) > 2 and self._place(bare[-2]) in self._files:
-            self._files[self._place(bare[-1])] = self._files[self._place(bare[-2])]
+        elif name in ("mv", "cp") and len(bare) > 2:
+            (old,), (new,) = file_names(bare[-2:-1]), file_names(bare[-1:])
+            if old in self._downloads:
+                self._downloads[new] = self._downloads[old]
+            if self._place(bare[-2]) in self._files:
+                self._files[self._place(bare[-1])] = self._files[self._place(bare[-2])]
 
     def _add_command(
         self,
@@ -481,6 +492,15 @@ class _Walk(ShellReader):
             self._texts[SeenText(line)] = None
         if line not in self._lines and not shows_help(texts):
             self._lines[line] = None
+
+
+def _with_message_apart(word: Word) -> list[Word]:
+    """A word, or the two of an option with its message behind it (`-m"two words"`)."""
+    glued = _GLUED_MESSAGE.fullmatch(word.text)
+    if glued is None:
+        return [word]
+    middle = min(word.begin + len(glued[1]), word.end)
+    return [Word(glued[1], word.begin, middle), Word(glued[2], middle, word.end)]
 
 
 def _without_comments(script: Script) -> str:

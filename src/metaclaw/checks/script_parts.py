@@ -252,6 +252,8 @@ class GitState:
                 is_named = len(operands) == 1 or not _NAMING_OPTIONS.isdisjoint(rest)
                 if operands and is_named and "--" not in rest and "--detach" not in rest:
                     self.branch = operands[0]
+            case ["git", "branch", "-m" | "-M" | "--move", *rest] if rest:
+                self.branch = rest[-1]
             case ["git", "push", *rest] if self.branch and (known := self._pushed(rest)) != rest:
                 yield shlex.join(("git", "push", *known))
 

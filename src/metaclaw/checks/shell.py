@@ -372,6 +372,9 @@ class ShellReader:
         value has blanks.
         """
         raw = self._raw(node)
+        if node.type == "subshell":  # an argument of PowerShell, as in `iex (irm …)`
+            self._node(node, NOTHING, ())
+            return [Word(f"${raw}", node.start_byte, node.end_byte)]
         if _PLAIN.fullmatch(raw):
             return [Word(raw, node.start_byte, node.end_byte)]
         text = self._text(node)

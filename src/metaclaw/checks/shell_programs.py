@@ -129,6 +129,7 @@ def program_name(text: str) -> str:
 
 _MOST_STEPS: Final = 8
 _HELP: Final = words("--help --version -help -version")
+_MESSAGE: Final = re.compile(r"-[a-zA-Z]*m|--message")
 _BLANK: Final = re.compile(r"\S\s+\S")
 
 
@@ -156,7 +157,11 @@ def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
         return [(offset + 2, last)]
     if name in INTERPRETERS or name in DATABASES:
         return []
-    return [(at, at) for at, text in enumerate(texts) if at and _BLANK.search(text)]
+    return [
+        (at, at)
+        for at, text in enumerate(texts)
+        if at and (_BLANK.search(text) or (name in RECORDING and _MESSAGE.fullmatch(texts[at - 1])))
+    ]
 
 
 def shows_help(texts: Sequence[str]) -> bool:
