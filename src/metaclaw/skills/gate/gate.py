@@ -28,7 +28,7 @@ from anyio import to_thread
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.fields import is_untouchable
@@ -274,7 +274,7 @@ class Gate:
 
     def replays(self, proposal: Proposal) -> bool:
         """Whether this gate replays such a proposal."""
-        return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
+        return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_proven_by_use
 
     async def admit(
         self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None
@@ -386,7 +386,7 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
     objections = [
         Objection(f"{name} is what a person stated: only they may change it") for name in stated
     ]
-    if not skill.is_skill:
+    if isinstance(skill, Rule):
         objections.append(
             Objection(f"a model wrote it as a {skill.kind}: only what a person says is one")
         )
