@@ -4,7 +4,7 @@ The model is shown the calls, the masked error line and what worked instead, nev
 tool itself: what an output tells its reader to do must not become a lesson."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,8 +41,8 @@ _FIELDS: Final[dict[str, Json]] = {
 }
 _SCHEMA = strict_schema("lessons", {"skills": {"type": "array", "items": object_schema(_FIELDS)}})
 _PROMPT = """\
-An AI agent's tool call failed in the same way in several sessions, and another call worked instead. Write one line that will be in \
-its prompt from now on, so that it makes the working call at once.
+An AI agent's tool call failed in the same way in several sessions, and another call worked instead. Write one line that will be \
+in its prompt from now on, so that it makes the working call at once.
 
 Answer with JSON only: {"skills": [{"name": "slug", "kind": "lesson", "trigger": "when it applies", "text": "one line, at most 200 \
 characters: what to do, and the reason if the calls show it"}]}
