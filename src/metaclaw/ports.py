@@ -155,11 +155,6 @@ class GenerationStore(Protocol):
     def since(self, number: int) -> ChangesSince:
         """The changes from the generation of that number to the newest."""
 
-    def unwritten(self) -> frozenset[SkillName]:
-        """The skills that an earlier version of the program published and did not write to their
-        files.
-        """
-
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of that number, or None."""
 

@@ -4,7 +4,6 @@ call.
 
 from collections.abc import Sequence
 
-from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ChangesSince, LearnedFrom, Skill, SkillGeneration, library_hash
 from metaclaw.errors import OvertakenError, StoreError
 
@@ -19,7 +18,6 @@ class Generations:
     def __init__(self) -> None:
         self.kept = [SkillGeneration(0, library_hash(()), ())]
         self.reasons = ["empty"]
-        self.left_unwritten: frozenset[SkillName] = frozenset()
         self.broken = False
         self.stops_after_publishing = False
 
@@ -65,10 +63,6 @@ class Generations:
         return ChangesSince(
             self.kept[-1].number, self.kept[-1].hash, put, tuple(before.keys() - now.keys())
         )
-
-    def unwritten(self) -> frozenset[SkillName]:
-        self._refuse_if_broken()
-        return self.left_unwritten
 
     def _refuse_if_broken(self) -> None:
         if self.broken:

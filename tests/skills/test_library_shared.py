@@ -203,18 +203,6 @@ def test_what_another_home_has_forgotten_leaves_the_folder(
     assert in_line(second, first, home("b")) == {"descale": LEARNED}
 
 
-def test_files_that_an_earlier_version_did_not_write_are_written(
-    home: Home, generations: Generations
-) -> None:
-    library = home("a")
-    library.publish([LEARNED, OTHER], (), "learned")
-    home("b").publish([REVISED], [OTHER.name], "revised")
-    (library.folder / RECORD_FILE).unlink()
-    generations.left_unwritten = frozenset((LEARNED.name, OTHER.name))
-    assert in_line(home("a")) == {"descale": REVISED}
-    assert len(generations.kept) == 3
-
-
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:

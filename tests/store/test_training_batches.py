@@ -12,7 +12,7 @@ from sqlalchemy import text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
 from metaclaw.domain.training import Rejection, RoleKind, TurnRole, rejection
-from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind, cut_note
+from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (
     BatchState,
@@ -264,7 +264,7 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
         Rejection.OLD_POLICY: new_turn(stamp=Stamp(1, 4, "", ())),
         Rejection.TAUGHT: new_turn(stamp=NOW),
     }
-    cut = new_turn(stamp=NOW, error=cut_note(3, 4))
+    cut = new_turn(stamp=NOW, truncated=True)
     found = await store.judged(*good, cut, *bad.values())
     unjudged, unknown = new_turn(stamp=NOW), new_turn(stamp=NOW)
     await store.record(unjudged, unknown)

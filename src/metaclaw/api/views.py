@@ -97,7 +97,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
             for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)
         ],
         "provider_wire": turn.provider_wire.value,
-        "truncated": turn.is_cut,
+        "truncated": turn.truncated,
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
         "said": _readable(exchange.said),

@@ -92,7 +92,7 @@ class TurnAttributes(Protocol):
     @property
     def tokens(self) -> object | None: ...
     @property
-    def is_cut(self) -> bool: ...
+    def truncated(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def rejection(
     answers of other providers are rejected. None accepts every provider."""
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
-        (turn.end is not TurnEnd.COMPLETED or turn.is_cut, Rejection.INCOMPLETE),
+        (turn.end is not TurnEnd.COMPLETED or turn.truncated, Rejection.INCOMPLETE),
         (standing.role is not None and standing.role.kind is RoleKind.SUPPORT, Rejection.SUPPORT),
         (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
         (standing.is_aged, Rejection.OLD_GENERATION),

@@ -100,21 +100,6 @@ WITHHELD: Final = b"withheld reminder"
 """The anchor of a reminder that was due and left out, to measure its effect. It has no text."""
 
 
-_CUT: Final = "only a part of the answer is recorded"
-
-
-def cut_note(kept_bytes: int, size: int) -> str:
-    """The `error` of a turn whose answer was too long to be recorded. A complete answer has no
-    other error.
-    """
-    return f"{_CUT}: {kept_bytes:,} of {size:,} bytes"
-
-
-def is_cut(error: str | None) -> bool:
-    """Whether a turn's `error` says that only a part of its answer is recorded."""
-    return error is not None and _CUT in error
-
-
 class TurnKind(StrEnum):
     """A main turn works for the user; a side turn is the agent's own (title, summary,
     heartbeat).
@@ -292,18 +277,15 @@ class Turn:
     draws: tuple[Draw, ...] = ()
     enforcement: "Enforcement | None" = None
     """What held rules did to the answer; None if no call was held."""
+    truncated: bool = False
+    """Whether only a part of the answer is recorded, because it was too long. Such a turn never
+    trains.
+    """
 
     @property
     def listed(self) -> tuple[SkillName, ...]:
         """The skills that its prompt lists in one line and does not hold in full."""
         return listed_names(self.placements)
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether only a part of the answer is recorded, because it was too long. Such a turn never
-        trains.
-        """
-        return is_cut(self.error)
 
     @property
     def is_subagent(self) -> bool:

@@ -37,7 +37,6 @@ from metaclaw.domain.turn import (
     TrueAnswer,
     Turn,
     TurnEnd,
-    cut_note,
 )
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Headers, Reply
@@ -242,6 +241,7 @@ class TurnBuilder:
 
     def turn(self) -> Turn:
         incoming, origin = self.incoming, self.origin
+        cut = self._cut_record()
         return Turn(
             id=self.id,
             session=origin.session,
@@ -258,7 +258,7 @@ class TurnBuilder:
             provider_wire=self.provider_wire,
             status=self.status,
             end=self.end,
-            error=self._trouble(),
+            error=self.error if cut is None else _cut_note(cut, self.error),
             exchange=Exchange(
                 request=incoming.body,
                 splices=self.splices if self.translated is None else (),
@@ -280,17 +280,12 @@ class TurnBuilder:
             placements=self.placements,
             draws=self.draws,
             enforcement=self.enforcement,
+            truncated=cut is not None,
         )
 
-    def _trouble(self) -> str | None:
-        cut = next(
-            (record for record in (self._said, self._seen) if record is not None and record.is_cut),
-            None,
-        )
-        if cut is None:
-            return self.error
-        note = cut_note(len(cut.kept()), cut.size)
-        return note if self.error is None else f"{self.error}; {note}"
+    def _cut_record(self) -> AnswerRecord | None:
+        records = (self._said, self._seen)
+        return next((record for record in records if record is not None and record.is_cut), None)
 
     def headers(self) -> RawHeaders:
         """The `x-metaclaw-*` header fields of the response."""
@@ -367,6 +362,11 @@ class GeneratedAnswer:
 
 
 OpenedAnswer: TypeAlias = RelayedAnswer | TranslatedAnswer | GeneratedAnswer
+
+
+def _cut_note(cut: AnswerRecord, error: str | None) -> str:
+    note = f"only a part of the answer is recorded: {len(cut.kept()):,} of {cut.size:,} bytes"
+    return note if error is None else f"{error}; {note}"
 
 
 def raw_headers(headers: Headers) -> RawHeaders:

@@ -31,7 +31,7 @@ within a second, and changes inside a file within about eight seconds."""
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
@@ -63,7 +63,6 @@ _NAMES_IN_REASON = 5
 _MOST_TRIES = 20
 # Before there was a record, files that could not be written for a while could be several
 # generations behind.
-_GENERATIONS_BACK = 8
 _REMOVED = "removed"
 FILES = "files"
 """The reason of a generation that comes from changed files begins with this word."""
@@ -306,24 +305,8 @@ class SkillLibrary:
             due = names_due(record, {skill.name for skill in latest.skills}, changed)
             self._upkeep.begin(record, {name: self._index.get(name) for name in due})
         else:
-            unwritten = self._generations.unwritten()
-            self._upkeep.begin(None, {name: self._index.get(name) for name in unwritten})
-            self._upkeep.allow(self._earlier_texts(unwritten, latest))
+            self._upkeep.begin(None, {})
         self._began = True
-
-    def _earlier_texts(
-        self, names: Collection[SkillName], latest: SkillGeneration
-    ) -> dict[SkillName, list[Skill]]:
-        """The texts that these skills had in the generations before the latest."""
-        found: dict[SkillName, list[Skill]] = {name: [] for name in names}
-        for number in range(
-            max(0, latest.number - _GENERATIONS_BACK), latest.number if names else 0
-        ):
-            earlier = self._generations.at(number)
-            for skill in () if earlier is None else earlier.skills:
-                if skill.name in found:
-                    found[skill.name].append(skill)
-        return found
 
     def _follow(self) -> None:
         """Take over the generations that other homes published. An edit that is not published yet

@@ -5,8 +5,9 @@ learned data in one database.
 from metaclaw.domain.training import BatchState
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
-from metaclaw.store.database import Database, RefusedError, connect, open_database
+from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.derived_data import DerivedData
+from metaclaw.store.dialects import RefusedError
 from metaclaw.store.forgetting import ForgetResult, SqlForgetting
 from metaclaw.store.generations import GenerationRow, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts

@@ -6,10 +6,8 @@ the last connection closes. Until then an open connection still sees all of it, 
 noticed and written anew."""
 
 import logging
-import operator
 import os
 import sqlite3
-import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,24 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Executable, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Executable, event, insert, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    DisconnectionError,
-    NoSuchModuleError,
-    SQLAlchemyError,
-)
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
+from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
-from metaclaw.store.rows import ResultRow
+from metaclaw.store.dialects import WRITE, make_engine, store_errors
+from metaclaw.store.rows import ResultRow, pack_instant, pack_text
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
+    backups,
     check_schema,
     require_head,
     stored_revision,
@@ -47,23 +41,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_WRITE = "metaclaw_write"
 _DISCONNECT_S = 5.0
 _MOST_FORGOTTEN = 10_000
 
-# The driver looks for an adapter for every value that is not exactly an int, float, str or
-# bytearray, and is slow to find none. Told that these stay what they are, it inserts a turn in
-# about a quarter less time.
-sqlite3.register_adapter(type(None), dict[None, None]().get)
-sqlite3.register_adapter(bytes, bytes.__bytes__)
-sqlite3.register_adapter(bool, operator.index)
-
-_SQLITE_PRAGMAS = (
-    "PRAGMA busy_timeout = 5000",
-    "PRAGMA foreign_keys = ON",
-    # So that INSERT OR REPLACE, too, asks the triggers that keep what was recorded.
-    "PRAGMA recursive_triggers = ON",
-)
 # Only for a file that is known to be ours: the first of them changes it.
 _OWN_SQLITE_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -80,13 +60,13 @@ class Database:
     revision."""
 
     def __init__(self, url: URL) -> None:
-        self.engine = _engine(url)
+        self.engine = make_engine(url)
         event.listen(self.engine, "connect", self._take_over)
         if self.path is not None:
             event.listen(self.engine, "do_connect", self._require_files)
             event.listen(self.engine, "checkout", self._require_same_files)
         # Connections of `prepare`, which must see databases of any schema.
-        self._unverified = _engine(url, NullPool)
+        self._unverified = make_engine(url, NullPool)
         self.refusal: str | None = None
         """Why there are no connections until `prepare` succeeds: it failed, or the files are being
         written anew.
@@ -209,10 +189,26 @@ class Database:
             if stored is None and self.path is not None:
                 # Takes effect in a file without tables; `SqlUpkeep` gives free pages back.
                 connection.connection.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
+            kept = None if stored is None else self._keep_copy(connection, stored)
             with _writing_on(connection):
                 upgrade(connection, doing)
+                if kept is not None:
+                    row = {"path": pack_text(str(kept)), "made_us": pack_instant(utc_now())}
+                    connection.execute(insert(backups), row)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
+
+    def _keep_copy(self, connection: Connection, stored: str) -> Path | None:
+        """Copy a file of an older schema to the folder `backups`, for the program that wrote it."""
+        if self.path is None:
+            return None
+        folder = self.path.parent / "backups"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        kept = folder / f"{self.path.name}.schema-{stored}-{utc_now():%Y%m%d-%H%M%S-%f}"
+        source = connection.connection.driver_connection
+        assert isinstance(source, sqlite3.Connection)
+        copy_database(source, kept, verify=True)
+        return kept
 
     def _take_over(self, connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         """Refuse a connection to what is not at this program's schema."""
@@ -283,7 +279,7 @@ class Database:
 
 @contextmanager
 def _writing_on(connection: Connection) -> Iterator[None]:
-    connection.execution_options(**{_WRITE: True})
+    connection.execution_options(**{WRITE: True})
     with connection.begin():
         yield
 
@@ -335,57 +331,6 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername="sqlite+pysqlite")
 
 
-def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(
-            url, poolclass=pool, connect_args={"check_same_thread": False, "cached_statements": 256}
-        )
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    try:
-        engine = create_engine(
-            url,
-            poolclass=pool,
-            paramstyle="format",
-            pool_pre_ping=True,
-            connect_args={"connect_timeout": 5},
-        )
-    except (ImportError, NoSuchModuleError) as error:
-        raise StoreError(
-            "PostgreSQL needs its driver: pip install 'metaclaw-proxy[postgres]'"
-        ) from error
-    event.listen(engine, "connect", _set_up_postgresql)
-    return engine
-
-
-def _set_up_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # The driver's own notion of transactions begins them late and commits them early; ours are
-    # explicit.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in _SQLITE_PRAGMAS:
-        cursor.execute(pragma)
-    cursor.close()
-
-
-def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    # PostgreSQL would compile our longer queries for up to a second before it runs them for a
-    # millisecond.
-    cursor = connection.cursor()
-    cursor.execute("SET jit = off")
-    cursor.close()
-    connection.commit()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that begins as a reader and then writes fails if another connection wrote in
-    # between.
-    connection.exec_driver_sql(
-        "BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN"
-    )
-
-
 def _file_of(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
@@ -398,62 +343,6 @@ def _create_private(path: Path) -> None:
     # it would drop SQLite's locks.
     if not path.exists():
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
-
-
-class RefusedError(StoreError):
-    """The store works but will not take this: a constraint or a type forbids it, now and later."""
-
-
-@contextmanager
-def store_errors(doing: str, dialect: Dialect) -> Iterator[None]:
-    """Translate failures inside to a StoreError that says what was being done and why it failed."""
-    driver = dialect.loaded_dbapi
-    try:
-        yield
-    except DBAPIError as error:
-        cause = error.orig if isinstance(error.orig, Exception) else error
-        refused = isinstance(cause, (driver.IntegrityError, driver.DataError))
-        raise (RefusedError if refused else StoreError)(f"{doing}: {plain_words(cause)}") from error
-    except SQLAlchemyError as error:
-        raise StoreError(f"{doing}: {plain_words(error)}") from error
-    except (driver.IntegrityError, driver.DataError) as error:
-        raise RefusedError(f"{doing}: {plain_words(error)}") from error
-    except driver.Error as error:
-        raise StoreError(f"{doing}: {plain_words(error)}") from error
-    except (OverflowError, struct.error, TypeError, ValueError) as error:
-        raise RefusedError(f"{doing}: a value cannot be stored: {error}") from error
-    except OSError as error:
-        raise StoreError(f"{doing}: {error.strerror or error}") from error
-
-
-_PLAIN = {
-    "SQLITE_BUSY": "another program holds the database locked",
-    "SQLITE_LOCKED": "another program holds the database locked",
-    "SQLITE_FULL": "the disk is full",
-    "SQLITE_READONLY": "the database is read-only",
-    "SQLITE_PERM": "the database may not be opened by this user",
-    "SQLITE_CANTOPEN": "the database file cannot be opened",
-    "SQLITE_CORRUPT": (
-        "the database file is damaged; `metaclaw store repair` saves what can be read"
-    ),
-    "SQLITE_NOTADB": (
-        "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place"
-    ),
-    "SQLITE_IOERR": "the disk refused a read or a write",
-    "SQLITE_IOERR_SHMSIZE": "the disk is full",
-}
-
-
-def plain_words(error: Exception) -> str:
-    """Why the database failed, for a person; the driver's own word follows in brackets."""
-    own = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, sqlite3.Error):
-        # An extended name such as SQLITE_READONLY_DBMOVED begins with the primary one.
-        name: str = getattr(error, "sqlite_errorname", "")
-        primary = "_".join(name.split("_")[:2])
-        if words := _PLAIN.get(name) or _PLAIN.get(primary):
-            return f"{words} ({own})"
-    return own
 
 
 Identity: TypeAlias = tuple[tuple[int, int] | None, ...]

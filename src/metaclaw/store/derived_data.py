@@ -57,7 +57,6 @@ from metaclaw.store.schema import (
     tokens,
     translations,
     turns,
-    unwritten,
     uses,
 )
 from metaclaw.store.usage import erase_items
@@ -329,7 +328,6 @@ def erase(connection: Connection, derived: DerivedData) -> None:
         )
     )
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
-    connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
     connection.execute(delete(rule_counts).where(rule_counts.c.rule.in_(names)))
     for name in names:
         _clear_name(connection, name)

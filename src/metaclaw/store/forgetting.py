@@ -19,7 +19,6 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    text,
     true,
     union,
     update,
@@ -30,9 +29,10 @@ from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
+from metaclaw.store.database import Database, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
+from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
 from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
@@ -44,6 +44,7 @@ from metaclaw.store.schema import (
     forgotten_batches,
     payloads,
     placements,
+    policies,
     sessions,
     snippets,
     splices,
@@ -165,8 +166,7 @@ class SqlForgetting:
         on it, with this reason. Changes nothing and returns False while a derived skill is in
         force: retire it first."""
         with self._writing("erasing what was learned") as connection:
-            if self._database.kind == "postgresql":
-                connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
+            lock_table(connection, policies)
             lock_generations(connection)
             found = find_derived_data(connection, None)
             if found.skills:
@@ -284,9 +284,7 @@ class SqlForgetting:
     @contextmanager
     def _writing(self, doing: str) -> Iterator[Connection]:
         with self._database.writing(doing) as connection:
-            if self._database.kind == "sqlite":
-                # Otherwise deleted text stays in the file until the space is used again.
-                connection.execute(text("PRAGMA secure_delete = ON"))
+            erase_deleted(connection)
             yield connection
 
 
@@ -439,7 +437,7 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
     blocks all other writers. On PostgreSQL nothing is done, because the server removes dead
     rows."""
     path = database.path
-    if path is None or database.kind != "sqlite":
+    if path is None:
         return True
     may_compact = compact_below_bytes is None or path.stat().st_size < compact_below_bytes
     deadline_s = time.monotonic() + within_s

@@ -40,8 +40,9 @@ from metaclaw.domain.skill import (
     placed_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.database import Database, utc_now
 from metaclaw.store.deduplication import content_id
+from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (
     ResultRow,
     Value,
@@ -66,7 +67,6 @@ from metaclaw.store.schema import (
     skill_texts,
     team_members,
 )
-from metaclaw.store.schema import unwritten as owed
 from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64
@@ -192,12 +192,6 @@ class SqlGenerations:
                 insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)}
             )
         return SkillGeneration(number, draft.hash, draft.skills)
-
-    def unwritten(self) -> frozenset[SkillName]:
-        """Skills that an earlier version of the program published and did not write to their files.
-        Now each skills folder has a record of its own."""
-        rows = self._database.rows("reading which files are out of date", select(owed.c.name))
-        return frozenset(SkillName(unpack_text(row.name)) for row in rows)
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill has its present text and state; None if it is not in force."""

@@ -32,7 +32,8 @@ from metaclaw.domain.verdict import (
     Votes,
     outranks,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.dialects import RefusedError
 from metaclaw.store.generations import last_revert
 from metaclaw.store.rows import (
     ResultRow,

@@ -13,7 +13,8 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, store_errors, utc_now
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.dialects import store_errors
 from metaclaw.store.turn_writer import Announcement, Item, SessionEnd, weigh
 from metaclaw.store.writer_thread import (
     LedgerLimits,
@@ -337,7 +338,7 @@ class Checkpointer:
 
     def start(self) -> None:
         """Start the thread, if the database is SQLite."""
-        if self._database.kind == "sqlite" and not self._thread.is_alive():
+        if self._database.path is not None and not self._thread.is_alive():
             self._thread.start()
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import (
@@ -23,7 +23,8 @@ from metaclaw.domain.policy import (
 from metaclaw.domain.training import BatchState, RoleKind
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.dialects import RefusedError, lock_table
 from metaclaw.store.rows import (
     ResultRow,
     Value,
@@ -454,10 +455,9 @@ class SqlPolicies:
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[Connection]:
-        """Lock the versions against other programs (SQLite's write lock is held already)."""
+        """Lock the versions against other programs."""
         with self._database.writing(doing) as connection:
-            if self._database.kind == "postgresql":
-                connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
+            lock_table(connection, policies)
             yield connection
 
 

@@ -10,12 +10,10 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    TextClause,
     bindparam,
     func,
     literal,
     select,
-    text,
     tuple_,
 )
 
@@ -28,6 +26,7 @@ from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
+from metaclaw.store.dialects import begins_with, committed
 from metaclaw.store.learning import STANDING, standing_of, with_standing
 from metaclaw.store.rows import (
     DrawnTurn,
@@ -183,16 +182,9 @@ class LedgerReader:
         return [TurnId(found) for found in self._beginning(turns, prefix, limit)]
 
     def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
-        column, packed = table.c.id, pack_text(prefix)
-        query = (
-            select(column)
-            .where(column.startswith(packed, autoescape=True))
-            .order_by(column)
-            .limit(limit)
-        )
-        if self._database.kind == "sqlite":
-            # SQLite's LIKE ignores case and uses no index.
-            query = query.where(column >= packed, column < packed + chr(0x10FFFF))
+        column = table.c.id
+        is_wanted = begins_with(self._database.kind, column, pack_text(prefix))
+        query = select(column).where(is_wanted).order_by(column).limit(limit)
         return self._database.read("looking for an id", query, lambda row: unpack_text(row.id))
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
@@ -212,7 +204,7 @@ class LedgerReader:
         """
         query = (
             select(turns)
-            .where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns))
+            .where(turns.c.seq > after, ~IS_ATTEMPT, committed(self._database.kind, turns))
             .order_by(turns.c.seq)
             .limit(limit)
         )
@@ -292,7 +284,7 @@ class LedgerReader:
             sessions, sessions.c.id == session_ends.c.session
         )
         query = (
-            query.where(session_ends.c.seq > after, *self._committed(session_ends))
+            query.where(session_ends.c.seq > after, committed(self._database.kind, session_ends))
             .order_by(session_ends.c.seq)
             .limit(limit)
         )
@@ -316,14 +308,6 @@ class LedgerReader:
             return max(
                 0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor
             )
-
-    def _committed(self, table: Table) -> list[TextClause]:
-        """Conditions under which no row with a lower `seq` can still appear."""
-        if self._database.kind != "postgresql":
-            return []
-        # With several writers a lower number may be committed later: leave out rows behind a
-        # transaction that is still open.
-        return [text(f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")]
 
     def silent_sessions(self, since: datetime) -> list[SessionId]:
         """Sessions that have not ended and whose last request came before `since`."""

@@ -296,6 +296,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             turn.key,
             turn.head,
             placements,
+            turn.truncated,
         )
     )
 
@@ -442,6 +443,7 @@ def turn_of(
         head=row.head,
         placements=placements,
         draws=draws,
+        truncated=bool(row.truncated),
     )
 
 

@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, se
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
-from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind, is_cut
+from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.dialects import RefusedError
 from metaclaw.store.learning import (
     HAS_TAUGHT,
     IS_CURRENT,
@@ -44,7 +45,7 @@ class TurnFacts:
     stamp: Stamp
     provider: str
     tokens: int | None
-    is_cut: bool = False
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ _NAMES = (
     "library_hash",
     "skills",
     "provider",
-    "error",
+    "truncated",
 )
 _FACTS = [turns.c[name] for name in _NAMES]
 
@@ -295,7 +296,7 @@ def _likely(
     conditions = [
         turns.c.kind == TurnKind.MAIN.value,
         turns.c.outcome == TurnEnd.COMPLETED.value,
-        turns.c.error.is_(None),
+        turns.c.truncated.is_(False),
         turns.c.generation <= generation,
         IS_CURRENT,
         turns.c.policy_version.between(policy_version - max_lag, policy_version),
@@ -346,4 +347,4 @@ def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
 def _facts(row: ResultRow) -> TurnFacts:
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
     end, provider = TurnEnd(row.outcome), unpack_text(row.provider)
-    return TurnFacts(TurnKind(row.kind), end, stamp_of(row), provider, sampled, is_cut(row.error))
+    return TurnFacts(TurnKind(row.kind), end, stamp_of(row), provider, sampled, bool(row.truncated))

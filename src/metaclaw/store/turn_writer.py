@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import (
     BigInteger,
@@ -28,7 +28,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -42,13 +41,20 @@ from metaclaw.store.database import (
     Database,
     FilesLostError,
     Identity,
-    RefusedError,
     Rescued,
     identify,
     rescue,
-    store_errors,
 )
 from metaclaw.store.deduplication import ContentIds, RequestLines
+from metaclaw.store.dialects import (
+    POSTGRESQL,
+    AnyInsert,
+    RefusedError,
+    begin_write,
+    insert_into,
+    lock_patience,
+    store_errors,
+)
 from metaclaw.store.rows import (
     Value,
     Values,
@@ -61,10 +67,6 @@ from metaclaw.store.rows import (
     turn_row,
 )
 from metaclaw.store.schema import STORED_REVISION, draws, require_head
-
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
-
 
 _LOCK_PATIENCE_MS = 200
 
@@ -308,15 +310,8 @@ class _Statements:
     """The statements of the turn writer, compiled for its database."""
 
     def __init__(self, dialect: Dialect) -> None:
-        is_sqlite = dialect.name == "sqlite"
-        self.patience = (
-            f"PRAGMA busy_timeout = {_LOCK_PATIENCE_MS}"
-            if is_sqlite
-            else f"SET lock_timeout = {_LOCK_PATIENCE_MS}"
-        )
-        # Take the write lock first, so that a transaction that has begun cannot fail because of a
-        # lock.
-        self.begin = "BEGIN IMMEDIATE" if is_sqlite else "BEGIN"
+        self.patience = lock_patience(dialect.name, _LOCK_PATIENCE_MS)
+        self.begin = begin_write(dialect.name)
         self.snippets = Insertion(dialect, schema.snippets, once)
         self.placements = Insertion(dialect, schema.placements, once)
         self.splices = Insertion(dialect, schema.splices, once)
@@ -391,8 +386,6 @@ def _event_row(item: Announcement) -> Values:
     return (pack_instant(item.at), pack_text(item.kind), pack_json(item.data))
 
 
-AnyInsert: TypeAlias = "sqlite.Insert | postgresql.Insert"
-
 # One hour in microseconds. A literal, because precompiled statements have no parameters except
 # their rows.
 _LONGEST_REQUEST = literal_column("3600000000", BigInteger())
@@ -408,7 +401,7 @@ class Insertion:
         self,
         dialect: Dialect,
         table: Table,
-        shape: Callable[["AnyInsert"], "AnyInsert"] = lambda insert: insert,
+        shape: Callable[[AnyInsert], AnyInsert] = lambda insert: insert,
     ) -> None:
         self._dialect = dialect
         self._table = table
@@ -429,7 +422,7 @@ class Insertion:
         numbers: list[int] = []
         for chunk in _chunks(rows):
             cursor.execute(self._statement(len(chunk)), tuple(chain.from_iterable(chunk)))
-            if self._dialect.name == "postgresql":
+            if self._dialect.name == POSTGRESQL:
                 # The order of returned rows is not guaranteed, so match them by their first column.
                 found: dict[Value, int] = dict(cursor.fetchall())
                 numbers += [found[row[0]] for row in chunk]
@@ -447,28 +440,21 @@ class Insertion:
             found = self._sql[count] = f"{head}{', '.join([row] * count)}{tail}"
         return found
 
-    def _compile(self, shape: Callable[["AnyInsert"], "AnyInsert"]) -> tuple[str, str, str]:
+    def _compile(self, shape: Callable[[AnyInsert], AnyInsert]) -> tuple[str, str, str]:
         """The statement for one row in three parts: before, within and after the values, which are
         then repeated. (SQLAlchemy takes 30 ms to compile 16 rows of turns, while a request
         waits.)"""
         insert = (
-            _insert_into(self._table, self._dialect).values(dict.fromkeys(self._columns)).inline()
+            insert_into(self._table, self._dialect.name)
+            .values(dict.fromkeys(self._columns))
+            .inline()
         )
         statement: AnyInsert | ReturningInsert[*tuple[object, int]] = shape(insert)
-        if self._is_numbered and self._dialect.name == "postgresql":
+        if self._is_numbered and self._dialect.name == POSTGRESQL:
             statement = statement.returning(self._table.c[self._columns[0]], self._table.c.seq)
         head, values, rest = str(statement.compile(dialect=self._dialect)).partition("VALUES ")
         row, end, tail = rest.partition(")")
         return head + values, row + end, tail
-
-
-def _insert_into(table: Table, dialect: Dialect) -> "AnyInsert":
-    if dialect.name == "postgresql":
-        # Imported here, because it is slow to load.
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(table)
-    return sqlite.insert(table)
 
 
 def _chunks(rows: Sequence[Values]) -> Iterable[Sequence[Values]]:
@@ -487,12 +473,12 @@ def _large_chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
         begin += size
 
 
-def once(insert: "AnyInsert") -> "AnyInsert":
+def once(insert: AnyInsert) -> AnyInsert:
     """Ignore a row whose key exists already: it is the same row."""
     return insert.on_conflict_do_nothing()
 
 
-def add_to_session(insert: "AnyInsert") -> "AnyInsert":
+def add_to_session(insert: AnyInsert) -> AnyInsert:
     """Insert the session, or add turns to it. A request after the session's end opens it again; so
     does one long before the end, because the clock must have been ahead when the session ended."""
     old, new = schema.sessions.c, insert.excluded

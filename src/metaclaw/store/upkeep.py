@@ -11,17 +11,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Connection, exists, select
+from sqlalchemy import exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
 from metaclaw.domain.training import BatchState
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, open_database, plain_words, store_errors, utc_now
+from metaclaw.store.database import Database, open_database, utc_now
+from metaclaw.store.dialects import measure, plain_words, store_errors
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.rows import pack_instant, unpack_text
 from metaclaw.store.schema import (
     HEAD,
+    MARK_TRUNCATED,
     STORED_REVISION,
     batch_turns,
     batches,
@@ -60,7 +62,7 @@ class SqlUpkeep:
     def size(self) -> StoreSize:
         """The size of the database and its limit."""
         with self._database.reading("measuring the store") as connection:
-            size_bytes, free_bytes = _measure(connection)
+            size_bytes, free_bytes = measure(connection)
         return StoreSize(size_bytes, free_bytes, self._max_bytes or None, self.removed_sessions)
 
     def make_room(self) -> int:
@@ -129,7 +131,7 @@ class SqlUpkeep:
         bytes.
         """
         with self._database.reading("measuring the store") as connection:
-            before, _ = _measure(connection)
+            before, _ = measure(connection)
             if (
                 self._database.kind != "sqlite"
                 or connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL
@@ -199,19 +201,6 @@ def compact(database: Database) -> None:
         if cursor.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
             cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
             cursor.execute("VACUUM")
-
-
-def _measure(connection: Connection) -> tuple[int, int]:
-    if connection.dialect.name == "postgresql":
-        return (
-            connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar() or 0,
-            0,
-        )
-    page, pages, free = (
-        connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0
-        for name in ("page_size", "page_count", "freelist_count")
-    )
-    return page * pages, page * free
 
 
 _SHOWN = 20
@@ -288,6 +277,7 @@ def check_file(path: Path) -> IntegrityReport:
             f"it was written by a newer version of this program (schema {revision}; this one knows"
             f" up to {HEAD})",
         )
+    remedy = _UPGRADE if newer else _REPAIR
     return IntegrityReport(
         None if revision is None else str(revision),
         _count(facts.get("turns")),
@@ -295,7 +285,7 @@ def check_file(path: Path) -> IntegrityReport:
         page * int(facts.get("pages") or 0),
         page * int(facts.get("free_pages") or 0),
         tuple(problems[:_SHOWN]),
-        (_UPGRADE if newer else _REPAIR) if problems else None,
+        remedy if problems else None,
         newer,
     )
 
@@ -386,6 +376,7 @@ _MISSING_SESSIONS = """
         sum(kind = 'main')
     FROM turns WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session"""
 _RECOUNT = (
+    MARK_TRUNCATED,
     "DELETE FROM sessions WHERE id NOT IN (SELECT session FROM turns)",
     """UPDATE sessions SET turns = counted.turns, main_turns = counted.main_turns
     FROM (SELECT session, count(*) AS turns, sum(kind = 'main') AS main_turns FROM turns GROUP BY session) AS counted

@@ -30,6 +30,7 @@ from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
+from metaclaw.store.dialects import committed
 from metaclaw.store.rows import (
     ResultRow,
     TurnRow,
@@ -215,13 +216,8 @@ class SqlSpending:
             .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
             .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
             .outerjoin(_first, _first.c.seq == _first_of.c.turn)
-            .where(turns.c.seq > after)
+            .where(turns.c.seq > after, committed(self._database.kind, turns))
         )
-        if self._database.kind == "postgresql":
-            # A lower number may be committed later; see LedgerReader.
-            query = query.where(
-                text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")
-            )
         return query.order_by(turns.c.seq).limit(_TURNS_AT_ONCE)
 
 

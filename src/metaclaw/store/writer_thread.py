@@ -14,7 +14,8 @@ from queue import SimpleQueue
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, FilesLostError, RefusedError
+from metaclaw.store.database import Database, FilesLostError
+from metaclaw.store.dialects import RefusedError
 from metaclaw.store.turn_writer import Item, SessionEnd, TurnWriter
 
 log = logging.getLogger(__name__)
