@@ -4,7 +4,7 @@ Failures with one signature are the same failure, whatever the task was called. 
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,22 +81,25 @@ def episodes_of(messages: Sequence[Message]) -> list[Episode]:
     """The episodes of a conversation, in their order. A message of the person ends a task."""
     found: list[Episode] = []
     done: list[_Ran] = []
-    calls: dict[str, ToolCall] = {}
-    open_until_here = 0
-    said = ""
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[bare_call_id(part.id)] = part
-            elif isinstance(part, ToolResult):
-                call = calls.get(bare_call_id(part.call_id))
-                if call is not None:
-                    done.append(_ran(call, part))
-        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
-            found.extend(_in_task(done, open_until_here, said))
-            open_until_here, said = len(done), text_of(message.parts)
-    found.extend(_in_task(done, open_until_here, said))
+    begin, said = 0, ""
+    for one in _runs(messages):
+        if isinstance(one, str):
+            found.extend(_in_task(done, begin, said))
+            begin, said = len(done), one
+        else:
+            done.append(one)
+    found.extend(_in_task(done, begin, said))
     return found
+
+
+def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
+    """Of these signatures, those whose tool and program were used, and worked."""
+    worked = set()
+    for one in _runs(messages):
+        if isinstance(one, _Ran) and one.signature is None:
+            heads = _heads(one.run.command) or [""]
+            worked |= {str(Signature(_tool(one.call, one.run), head, "")) for head in heads}
+    return {one for one in signatures if one.rpartition(" · ")[0] in worked}
 
 
 def signature_of(call: ToolCall, result: ToolResult) -> Signature | None:
@@ -118,11 +121,30 @@ def masked(line: str) -> str:
     return " ".join(line.split())[:_LINE_CHARS]
 
 
+def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
+    """The calls with their results, and what the person said, in their order."""
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[bare_call_id(part.id)] = part
+            elif isinstance(part, ToolResult) and bare_call_id(part.call_id) in calls:
+                yield _ran(calls[bare_call_id(part.call_id)], part)
+        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
+            yield text_of(message.parts)
+
+
 def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     run = read_result(result, call)
     output = text_of(result.parts)[:_RESULT_CHARS]
     line = _error_line(run.text) if _has_failed(run) else None
-    signature = None if line is None else Signature(*_head(call, run), _error_class(run.text, line))
+    signature = (
+        None
+        if line is None
+        else Signature(
+            _tool(call, run), (_heads(run.command) or [""])[-1], _error_class(run.text, line)
+        )
+    )
     return _Ran(call, run, output, signature)
 
 
@@ -144,12 +166,8 @@ def _sounds_failed(run: ToolRun) -> bool:
     return any(_FAILED_LINE.match(line) for line in lines[:_FIRST_LINES])
 
 
-def _head(call: ToolCall, run: ToolRun) -> tuple[str, str]:
-    """The tool, and the program with its subcommand."""
-    if run.kind is not ToolKind.SHELL:
-        return (call.name.lower() if run.kind is ToolKind.OTHER else str(run.kind)), ""
-    heads = _heads(run.command)
-    return str(run.kind), heads[-1] if heads else ""
+def _tool(call: ToolCall, run: ToolRun) -> str:
+    return call.name.lower() if run.kind is ToolKind.OTHER else str(run.kind)
 
 
 def _heads(command: str) -> list[str]:

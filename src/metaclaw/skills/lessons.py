@@ -4,7 +4,7 @@ The model is shown the calls, the masked error line and what worked instead, nev
 tool itself: what an output tells its reader to do must not become a lesson."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -145,7 +145,7 @@ def _read(text: str) -> list[dict[str, str]] | None:
     return None
 
 
-def _fields(one: dict[str, object]) -> dict[str, str]:
+def _fields(one: Mapping[str, object]) -> dict[str, str]:
     """The texts of a lesson, each on one line."""
     said = {key: one.get(key) for key in _FIELDS}
     return {
