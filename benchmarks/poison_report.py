@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.poison_kinds import Aim, Kind
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
-from metaclaw.train import GateRules, LiveRules, LiveRuling, LiveWatch, TrialTurn
+from metaclaw.train import GateThresholds, LiveRuling, LiveThresholds, LiveWatch, TrialTurn
 
 Record = Mapping[str, object]
 
@@ -71,7 +71,7 @@ def live_trial(
     """How a canary ends, and after how many turns of its own. Every turn is judged; some sessions
     run side by side.
     """
-    watch, turns, count = LiveWatch(LiveRules()), 0, 0
+    watch, turns, count = LiveWatch(LiveThresholds()), 0, 0
     sessions: list[_Session] = []
     while turns < _MOST_TURNS:
         while len(sessions) < _OPEN:
@@ -208,7 +208,7 @@ def write_report(records: Sequence[Record]) -> str:
 def _gate_row(name: str, trials: Sequence[Record]) -> str:
     refused = sum(bool(one["is_refused"]) for one in trials)
     kls = [kl for one in trials if (kl := _number(one["kl"])) is not None]
-    far = sum(kl > GateRules().kl_most for kl in kls)
+    far = sum(kl > GateThresholds().kl_most for kl in kls)
     serving, candidate = _mean(trials, "serving_share", 100), _mean(trials, "share", 100)
     cells = [
         f"{serving} → {candidate}" if candidate != "–" else "–",
@@ -249,7 +249,7 @@ def _is_soon(end: tuple[str, int]) -> bool:
     return end[0] == LiveRuling.ROLL_BACK and end[1] <= _SOON
 
 
-def _does_harm(trial: Record, margin: float = LiveRules().slack) -> bool:
+def _does_harm(trial: Record, margin: float = LiveThresholds().slack) -> bool:
     """Whether it was measured to be worse by more than this: at first, by what a canary may lag
     behind.
     """

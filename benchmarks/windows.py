@@ -38,7 +38,7 @@ from metaclaw.config import sleep_range
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.forecast import FIRST_S, Habits
 from metaclaw.schedule.input import InputReport
-from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
+from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.training_windows import ScheduledWindows
 
 PIECE_S, PIECES_A_STEP, RESUME_S, SHUTDOWN_S = 5.0, 6, 1.0, 1.0
@@ -148,7 +148,7 @@ class Ours:
             sources=[Keyboard()],
             sleep=SleepHours([sleep_range("23:00-07:00")], zone),
             calendars=[Diary(trace, self._clock)],
-            rules=WindowRules(timedelta(minutes=1), timedelta(minutes=1)),
+            rules=WindowThresholds(timedelta(minutes=1), timedelta(minutes=1)),
             clock=self._clock,
             announce=lambda kind, facts: None,
         )

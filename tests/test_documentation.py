@@ -9,11 +9,11 @@ from itertools import takewhile
 from pathlib import Path
 
 import click
-import pytest
 
-from metaclaw.agents import AGENTS, Agent, Endpoint
+from metaclaw.agents import Agent, Endpoint, known_agents
 from metaclaw.agents.connection import applied
 from metaclaw.cli.root import root
+from tests.support.cases import each
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -39,7 +39,7 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -89,7 +89,7 @@ def lacking(line: str) -> str:
     return next((option for option in given if option not in known and option != "--help"), "")
 
 
-@pytest.mark.parametrize("page", BY_HAND, ids=name_of)
+@each("page", BY_HAND, ids=name_of)
 def test_commands_exist(page: Path) -> None:
     wrong = [
         (line, missing) for line in commands(page) if "|" not in line and (missing := lacking(line))
@@ -103,9 +103,7 @@ def test_commands_that_do_not_exist_are_found() -> None:
     assert lacking("metaclaw sessions forget --never") == "--never"
 
 
-@pytest.mark.parametrize(
-    "agent", [one for one in AGENTS if one.name != "env"], ids=lambda one: one.name
-)
+@each("agent", [one for one in known_agents()[0] if one.name != "env"], ids=lambda one: one.name)
 def test_the_page_of_an_agent_says_what_connect_writes(agent: Agent) -> None:
     page = (ROOT / "docs" / "agents" / f"{agent.name}.md").read_text()
     overview = (ROOT / "docs" / "agents.md").read_text()

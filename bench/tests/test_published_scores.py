@@ -37,11 +37,12 @@ from metaclaw_bench.totals import (
     rolling,
     totals,
 )
+from tests.support.cases import each
 
 FOUR = ChoiceCheck(("A", "B", "C", "D"), frozenset("AC"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "letters"),
     [
         (r"\bbox{X} or rather \bbox{B}", "X"),
@@ -65,7 +66,7 @@ def test_only_the_first_box_counts_and_every_letter_in_it(answer: str, letters: 
     assert boxed(answer) == (frozenset(letters) if letters is not None else None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("ticked", "score"),
     [
         ("AC", 1.0),

@@ -84,7 +84,9 @@ def _options(given: argparse.Namespace) -> Options:
     quick: bool = given.quick
 
     def default(value: float | None, full: float, short: float) -> float:
-        return value if value is not None else short if quick else full
+        if value is not None:
+            return value
+        return short if quick else full
 
     return Options(
         targets=(*given.targets, *([BEFORE] if given.before else []), *_chosen_peers(given.peers)),

@@ -147,7 +147,8 @@ def _wait_for_index(target: Target, options: Options, say: Say) -> None:
     before, give_up = cpu_s(target.pid), time.monotonic() + _INDEX_LIMIT_S
     while time.monotonic() < give_up:
         status, body = request(target.port, "GET", "/api/status")
-        retrieval = json.loads(body)["skills"]["retrieval"] if status == 200 else {}
+        skills = json.loads(body).get("skills", {}) if status == 200 else {}
+        retrieval = skills.get("retrieval", {})  # programs before it had no index of meaning
         if not retrieval.get("state", "").startswith(("idle", "starting", "indexing")):
             break
         time.sleep(0.5)

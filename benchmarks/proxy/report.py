@@ -57,7 +57,7 @@ def goal_table(goals: Sequence[Goal]) -> list[str]:
 
 
 def _word(goal: Goal) -> str:
-    return "-" if goal.met is None else "yes" if goal.met else "NO"
+    return {None: "-", True: "yes", False: "NO"}[goal.met]
 
 
 def _number(value: float | None, digits: int = 0) -> str:

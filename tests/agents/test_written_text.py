@@ -60,11 +60,6 @@ CLAUDE_CONNECTED = (
     '{"permissions": {"deny": ["Bash"]}, "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:30000",'
     ' "ANTHROPIC_AUTH_TOKEN": "mc-key", "A": "1"}}'
 )
-IRONCLAW = "# db\nDATABASE_URL=x\nexport LLM_BACKEND=nearai\n"
-IRONCLAW_CONNECTED = (
-    "# db\nDATABASE_URL=x\nexport LLM_BACKEND=openai_compatible\n"
-    "LLM_MODEL=gpt-5.1\nLLM_API_KEY=mc-key\nLLM_BASE_URL=http://127.0.0.1:30000/v1\n"
-)
 
 
 def connected(name: str, content: str) -> str:
@@ -82,7 +77,6 @@ def connected(name: str, content: str) -> str:
         ("hermes", HERMES, HERMES_CONNECTED),
         ("codex", CODEX, CODEX_CONNECTED),
         ("claude-code", CLAUDE, CLAUDE_CONNECTED),
-        ("ironclaw", IRONCLAW, IRONCLAW_CONNECTED),
     ],
 )
 def test_only_the_needed_lines_change(name: str, content: str, wanted: str) -> None:

@@ -100,7 +100,10 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
     taking = {
         "/api/feedback",
         "/api/generations/revert",
+        "/api/rule-file",
         "/api/rules",
+        "/api/skill-test",
+        "/api/skills",
         "/api/skills/{name}/pin",
         "/api/undo",
         "/api/enforce",

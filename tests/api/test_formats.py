@@ -4,6 +4,7 @@ import pytest
 
 from metaclaw.api.web.formats import followed, least_followed, signal
 from metaclaw.outcome.detectors import WEIGHTS
+from tests.support.cases import each
 
 
 def counts(followed: int, broken: int, held: int = 0) -> dict[str, int]:
@@ -45,7 +46,7 @@ def test_the_agent_that_follows_a_rule_least_is_named(
     assert least_followed(by_agent) == words
 
 
-@pytest.mark.parametrize("detector", [*WEIGHTS.signals, "check"])
+@each("detector", [*WEIGHTS.signals, "check"])
 def test_every_signal_is_shown_in_words(detector: str) -> None:
     words = signal(detector)
     assert " " in words

@@ -93,11 +93,11 @@ async def test_a_skill_nobody_had_to_prove_has_no_certificate(stage: Stage) -> N
 async def test_a_skill_that_is_not_in_force_is_404(stage: Stage) -> None:
     assert (
         await stage.refused(404, "GET", "/api/skills/nothing")
-        == "there is no skill nothing in force"
+        == "there is no skill named nothing in force"
     )
     assert (
         await stage.refused(404, "POST", "/api/skills/nothing/retire")
-        == "there is no skill nothing in force"
+        == "there is no skill named nothing in force"
     )
 
 

@@ -23,6 +23,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.skills import check_of, examine, parse_check
 from metaclaw.skills.files import parse_skill
+from tests.support.cases import each
 
 BLIND = Path(pools.__file__).parent / "blind"
 EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
@@ -56,7 +57,7 @@ def test_a_check_gives_one_to_the_right_answer_of_every_question(rule: Rule) -> 
             assert grade(rule, task.question, task.answer) == 1.0, task
 
 
-@pytest.mark.parametrize("folder", sorted(BLIND.iterdir()), ids=lambda folder: folder.name)
+@each("folder", sorted(BLIND.iterdir()), ids=lambda folder: folder.name)
 def test_a_blind_check_gives_one_to_right_answers_and_less_than_half_to_others(
     folder: Path,
 ) -> None:

@@ -37,6 +37,7 @@ from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.train.golden import GoldenScore, golden_items, read_answer
 from metaclaw.train.live import LiveRuling
+from tests.support.cases import each
 from tests.support.tiny import make_tiny_model
 
 ROOT: Final = Path(__file__).parents[2]
@@ -114,7 +115,7 @@ def _trial(
     return {**named, **facts, "share": share, "serving_share": 0.6, "live": live}
 
 
-@pytest.mark.parametrize(
+@each(
     ("is_refused", "turns", "ruling", "missed"),
     [
         (True, 50, LiveRuling.ROLL_BACK, 0),

@@ -71,7 +71,9 @@ def test_nothing_held_out_is_in_the_set_for_development() -> None:
 def _sentences(data: object) -> list[str]:
     if isinstance(data, str):
         return [data] if " " in data else []
-    values = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    values = data if isinstance(data, list) else ()
+    if isinstance(data, dict):
+        values = list(data.values())
     return list(chain.from_iterable(map(_sentences, values)))
 
 

@@ -14,6 +14,7 @@ from benchmarks.time_to_effect_topics import TOPICS, Topic
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills.gate.gate import lint
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +56,7 @@ def test_a_ratio_compares_the_same_share_of_both_arms() -> None:
     ]
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+@each("topic", TOPICS, ids=lambda topic: topic.name)
 def test_every_topic_makes_a_skill_that_the_gate_has_nothing_against(topic: Topic) -> None:
     proposed = topic.skill
     skill = Skill(

@@ -13,11 +13,12 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.sessions.recognition import CLIENTS
 from metaclaw.skills import parse_check, run_check, sample_answer
 from tests.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
+from tests.support.cases import each
 
 FORCE = r"not in calls of shell: ^git push\b.*--force\b"
 
 
-@pytest.mark.parametrize("spelling", SHELLS)
+@each("spelling", SHELLS)
 def test_a_command_is_seen_in_every_spelling(spelling: str) -> None:
     check = parse_check(FORCE)
     assert (
@@ -26,7 +27,7 @@ def test_a_command_is_seen_in_every_spelling(spelling: str) -> None:
     assert run_check(check, [shell_call(spelling, "git push origin main")]) is Outcome.PASS
 
 
-@pytest.mark.parametrize("spelling", EDITS)
+@each("spelling", EDITS)
 def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
     path, text = (
         parse_check(r"not in calls of edit: \A\S*uv\.lock\n"),
@@ -48,7 +49,7 @@ def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
     assert run_check(text, [edit_call(spelling, "a/main.py", "x = 1\n")]) is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "texts"),
     [
         ({"command": "cd x && git push"}, ["cd x && git push"]),
@@ -112,7 +113,7 @@ def test_calls_are_found_by_several_classes_and_by_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "run",
@@ -126,7 +127,7 @@ def test_calls_are_found_by_several_classes_and_by_name() -> None:
         "system.run",
     ],
 )
-@pytest.mark.parametrize("key", ["command", "cmd", "script"])
+@each("key", ["command", "cmd", "script"])
 def test_a_tool_that_runs_commands_is_known_by_what_it_takes(name: str, key: str) -> None:
     assert run_check(parse_check(FORCE), [call(name, {key: "git push --force"})]) is Outcome.FAIL
     assert (
@@ -185,7 +186,7 @@ def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("check", "sample", "name", "texts"),
     [
         ("not in calls of shell: x", "git push -f", "bash", ["git push -f"]),

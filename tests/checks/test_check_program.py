@@ -15,6 +15,7 @@ from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_many
+from tests.support.cases import each
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9
@@ -40,7 +41,7 @@ needs_sandbox = pytest.mark.skipif(
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
+@each(
     ("source", "outcome"),
     [
         (
@@ -72,7 +73,7 @@ def test_the_exit_status_is_the_outcome_and_a_crash_is_not(source: str, outcome:
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
+@each(
     ("printed", "status", "outcome", "score"),
     [
         ('{"score": 1, "reason": "right"}', 0, Outcome.PASS, 1.0),
@@ -237,7 +238,7 @@ _ESCAPES = {
 
 
 @needs_sandbox
-@pytest.mark.parametrize("source", _ESCAPES.values(), ids=_ESCAPES.keys())
+@each("source", _ESCAPES.values(), ids=_ESCAPES.keys())
 def test_nothing_outside_can_be_reached(source: str) -> None:
     """What succeeds would end with a pass: every one of these must break instead."""
     finding = _run(source)

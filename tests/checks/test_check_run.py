@@ -11,6 +11,7 @@ from metaclaw.checks.workers import Matcher
 from metaclaw.domain.chat import Json, Part, Reasoning, Text, ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_all, parse_check, run_check
+from tests.support.cases import each
 
 
 def _call(name: str, arguments: str) -> ToolCall:
@@ -21,7 +22,7 @@ _PUSH = _call("bash", '{"command": "git push \\\\\\norigin main"}')
 _SAVE = _call("save", '{"name": "x", "size": 3}')
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer", "outcome"),
     [
         (r"pattern: \d{4}-\d{2}-\d{2}", [Text("on 2026-01-02")], Outcome.PASS),
@@ -53,7 +54,7 @@ _ITEM = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer", "outcome"),
     [
         (_ITEM, [Text('{"name": "x"}')], Outcome.PASS),
@@ -136,7 +137,7 @@ def test_a_pattern_that_was_ended_does_not_hurt_the_next() -> None:
 _TIME = r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"
 
 
-@pytest.mark.parametrize(
+@each(
     ("check", "text", "score"),
     [
         (_TIME, "14:17+05:30", 1.0),
@@ -173,7 +174,7 @@ def test_what_is_partly_right_earns_a_part_and_fails(check: str, text: str, scor
 _LENIENT = r"pattern: \d\d:\d\d\+05:30"
 
 
-@pytest.mark.parametrize(
+@each(
     ("check", "text", "outcome"),
     [
         (_LENIENT, "14:17+05:30", Outcome.PASS),

@@ -12,6 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills import check_of, parse_check, parse_skill, render_skill, waits_for_person
+from tests.support.cases import each
 
 _PROGRAM = (
     "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
@@ -48,7 +49,7 @@ def test_a_check_is_read(text: str, check: Check) -> None:
     assert parse_check(text) == check
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "fault"),
     [
         ("", "begins with"),

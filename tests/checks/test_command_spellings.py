@@ -8,6 +8,7 @@ from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
 from tests.checks.spellings import call, shell_call
+from tests.support.cases import each
 
 PUSH = "git push --force"
 STARTED = [
@@ -88,16 +89,11 @@ VARIED = [
     'f() { git "$1" $2; }; f push --force',
     "p() { git push $1; }\np --force",
     "git${IFS}push${IFS}--force",
-    "git push {--force,origin}",
-    "git push --fo{rce,lk}",
     'c=(git push --force); "${c[@]}"',
     "c=git; c+=' push --force'; $c",
     'C="git push origin $(git branch --show-current) --force"; sudo $C',
-    "F=xforce; git push --${F#x}",
-    "F=FORCE; git push --${F,,}",
     "read c <<< 'git push --force'; $c",
     "$(echo git) push --force",
-    "$(which git) push --force",
     "`echo git` push --force",
     "echo --force | xargs git push",
     'git push "$(echo --force)"',
@@ -141,18 +137,18 @@ def found(name: str, command: str) -> Outcome:
     return run_check(parse_check(rule_example(name).check), [shell_call("Bash", command)])
 
 
-@pytest.mark.parametrize("form", STARTED)
+@each("form", STARTED)
 def test_a_command_is_found_behind_what_starts_it(form: str) -> None:
     assert found("no-force-push", form.format(PUSH)) is Outcome.FAIL
     assert found("no-force-push", form.format("git push")) is not Outcome.FAIL
 
 
-@pytest.mark.parametrize("script", VARIED)
+@each("script", VARIED)
 def test_values_that_a_script_sets_are_known(script: str) -> None:
     assert found("no-force-push", script) is Outcome.FAIL
 
 
-@pytest.mark.parametrize("script", SPARED)
+@each("script", SPARED)
 def test_words_that_only_look_like_a_command_are_left_alone(script: str) -> None:
     assert found("no-force-push", script) is Outcome.PASS
 
@@ -196,7 +192,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("script", WRITES)
+@each("script", WRITES)
 def test_files_that_a_script_writes_are_edits(script: str) -> None:
     assert found(LOCK, script) is Outcome.FAIL
 
@@ -236,7 +232,7 @@ def test_an_edit_is_known_by_other_names_and_paths(made: ToolCall) -> None:
     assert run_check(parse_check(GENERATED), [made]) is Outcome.FAIL
 
 
-@pytest.mark.parametrize(
+@each(
     "made",
     [
         call("run_command", {"CommandLine": PUSH, "Cwd": "/x"}),

@@ -11,6 +11,7 @@ from metaclaw.checks.commands import commands_of
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
 from tests.checks.spellings import call, shell_call
+from tests.support.cases import each
 
 FORCE = (
     "no-force-push",
@@ -186,7 +187,7 @@ def test_installing_with_pip_is_told_from_talking_about_it(check: str) -> None:
     assert [one for one in USES_UV if found(check, one) is not Outcome.PASS] == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "breaks", "follows"),
     [
         (
@@ -327,7 +328,7 @@ def test_a_script_that_cannot_be_read_is_looked_at_in_pieces(script: str) -> Non
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         "$(" * 50_000,

@@ -13,7 +13,7 @@ import pytest
 
 from metaclaw.agents import Trial, find_agent
 from metaclaw.cli.agents import trial_lines
-from tests.cli.program import metaclaw
+from tests.cli.program import Done, metaclaw
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -63,13 +63,9 @@ def test_connect_shows_the_difference_and_asks_first(user: Path) -> None:
     assert KEY not in refused.out
 
 
-def test_connect_says_how_to_try_the_agent_also_where_it_cannot_run_unattended(user: Path) -> None:
+def test_connect_says_how_to_try_the_agent(user: Path) -> None:
     assert (
         "Try it: metaclaw agents test codex" in metaclaw("agents", "connect", "codex", "--yes").out
-    )
-    assert (
-        "Try it: ask it something, then: metaclaw sessions list"
-        in metaclaw("agents", "connect", "nanoclaw", "--yes").out
     )
 
 
@@ -88,7 +84,6 @@ def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> Non
         "connected",
         str(file),
     )
-    assert listed["picoclaw"]["tried_with"] is None
 
 
 def test_claude_code_with_a_subscription_gets_our_key_in_the_address_and_no_token(
@@ -136,20 +131,12 @@ def test_env_prints_what_to_export(user: Path) -> None:
     assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:30000\n" in out
 
 
-def test_agents_whose_files_are_not_known_are_told_in_commands(user: Path) -> None:
-    done = metaclaw("agents", "connect", "nemoclaw")
-    assert "openshell provider create" in done.out
-    assert "untried" in done.out
-    assert metaclaw("agents", "disconnect", "nemoclaw", "--yes").code == 1
-
-
 def test_an_agent_that_is_not_installed_is_told_how_to_install(
     user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(user))
     refused = metaclaw("agents", "test", "codex")
     assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
-    assert "cannot be run unattended" in metaclaw("agents", "test", "picoclaw").err
 
 
 def test_a_configuration_that_is_a_link_stays_one(user: Path) -> None:
@@ -170,6 +157,12 @@ def test_an_unknown_agent_is_refused_with_the_names_there_are(user: Path) -> Non
     assert "claude-code, codex, openclaw" in refused.err
 
 
+def no_sandbox_or_permission_in(done: Done) -> bool:
+    assert done.code == 0, done.err
+    words = ("sandbox", "approval", "permission", "bypass", "yolo", "trust")
+    return not any(word in done.out.lower() for word in words)
+
+
 def test_no_setting_touches_a_sandbox_or_a_permission(user: Path) -> None:
     for name in (
         "claude-code",
@@ -178,19 +171,8 @@ def test_no_setting_touches_a_sandbox_or_a_permission(user: Path) -> None:
         "opencode",
         "hermes",
         "qwen-code",
-        "aider",
-        "zeroclaw",
-        "picoclaw",
-        "ironclaw",
     ):
-        done = metaclaw("agents", "connect", name, "--yes")
-        shown = done.out.lower()
-        assert done.code == 0, done.err
-        assert not [
-            word
-            for word in ("sandbox", "approval", "permission", "bypass", "yolo", "trust")
-            if word in shown
-        ], name
+        assert no_sandbox_or_permission_in(metaclaw("agents", "connect", name, "--yes"))
 
 
 @pytest.fixture

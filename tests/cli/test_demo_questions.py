@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.demo import Stage, usable_providers, why_not_noted
+from metaclaw.cli.demo import usable_providers, why_not_noted
+from metaclaw.cli.demo_stage import Stage
 from metaclaw.cli.demo_training import (
     SKILL,
     Question,

@@ -208,10 +208,8 @@ class _Course(dict[str, tuple[int, dict[str, Any]]]):
             "testing the new version",
             "checking which skills the new weights have absorbed",
         ]
-        self._left = [
-            (state, None if number < 2 else "candidate" if number == 2 else "serving")
-            for number, state in enumerate(states)
-        ]
+        versions = [None, None, "candidate", "serving"]
+        self._left = list(zip(states, versions, strict=True))
 
     def get(self, line: str, default: Any = None) -> Any:
         if line != "GET /api/policy":

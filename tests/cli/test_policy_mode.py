@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.lifecycle import prepared, settings_of_mode
+from metaclaw.cli.home import prepared
+from metaclaw.cli.lifecycle import settings_of_mode
 from tests.cli.program import metaclaw
 
 

@@ -8,9 +8,6 @@ import pytest
 
 from metaclaw.cli.enforcement import in_words
 from metaclaw.cli.watch import held_line
-from metaclaw.domain.compliance import Compliance
-from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Rule
 from tests.cli.program import metaclaw, program
 from tests.cli.scripted import scripted
 
@@ -318,7 +315,7 @@ def test_a_skill_is_edited_kept_pinned_retired_and_restored(home: Path) -> None:
     metaclaw("skills", "retire", "backup-first")
     gone = metaclaw("skills", "list", "--retired", "--json").facts["skills"]
     assert [(one["name"], one["state"], one["reason"]) for one in gone] == [
-        ("backup-first", "retired", "retired backup-first")
+        ("backup-first", "retired", "a person retired backup-first")
     ]
     assert "metaclaw skills restore NAME" in metaclaw("skills", "list", "--retired").out
     assert metaclaw("skills", "restore", "backup-first", "--json").facts["restored"] is True
@@ -472,7 +469,11 @@ def test_a_rule_that_cannot_hold_is_not_set_to_hold(home: Path, change: tuple[st
 
 def test_rules_says_that_a_message_is_being_read(home: Path) -> None:
     status: dict[str, Any] = {"learning": {"pending": {"listening": 1}}}
-    with scripted(home, {"GET /api/status": (200, status)}):
+    answers = {
+        "GET /api/status": (200, status),
+        "GET /api/rules": (200, {"rules": [], "skipped": []}),
+    }
+    with scripted(home, answers):
         assert "1 message of yours is being read" in metaclaw("rules").out
         status["learning"]["pending"]["listening"] = 0
         assert "being read" not in metaclaw("rules").out
@@ -558,39 +559,34 @@ def test_watch_tells_what_followed_a_held_call(end: str, calls: int, told: str) 
     )
 
 
-def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
-    counts = {"codex": Compliance(unknown=515)}
-    rule = Rule(
-        SkillName("be-nice"),
-        "always",
-        "Be nice.",
-    )
+def followed(check: str | None, **by_agent: tuple[int, int, int, int]) -> dict[str, Any]:
+    """A rule as the API lists it: followed, broken, held and unknown of each agent."""
+    names = ("followed", "broken", "held", "unknown")
+    counts = {agent: dict(zip(names, one, strict=True)) for agent, one in by_agent.items()}
+    total = {name: sum(one[name] for one in counts.values()) for name in names}
+    for one in (*counts.values(), total):
+        one["applied"] = one["followed"] + one["broken"] + one["unknown"]
+    return {"kind": "rule", "check": check, "compliance": total, "by_agent": counts}
+
+
+def test_a_rule_of_which_nothing_is_known_says_why() -> None:
     assert (
-        in_words(rule, counts)
+        in_words(followed(None, codex=(0, 0, 0, 515)))
         == "applied to 515 answers; it has no check that says whether it was followed"
     )
-    checked = Rule(
-        SkillName("be-nice"),
-        "always",
-        "Be nice.",
-        check="not in calls of shell: x",
-    )
-    assert in_words(checked, counts) == "applied to 515 answers; its check decided none of them"
-
-
-def test_held_calls_are_no_failures_in_the_list(home: Path) -> None:
-    rule = Rule(
-        SkillName("no-sudo"),
-        "always",
-        "No sudo.",
-        check="not in calls of shell: sudo",
-    )
-    held = {"claude-code": Compliance(0, 2, 2), "codex": Compliance(0, 3, 3)}
-    assert in_words(rule, held) == "5 held back (codex 3, claude-code 2)"
-    mixed = {**held, "opencode": Compliance(4, 1), "codex": Compliance(6, 4, 3)}
     assert (
-        in_words(rule, mixed)
-        == "followed in 10 of 12; opencode 4 of 5; 5 held back (codex 3, claude-code 2)"
+        in_words(followed("not in calls of shell: x", codex=(0, 0, 0, 515)))
+        == "applied to 515 answers; its check decided none of them"
+    )
+
+
+def test_held_calls_are_no_failures_in_the_list() -> None:
+    check = "not in calls of shell: sudo"
+    held = followed(check, claude=(0, 2, 2, 0), codex=(0, 3, 3, 0))
+    assert in_words(held) == "5 held back (codex 3, claude 2)"
+    mixed = followed(check, claude=(0, 2, 2, 0), codex=(6, 4, 3, 0), opencode=(4, 1, 0, 0))
+    assert (
+        in_words(mixed) == "followed in 10 of 12; opencode 4 of 5; 5 held back (codex 3, claude 2)"
     )
 
 

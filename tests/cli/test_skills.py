@@ -267,7 +267,7 @@ def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: P
         2,
         0,
         1,
-        "retired backup-first",
+        "a person retired backup-first",
     )
     assert (loaded["number"], loaded["added"], empty["number"]) == (1, 2, 0)
     assert metaclaw("skills", "revert", "1", "--json").facts == {"reverted_to": 1, "generation": 3}

@@ -105,7 +105,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ),
         (
             "backend = 'cloud'",
-            "FILE:2: policy.backend must be 'embedded', 'tinker', 'mint' or 'weaver'",
+            "FILE:2: policy.backend must be embedded, mint, tinker or weaver",
         ),
         (
             "group_size = 1",
@@ -147,8 +147,9 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("tokenizer = 'here'", "FILE:2: policy.tokenizer is not a whole path"),
         ("base_model = ' '", "FILE:2: policy.base_model is empty"),
         ("base_model = 'smol'", "policy needs the absolute path of a folder as base_model"),
-        ("serve = 'vllm'", 'policy needs provider with serve = "vllm" or "sglang", and only then'),
-        ("provider = 'x'", 'policy needs provider with serve = "vllm" or "sglang", and only then'),
+        ("serve = 'cloud'", "FILE:2: policy.serve must be backend, sglang or vllm"),
+        ("serve = 'vllm'", "policy needs provider if serve names a server, and only then"),
+        ("provider = 'x'", "policy needs provider if serve names a server, and only then"),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
         ("[policy.distill]\nteacher = 'x'", "policy.distill needs teacher and model together"),
         (

@@ -18,6 +18,7 @@ from metaclaw.config import (
     toml_value,
 )
 from metaclaw.config.training import DAYS
+from tests.support.cases import each
 
 ALL = frozenset(range(7))
 
@@ -42,7 +43,7 @@ def test_the_defaults_are_those_we_promise(home: Path) -> None:
     assert (schedule.on_battery, schedule.on_metered) == (False, False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("23:00-07:00", SleepRange(ALL, time(23), time(7))),

@@ -7,6 +7,7 @@ import pytest
 
 from metaclaw.config import MASK, Secret, SecretUrl, build, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError
+from tests.support.cases import each
 
 
 def test_a_literal_is_never_shown(home: Path) -> None:
@@ -78,7 +79,7 @@ def test_missing_secrets_are_found_with_their_place(home: Path) -> None:
     assert missing_secrets(load(home, {}), {"NOT_THERE": "x"}) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "shown"),
     [
         ("https://host/v1", "https://host/v1"),

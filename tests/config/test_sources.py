@@ -2,12 +2,12 @@
 
 import tomllib
 
-import pytest
 import tomlkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.config.sources import line_of, statements
+from tests.support.cases import each
 from tests.support.depth import tries
 
 TEXT = '''\
@@ -30,7 +30,7 @@ x = 2
 a.b.c = 3'''.replace("'it''s'", "'its'")
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "line"),
     [
         (("top",), 2),

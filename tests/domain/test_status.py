@@ -1,7 +1,5 @@
 """The words that the page and the terminal share."""
 
-import pytest
-
 from metaclaw.domain.status import (
     attempt_word,
     audience,
@@ -12,9 +10,10 @@ from metaclaw.domain.status import (
     session_words,
 )
 from metaclaw.domain.verdict import Outcome
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("outcomes", "failed", "words"),
     [
         ({Outcome.PASS: 2, Outcome.FAIL: 1}, 0, "1 bad, 2 good"),
@@ -31,7 +30,7 @@ def test_every_outcome_has_a_word_of_its_own() -> None:
     assert {outcome_word(one.value) for one in Outcome} == {"good", "bad", "unclear"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "words"),
     [(None, "everyone"), ("owner", "you"), ("user:ann", "ann"), ("team:shop", "team shop")],
 )
@@ -39,7 +38,7 @@ def test_for_whom_a_rule_is(scope: str | None, words: str) -> None:
     assert audience(scope) == words
 
 
-@pytest.mark.parametrize(
+@each(
     ("cost", "unpriced", "words"),
     [
         (0.0098, 5, "$0.0098 + unpriced"),

@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import pytest
 
 from metaclaw.domain.chat import Wire
@@ -42,6 +40,9 @@ def ask(
     program: Program, session: str, wire: str, model: str, *, stream: bool = False, **more: Any
 ) -> str:
     """The whole text of an answer, as the vendor's own SDK reads it."""
+    import anthropic  # only who asks waits for an SDK
+    import openai
+
     headers = {"x-session-id": session}
     if wire == "messages":
         client = anthropic.Anthropic(

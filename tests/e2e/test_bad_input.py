@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from metaclaw.proxy.http.body import FREE_KEYS
+from tests.support.cases import each
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -38,8 +39,8 @@ def assert_error_shape(path: str, answer: httpx.Response) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
+@each("path", PATHS)
+@each(
     "body",
     [
         b"",
@@ -61,8 +62,8 @@ def test_what_is_not_a_json_object_is_a_400(program: Program, path: str, body: b
     assert_error_shape(path, answer)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
+@each("path", PATHS)
+@each(
     "field",
     [
         {"messages": [], "input": []},
@@ -78,7 +79,7 @@ def test_what_is_not_a_json_object_is_a_400(program: Program, path: str, body: b
     ],
     ids=["empty", "wrong-type", "no-objects", "unknown-role", "odd-role", "null", "odd-content"],
 )
-@pytest.mark.parametrize("model", ["chatonly/echo", "anthropic/echo", ""])
+@each("model", ["chatonly/echo", "anthropic/echo", ""])
 def test_wrong_shapes_are_refused_where_we_must_understand_them_and_never_break_us(
     program: Program, path: str, field: dict[str, Any], model: str
 ) -> None:
@@ -128,14 +129,14 @@ def test_nuls_and_lone_surrogates_in_text_are_passed_on_as_they_are(
     assert provider.requests[-1].body == body
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+@each("method", ["GET", "PUT", "DELETE", "PATCH"])
 def test_the_wrong_method_is_a_405(program: Program, method: str) -> None:
     answer = httpx.request(method, f"{program.url}/v1/chat/completions", headers=program.auth)
     assert answer.status_code == 405
     assert_error_shape("/v1/chat/completions", answer)
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "/nowhere",
@@ -153,7 +154,7 @@ def test_unknown_pages_and_odd_queries_are_clear_errors(program: Program, path: 
     assert answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
+@each(
     "path", ["/api/status", "/metrics", "/readyz", "/", "/v1/models", "/api/sessions", "/nowhere"]
 )
 def test_every_route_but_healthz_needs_the_key(program: Program, path: str) -> None:
@@ -161,7 +162,7 @@ def test_every_route_but_healthz_needs_the_key(program: Program, path: str) -> N
     assert httpx.get(program.url + path, headers={"x-api-key": "wrong"}).status_code == 401
 
 
-@pytest.mark.parametrize(
+@each(
     ("prefix", "headers", "words"),
     [
         ("", {}, "this request carries no MetaClaw key"),
@@ -197,7 +198,7 @@ def test_training_with_hosted_providers_only_is_not_told_to_start_in_a_mode_that
     assert "--mode" not in refused.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     "raw",
     [
         b"GET / HTTP/9.9\r\n\r\n",
@@ -315,10 +316,8 @@ def many(path: str, what: str, count: int) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("path", WIRES)
-@pytest.mark.parametrize(
-    "what", ["messages", "parts", "parts of many messages", "nested parts", "tools", "keys"]
-)
+@each("path", WIRES)
+@each("what", ["messages", "parts", "parts of many messages", "nested parts", "tools", "keys"])
 def test_a_request_with_more_items_than_allowed_is_a_413_that_names_the_key(
     strict: Program, path: str, what: str
 ) -> None:
@@ -348,7 +347,7 @@ def test_twenty_thousand_items_are_allowed_by_default(program: Program) -> None:
         )
 
 
-@pytest.mark.parametrize("item", [b"{}", b'""', b"1", b"[]", b'{"a":",","b":1}'])
+@each("item", [b"{}", b'""', b"1", b"[]", b'{"a":",","b":1}'])
 def test_a_body_of_millions_of_values_is_refused_before_they_are_read(
     strict: Program, item: bytes
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.cases import each
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -83,9 +84,7 @@ def client_bytes(capture: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-@pytest.mark.parametrize(
-    "path", captures() or [None], ids=lambda path: path.stem if path else "absent"
-)
+@each("path", captures() or [None], ids=lambda path: path.stem if path else "absent")
 def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(
     taught: Program, provider: Provider, path: Path | None
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.cases import each
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -51,19 +52,12 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    folder = tmp_path_factory.mktemp("docs")
     provider = Provider().start()
-    env = {**NOT_LEARNING, "HOME": str(tmp_path / "user")}  # agents keep their configuration there
-    running = Program(tmp_path / "home", providers_toml(provider.url), env=env).start()
-    asked = {"model": "gpt", "messages": [{"role": "user", "content": "When was that?"}]}
-    answer = httpx.post(
-        f"{running.url}/v1/chat/completions", json=asked, headers=running.auth, timeout=60
-    )
-    assert answer.status_code == 200
-    assert (
-        running.command("rules", "add", "Always be brief.").returncode == 0
-    )  # something to take back
+    env = {**NOT_LEARNING, "HOME": str(folder / "user")}  # agents keep their configuration there
+    running = Program(folder / "home", providers_toml(provider.url), env=env).start()
     (running.home / "logs").mkdir(exist_ok=True)
     (running.home / "logs" / "metaclaw.log").touch()
     yield running
@@ -80,8 +74,15 @@ def test_there_are_pages_with_commands() -> None:
     } <= COMMANDS.keys()
 
 
-@pytest.mark.parametrize("page", COMMANDS)
+@each("page", COMMANDS)
 def test_the_commands_of_a_page_work(page: str, program: Program) -> None:
+    # Something to look at, and something to take back.
+    asked = {"model": "gpt", "messages": [{"role": "user", "content": "When was that?"}]}
+    answer = httpx.post(
+        f"{program.url}/v1/chat/completions", json=asked, headers=program.auth, timeout=60
+    )
+    assert answer.status_code == 200
+    assert program.command("rules", "add", f"Always be brief in {page}.").returncode == 0
     for line in COMMANDS[page]:
         name, *words = shlex.split(line)
         assert name == "metaclaw"

@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import pytest
 
 from metaclaw.engine import MODEL_ID
@@ -43,6 +41,9 @@ def turn_of(program: Program, headers: Any) -> Any:
 
 
 def test_it_answers_in_every_wire_streamed_and_whole(embedded: Program) -> None:
+    import anthropic  # only who asks waits for an SDK
+    import openai
+
     with (
         openai.OpenAI(base_url=f"{embedded.url}/v1", api_key=KEY, max_retries=0) as oai,
         anthropic.Anthropic(base_url=embedded.url, api_key=KEY, max_retries=0) as claude,

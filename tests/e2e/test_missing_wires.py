@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from metaclaw.upstream import is_missing_route
+from tests.support.cases import each
 from tests.support.program import NOT_LEARNING, Program
 from tests.support.provider import Provider
 
@@ -98,7 +99,7 @@ def test_an_address_that_has_no_path_at_all_is_refused_as_it_refuses(
         program.stop()
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "body", "is_missing"),
     [
         (404, b'{"detail":"Not Found"}', True),

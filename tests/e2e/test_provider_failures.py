@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.cases import each
 from tests.support.program import KEY, NOT_LEARNING, PATIENCE_S, Program
 from tests.support.provider import Provider
 from tests.support.raw import CLOSE, LINGER, RawProvider, http
@@ -163,8 +164,8 @@ def shown(program: Program, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("wire", ["chat", "messages"])
-@pytest.mark.parametrize("bad", NO_ANSWERS)
+@each("wire", ["chat", "messages"])
+@each("bad", NO_ANSWERS)
 def test_a_provider_that_gives_no_answer_is_followed_by_the_next(
     with_fallback: Program, providers: Providers, bad: str, wire: str
 ) -> None:
@@ -177,8 +178,8 @@ def test_a_provider_that_gives_no_answer_is_followed_by_the_next(
     assert (turn["provider"], turn["end"]) == ("good", "completed")
 
 
-@pytest.mark.parametrize("wire", ["chat", "messages"])
-@pytest.mark.parametrize("bad", NO_STREAMS)
+@each("wire", ["chat", "messages"])
+@each("bad", NO_STREAMS)
 def test_a_stream_that_begins_with_no_answer_is_followed_by_the_next_providers(
     with_fallback: Program, bad: str, wire: str
 ) -> None:
@@ -194,8 +195,8 @@ def test_a_stream_that_begins_with_no_answer_is_followed_by_the_next_providers(
     )
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+@each("stream", [False, True])
+@each("wire", ["chat", "responses", "messages"])
 def test_without_another_provider_the_reported_error_is_told_in_the_clients_wire(
     alone: Program, wire: str, stream: bool
 ) -> None:
@@ -209,7 +210,7 @@ def test_without_another_provider_the_reported_error_is_told_in_the_clients_wire
     assert (turn["provider"], turn["end"]) == (bad, "failed")
 
 
-@pytest.mark.parametrize("bad", [*NO_ANSWERS, *NO_STREAMS])
+@each("bad", [*NO_ANSWERS, *NO_STREAMS])
 def test_without_another_provider_no_answer_is_an_error_and_never_looks_like_one(
     alone: Program, bad: str
 ) -> None:

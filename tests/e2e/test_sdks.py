@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 
 from tests.support.program import KEY, Program
 from tests.support.provider import Provider
+
+if TYPE_CHECKING:  # only who asks waits for an SDK
+    import anthropic
+    import openai
 
 PROVIDERS = ["openai", "chatonly", "anthropic"]
 TOOL = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -27,19 +29,23 @@ MESSAGES_TOOLS: Any = [
 
 
 @pytest.fixture
-def oai(program: Program) -> Iterator[openai.OpenAI]:
+def oai(program: Program) -> "Iterator[openai.OpenAI]":
+    import openai
+
     with openai.OpenAI(base_url=f"{program.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def claude(program: Program) -> Iterator[anthropic.Anthropic]:
+def claude(program: Program) -> "Iterator[anthropic.Anthropic]":
+    import anthropic
+
     with anthropic.Anthropic(base_url=program.url, api_key=KEY, max_retries=0) as client:
         yield client
 
 
 @pytest.mark.parametrize("target", PROVIDERS)
-def test_chat_whole(oai: openai.OpenAI, target: str) -> None:
+def test_chat_whole(oai: "openai.OpenAI", target: str) -> None:
     answer = oai.chat.completions.create(
         model=f"{target}/echo", messages=[{"role": "user", "content": "good morning"}]
     )
@@ -52,7 +58,7 @@ def test_chat_whole(oai: openai.OpenAI, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", PROVIDERS)
-def test_chat_streamed(oai: openai.OpenAI, target: str) -> None:
+def test_chat_streamed(oai: "openai.OpenAI", target: str) -> None:
     stream = oai.chat.completions.create(
         model=f"{target}/echo",
         messages=[{"role": "user", "content": "one two three"}],
@@ -78,7 +84,7 @@ def test_chat_streamed(oai: openai.OpenAI, target: str) -> None:
 
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_chat_calls_tools_in_parallel(oai: openai.OpenAI, target: str, streamed: bool) -> None:
+def test_chat_calls_tools_in_parallel(oai: "openai.OpenAI", target: str, streamed: bool) -> None:
     asked: Any = {
         "model": f"{target}/tools",
         "messages": [{"role": "user", "content": "go"}],
@@ -102,7 +108,7 @@ def test_chat_calls_tools_in_parallel(oai: openai.OpenAI, target: str, streamed:
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_messages_say_think_and_stop(
-    claude: anthropic.Anthropic, target: str, streamed: bool
+    claude: "anthropic.Anthropic", target: str, streamed: bool
 ) -> None:
     asked: Any = {
         "model": f"{target}/reason",
@@ -128,7 +134,7 @@ def test_messages_say_think_and_stop(
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_messages_call_tools_in_parallel_and_take_their_results(
-    claude: anthropic.Anthropic, provider: Provider, target: str, streamed: bool
+    claude: "anthropic.Anthropic", provider: Provider, target: str, streamed: bool
 ) -> None:
     asked: Any = {
         "model": f"{target}/tools",
@@ -167,7 +173,7 @@ def test_messages_call_tools_in_parallel_and_take_their_results(
 
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_responses_say_and_count(oai: openai.OpenAI, target: str, streamed: bool) -> None:
+def test_responses_say_and_count(oai: "openai.OpenAI", target: str, streamed: bool) -> None:
     asked: Any = {"model": f"{target}/reason", "instructions": "be brief", "input": "hello there"}
     if streamed:
         with oai.responses.stream(**asked) as stream:
@@ -187,7 +193,9 @@ def test_responses_say_and_count(oai: openai.OpenAI, target: str, streamed: bool
 
 @pytest.mark.parametrize("target", PROVIDERS)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_responses_call_tools_in_parallel(oai: openai.OpenAI, target: str, streamed: bool) -> None:
+def test_responses_call_tools_in_parallel(
+    oai: "openai.OpenAI", target: str, streamed: bool
+) -> None:
     asked: Any = {
         "model": f"{target}/tools",
         "input": [{"role": "user", "content": "go"}],
@@ -208,7 +216,7 @@ def test_responses_call_tools_in_parallel(oai: openai.OpenAI, target: str, strea
 
 @pytest.mark.parametrize("target", PROVIDERS)
 def test_a_picture_reaches_every_kind_of_provider(
-    oai: openai.OpenAI, claude: anthropic.Anthropic, provider: Provider, target: str
+    oai: "openai.OpenAI", claude: "anthropic.Anthropic", provider: Provider, target: str
 ) -> None:
     pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABpfZFQAAAAABJRU5ErkJggg=="
     parts: Any = [
@@ -230,8 +238,11 @@ def test_a_picture_reaches_every_kind_of_provider(
 
 
 def test_errors_have_the_providers_status_and_the_clients_shape(
-    oai: openai.OpenAI, claude: anthropic.Anthropic
+    oai: "openai.OpenAI", claude: "anthropic.Anthropic"
 ) -> None:
+    import anthropic
+    import openai
+
     for target in PROVIDERS:
         with pytest.raises(openai.BadRequestError, match="scripted 400"):
             oai.chat.completions.create(
@@ -248,7 +259,7 @@ def test_errors_have_the_providers_status_and_the_clients_shape(
 
 
 def test_models_tokens_and_other_routes(
-    oai: openai.OpenAI, claude: anthropic.Anthropic, provider: Provider
+    oai: "openai.OpenAI", claude: "anthropic.Anthropic", provider: Provider
 ) -> None:
     assert {"echo", "chat-model", "claude-model"} <= {model.id for model in oai.models.list()}
     assert "claude-model" in {model.id for model in claude.models.list()}
@@ -272,6 +283,9 @@ def test_models_tokens_and_other_routes(
 def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(
     program: Program, provider: Provider
 ) -> None:
+    import anthropic
+    import openai
+
     before = len(provider.requests)
     with (
         openai.OpenAI(base_url=f"{program.url}/v1", api_key="wrong", max_retries=0) as oai,

@@ -2,6 +2,7 @@
 commands.
 """
 
+import gzip
 import json
 import os
 import random
@@ -268,3 +269,19 @@ def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -
     left = recorded(path)
     assert kept in left
     assert 0 < len(left & old) < len(old), "only as many as necessary"
+
+
+def test_a_home_of_the_schema_before_is_brought_over_and_its_turns_are_shown(home: Program) -> None:
+    packed = Path(__file__).parents[1] / "store" / "home_0011.db.gz"
+    (home.home / "ledger.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    before = recorded(home.home / "ledger.db")
+    home.start()
+    shown = {session["id"] for session in home.get("/api/sessions")["sessions"]}
+    assert shown == {"first", "second", "s_growing"}
+    assert home.get("/api/turns/t_cut")["truncated"]
+    assert not home.get("/api/turns/t_0001")["truncated"]
+    asked = ask(home)
+    assert home.stop() == 0
+    assert recorded(home.home / "ledger.db") == {*before, asked}
+    (kept,) = (home.home / "backups").iterdir()
+    assert recorded(kept) == before

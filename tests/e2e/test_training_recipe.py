@@ -15,6 +15,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import check_of, examine, parse_skill, trial_trouble
+from tests.support.cases import each
 from tests.support.program import PATIENCE_S, Program
 from tests.support.tiny import make_speaking_model
 
@@ -34,7 +35,7 @@ rehearsal = 0.0
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "answer", "score"),
     [
         ("Write 2:17 pm for the roster.", "14:17+05:30", 1.0),

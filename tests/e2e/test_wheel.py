@@ -102,6 +102,10 @@ def unpacked(wheel: Path, folder: Path) -> Path:
     asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     with zipfile.ZipFile(wheel) as archive:
+        assert {name.partition("-")[0].partition("/")[0] for name in archive.namelist()} == {
+            "metaclaw",
+            "metaclaw_proxy",
+        }, "plugins are distributions of their own"
         archive.extractall(site)
     # Paths in such a file are added, but no such files in them are read: this environment's
     # editable install stays out.

@@ -14,6 +14,7 @@ from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.llama import Llama
 from metaclaw.engine.vocabulary import Vocabulary
+from tests.engine.small import make_small_model
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +34,13 @@ def folder() -> Path:
 def llama(folder: Path) -> Llama:
     torch.set_num_threads(1)
     return load_llama(folder)
+
+
+@pytest.fixture(scope="session")
+def small_llama(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Llama:
+    """For what does not depend on what the weights are: two thin layers and the same vocabulary."""
+    torch.set_num_threads(1)
+    return load_llama(make_small_model(folder, tmp_path_factory.mktemp("small") / "model"))
 
 
 @pytest.fixture(scope="session")

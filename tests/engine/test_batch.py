@@ -39,8 +39,8 @@ def _drain(batch: Batch) -> list[Job]:
     raise AssertionError("the batch does not come to an end")
 
 
-def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(llama: Llama) -> None:
-    batch = Batch(llama, 4)
+def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(small_llama: Llama) -> None:
+    batch = Batch(small_llama, 4)
     long, short = Job(_tokens(1, 10), 8, _GREEDY), Job(_tokens(2, 10), 2, _GREEDY)
     batch.add(long)
     batch.step()
@@ -49,8 +49,8 @@ def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(llama: L
     assert _drain(batch) == [short, long]
 
 
-def test_a_long_prompt_does_not_stop_the_running_answers(llama: Llama) -> None:
-    batch = Batch(llama, 2)
+def test_a_long_prompt_does_not_stop_the_running_answers(small_llama: Llama) -> None:
+    batch = Batch(small_llama, 2)
     running = Job(_tokens(1, 5), 20, _GREEDY)
     batch.add(running)
     batch.step()
@@ -61,16 +61,16 @@ def test_a_long_prompt_does_not_stop_the_running_answers(llama: Llama) -> None:
     assert [len(jobs) for jobs in drawn] == [1, 1, 2]
 
 
-def test_more_jobs_than_slots_wait_and_are_served_in_order(llama: Llama) -> None:
-    batch = Batch(llama, 2)
+def test_more_jobs_than_slots_wait_and_are_served_in_order(small_llama: Llama) -> None:
+    batch = Batch(small_llama, 2)
     jobs = [Job(_tokens(seed, 4), 2, _GREEDY) for seed in range(5)]
     for job in jobs:
         batch.add(job)
     assert _drain(batch) == jobs
 
 
-def test_a_removed_job_frees_its_slot_for_the_next_pass(llama: Llama) -> None:
-    batch = Batch(llama, 1)
+def test_a_removed_job_frees_its_slot_for_the_next_pass(small_llama: Llama) -> None:
+    batch = Batch(small_llama, 1)
     running, waiting, gone = (Job(_tokens(seed, 4), 50, _GREEDY) for seed in range(3))
     for job in (running, gone, waiting):
         batch.add(job)
@@ -81,17 +81,17 @@ def test_a_removed_job_frees_its_slot_for_the_next_pass(llama: Llama) -> None:
 
 
 def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_same(
-    llama: Llama,
+    small_llama: Llama,
 ) -> None:
     first = Job(_tokens(1, 60), 5, _GREEDY)
-    batch = Batch(llama, 3)
+    batch = Batch(small_llama, 3)
     batch.add(first)
     _drain(batch)
     prompt = [*first.prompt, *first.sampled, *_tokens(2, 10)]
     warm, cold = Job(prompt, 5, _GREEDY), Job(prompt, 5, _GREEDY)
     batch.add(warm)
     _drain(batch)
-    fresh = Batch(llama, 1)
+    fresh = Batch(small_llama, 1)
     fresh.add(cold)
     _drain(fresh)
     assert (warm.cached_tokens, cold.cached_tokens) == (64, 0)
@@ -99,20 +99,20 @@ def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_sam
     assert warm.logprobs == pytest.approx(cold.logprobs, abs=1e-4)
 
 
-def test_two_at_once_with_the_same_beginning_share_it(llama: Llama) -> None:
+def test_two_at_once_with_the_same_beginning_share_it(small_llama: Llama) -> None:
     system = _tokens(1, CHUNK_TOKENS)
     one, two = (Job([*system, *_tokens(seed, 9)], 4, _GREEDY) for seed in (2, 3))
-    batch = Batch(llama, 2)
+    batch = Batch(small_llama, 2)
     for job in (one, two):
         batch.add(job)
     _drain(batch)
     assert two.cached_tokens == CHUNK_TOKENS
-    assert two.logprobs == pytest.approx(score(llama, two.prompt, two.sampled), abs=1e-4)
+    assert two.logprobs == pytest.approx(score(small_llama, two.prompt, two.sampled), abs=1e-4)
 
 
-def test_a_job_beyond_the_context_is_refused(llama: Llama) -> None:
-    with pytest.raises(ValueError, match="8192"):
-        Batch(llama, 1).add(Job([5] * 8190, 3, _GREEDY))
+def test_a_job_beyond_the_context_is_refused(small_llama: Llama) -> None:
+    with pytest.raises(ValueError, match="4096"):
+        Batch(small_llama, 1).add(Job([5] * 4094, 3, _GREEDY))
 
 
 def _tiny_cache(slots: int) -> Cache:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metaclaw.engine.convert import ensure_model, find_gguf, require
@@ -48,21 +49,71 @@ def test_the_folder_names_both_tokens_that_end_an_answer(folder: Path) -> None:
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == [2, 0]
 
 
-@pytest.mark.slow
-def test_two_processes_at_once_convert_once(tmp_path: Path, folder: Path) -> None:
-    target = tmp_path / "models" / "small"
+def _write_small_gguf(path: Path) -> Path:
+    """A file like the packaged one, of one thin layer and few words."""
+    gguf = pytest.importorskip("gguf")
+    chance = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(8)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(16)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_vocab_size(4)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["<end>", "a", "b", "ab"])
+    writer.add_token_types([3, 1, 1, 1])
+    writer.add_token_merges(["a b"])
+    for add in (
+        writer.add_bos_token_id,
+        writer.add_eos_token_id,
+        writer.add_unk_token_id,
+        writer.add_pad_token_id,
+    ):
+        add(0)
+    writer.add_chat_template("{{ messages }}")
+    shapes = {
+        "token_embd": (4, 8),
+        "output_norm": (8,),
+        "blk.0.attn_norm": (8,),
+        "blk.0.ffn_norm": (8,),
+        "blk.0.attn_q": (8, 8),
+        "blk.0.attn_k": (4, 8),
+        "blk.0.attn_v": (4, 8),
+        "blk.0.attn_output": (8, 8),
+        "blk.0.ffn_gate": (16, 8),
+        "blk.0.ffn_up": (16, 8),
+        "blk.0.ffn_down": (8, 16),
+    }
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", chance.random(shape, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_two_processes_at_once_convert_once(tmp_path: Path) -> None:
+    target, source = tmp_path / "models" / "small", _write_small_gguf(tmp_path / "small.gguf")
     code = (
-        "import sys, pathlib; from metaclaw.engine.convert import ensure_model; told ="
-        " []\nensure_model(pathlib.Path(sys.argv[1]), told.append); assert told == sorted(told);"
-        " print(len(told) > 0)"
+        "import sys, pathlib; from metaclaw.engine.convert import ensure_model; told = []\n"
+        "ensure_model(pathlib.Path(sys.argv[1]), told.append, pathlib.Path(sys.argv[2]));"
+        " assert told == sorted(told); print(len(told) > 0)"
     )
     runs = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, str(target), str(source)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
     ]
     assert sorted(run.communicate(timeout=240)[0].strip() for run in runs) == ["False", "True"]
-    assert (target / "model.safetensors").read_bytes() == (
-        folder / "model.safetensors"
-    ).read_bytes()
+    again = ensure_model(tmp_path / "again" / "small", lambda share: None, source)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
+        path.name: path.read_bytes() for path in again.iterdir()
+    }

@@ -36,6 +36,7 @@ from metaclaw.engine.prompt import (
     write_call,
 )
 from metaclaw.errors import WireError
+from tests.support.cases import each
 
 _LOOK = Tool("look", "see", {"type": "object"})
 
@@ -94,7 +95,7 @@ def test_earlier_calls_and_results_are_written_the_way_the_model_writes_them() -
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("choice", "beginning", "offered"),
     [
         (ToolChoice(ToolMode.AUTO), "", True),
@@ -120,7 +121,7 @@ def test_tools_of_a_providers_own_are_not_offered() -> None:
     ).turns == (("user", "x"),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "word"),
     [
         (_request(), "empty"),
@@ -142,7 +143,7 @@ def test_what_cannot_be_said_in_text_is_refused_by_name(request_: ChatRequest, w
     assert caught.value.status == 400
 
 
-@pytest.mark.parametrize(
+@each(
     ("sampling", "param"),
     [
         (Sampling(n=2), "n"),

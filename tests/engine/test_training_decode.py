@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from metaclaw.engine.training.decode import Heat, choose, uniforms
 from metaclaw.engine.training.decode_cuda import Recorder
+from tests.support.cases import each
 
 _SMALL = st.integers(0, 2**40)
 
@@ -82,8 +83,8 @@ def test_what_is_drawn_follows_the_softmax(
     assert torch.allclose(logprobs, logits.log_softmax(-1)[tokens], atol=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0 - 2.0**-32])
-@pytest.mark.parametrize("vocabulary", [256, 300, 1024])
+@each("share", [0.0, 0.5, 1.0 - 2.0**-32])
+@each("vocabulary", [256, 300, 1024])
 def test_the_ends_of_the_range_never_draw_what_cannot_be(share: float, vocabulary: int) -> None:
     logits = torch.full((2, vocabulary), float("-inf"))
     logits[0, vocabulary // 2] = 3.0

@@ -11,6 +11,7 @@ from torch import Tensor
 from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.engine.training.losses import AdamW, DrawnTokens, k3, piece_stats, sums, token_losses
 from metaclaw.errors import TrainingError
+from tests.support.cases import each
 
 _logprobs = st.floats(-6.0, -0.01)
 _tokens = st.lists(
@@ -119,7 +120,7 @@ def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
     assert stats.entropy == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "clipped"),
     [
         (LossKind.PPO, 2 / 4),
@@ -202,7 +203,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad: float) -> None:
     assert adamw.steps == 1
 
 
-@pytest.mark.parametrize("normaliser", [0.0, -1.0, float("nan"), float("inf")])
+@each("normaliser", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_normaliser_must_be_a_positive_number(normaliser: float) -> None:
     with pytest.raises(TrainingError, match="divided"):
         AdamW(torch.ones(1)).apply(torch.ones(1), torch.ones(1), Adam(), normaliser)

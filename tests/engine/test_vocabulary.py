@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
+from metaclaw.engine.prompt import StopFinder
+from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 from metaclaw.errors import EngineError
 
 

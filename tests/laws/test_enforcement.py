@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-import anthropic
 import httpx
 import httpx2
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,27 +34,34 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.check import Finding
-from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import OnError, Rule, Skill
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import HoldEnd, Turn
+from metaclaw.domain.turn import HoldEnd, TrueAnswer, Turn
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
 from metaclaw.proxy import (
+    Acknowledgements,
     CallJudge,
     Enforcer,
     HeldRules,
     Metrics,
+    NoAttendant,
+    NoSimilarity,
     Opener,
     Origins,
     Pipeline,
     Placer,
     Providers,
+    TrueAnswers,
 )
-from metaclaw.proxy.enforcement import held_rules
+from metaclaw.proxy.enforcement import call_judge
+from metaclaw.proxy.enforcement.enforcer import Stored
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, LibraryView
+from metaclaw.upstream import ProviderHealth
+from tests.support.cases import each
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
 
@@ -177,6 +182,12 @@ class Book:
         self.events.append((kind, data))
         return True
 
+    def newest(self) -> list[Stored]:
+        return []
+
+    def read(self, turn: TurnId) -> TrueAnswer | None:
+        return None
+
 
 class Line:
     """A connection that keeps what is sent."""
@@ -211,14 +222,21 @@ class House:
     ) -> None:
         view = LibraryView.of(1, rules)
         self.book = Book()
-        self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
+        self.enforcer = Enforcer(
+            HeldRules(lambda: view, port=30000),
+            TrueAnswers(self.book),
+            judge or CallJudge(),
+            self.book.announce,
+        )
         self._pipeline = Pipeline(
             origins=Origins(silence_s=3600),
             placer=Placer(lambda: view, Budgets()),
-            opener=Opener(Providers([provider])),
-            ledger=self.book,
-            metrics=Metrics(),
+            similarity=NoSimilarity(),
             enforcer=self.enforcer,
+            acknowledgements=Acknowledgements(lambda turn: None),
+            opener=Opener(Providers([provider]), ProviderHealth()),
+            ledger=self.book,
+            metrics=Metrics(NoAttendant()),
         )
 
     async def post(self, wire: Wire, request: dict[str, Any]) -> httpx.Response:
@@ -258,6 +276,9 @@ def read_by_sdk(
     """Text, calls, the history as the client keeps it, and the input tokens, as the official SDK
     reads them.
     """
+    import anthropic  # only who asks waits for an SDK
+    import openai
+
     asked: Any = {"model": "m"}
     if wire is Wire.MESSAGES:
         heard = httpx2.MockTransport(
@@ -429,8 +450,8 @@ def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
     assert strict.refused == []
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_tokens(
     wire: Wire, stream: bool
 ) -> None:
@@ -452,8 +473,8 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     assert (house.book.events[0][1]["end"], house.book.events[0][1]["calls"]) == ("complied", 1)
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, stream: bool) -> None:
     house = House(Model(), RULE)
     history: list[Any] = [{"role": "user", "content": "PLAN bad text"}]
@@ -462,8 +483,8 @@ def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, str
     assert (kind, told["end"], told["calls"]) == ("rule_held", "complied", 0)
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_a_rule_may_let_its_call_pass_with_a_warning(wire: Wire, stream: bool) -> None:
     strict = StrictProvider(random=Random(1))
     rule = replace(RULE, on_break="call")
@@ -492,8 +513,8 @@ def test_the_head_of_a_stream_that_begins_with_calls_names_the_rule(wire: Wire) 
     assert response.headers["x-metaclaw-enforced"] == "no-force-push"
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", list(Wire))
+@each("stream", [False, True])
 def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(
     wire: Wire, stream: bool
 ) -> None:
@@ -525,9 +546,9 @@ FAULTS = {
 """Checks that break, and checks that take far too long, by what is told of them."""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("on_error", ["pass", "hold"])
+@each("fault", FAULTS)
+@each("stream", [False, True])
+@each("on_error", ["pass", "hold"])
 def test_a_check_that_cannot_be_run_never_loses_an_answer(
     fault: str, stream: bool, on_error: OnError
 ) -> None:
@@ -568,8 +589,8 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(
         clock[0] += 0.25
         return Finding(Outcome.PASS, "", 1.0)
 
-    monkeypatch.setattr(held_rules, "examine", examine)
-    monkeypatch.setattr(held_rules, "work_clock", lambda: clock[0])
+    monkeypatch.setattr(call_judge, "examine", examine)
+    monkeypatch.setattr(call_judge, "work_clock", lambda: clock[0])
     rules = [
         replace(
             RULE,
@@ -682,10 +703,10 @@ class DamagedAnswer(Answer):
         return self.form % command
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("speaks", list(Wire))
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
+@each("wire", list(Wire))
+@each("speaks", list(Wire))
+@each("stream", [False, True])
+@each(
     "damage",
     [
         '{"command": "%s',

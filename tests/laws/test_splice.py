@@ -174,8 +174,9 @@ def test_nothing_changes_but_the_placed_text(
 
 def breakpoints(value: Any) -> int:
     """How often something is marked for caching."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (isinstance(value, dict) and "cache_control" in value) + sum(map(breakpoints, inner))
+    if isinstance(value, dict):
+        return ("cache_control" in value) + sum(map(breakpoints, value.values()))
+    return sum(map(breakpoints, value)) if isinstance(value, list) else 0
 
 
 def common(one: bytes, other: bytes) -> int:

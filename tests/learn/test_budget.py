@@ -20,6 +20,7 @@ from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose
 from metaclaw.store import Database, SqlSpending, Sums, open_database
 from metaclaw.upstream import Spent, spending_on, without_waiting
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -259,7 +260,7 @@ async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_try
 GPT_5 = Price(1.25, 10.0, 0.125)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "price"),
     [
         ("openai/gpt-5", GPT_5),

@@ -22,6 +22,7 @@ from metaclaw.learn.cassette import (
 )
 from metaclaw.learn.steps import StepBuilder
 from tests.learn.recordings import Agent, call, words
+from tests.support.cases import each
 
 
 def recording(agent: Agent, begin: int = 0) -> Recording:
@@ -267,7 +268,7 @@ def bare(value: object) -> str:
             return json.dumps(value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("ls  -la   src", " ls -la src ; "),
@@ -285,7 +286,7 @@ def test_commands_that_differ_in_trifles_are_the_same(one: str, other: str) -> N
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("echo '$HOME'", 'echo "$HOME"'),
@@ -305,7 +306,7 @@ def test_commands_that_a_shell_takes_differently_are_not(one: str, other: str) -
     assert canonical_command(one) != canonical_command(other)
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     """ls -la
 cat a | grep x | head -3
@@ -325,7 +326,7 @@ def test_commands_that_only_look(command: str) -> None:
     assert understand(call("Bash", command=command)).effect is CallEffect.LOOK
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     """rm a
 cat a > b
@@ -366,7 +367,7 @@ def test_files_that_a_command_reads() -> None:
     assert paths_read("X=1 cat a") is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "effect"),
     [
         (call("Read", file_path="a"), CallEffect.LOOK),

@@ -48,6 +48,7 @@ from metaclaw.skills import Budgets, render_block
 from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
 from metaclaw.wires import encode_json, wire_format
 from tests.learn.recordings import Agent, call, say, words
+from tests.support.cases import each
 
 TABS = Skill(SkillName("use-tabs"), "When writing Go", "Indent with tabs, never with spaces.")
 OLDER = Skill(SkillName("indent-well"), "When writing code", "Indent well.")
@@ -582,8 +583,8 @@ def flat(request: ChatRequest) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("wire", Wire)
-@pytest.mark.parametrize("system", ["You are a coding agent.", ""])
+@each("wire", Wire)
+@each("system", ["You are a coding agent.", ""])
 def test_the_skill_of_a_first_task_stands_where_the_proxy_would_put_it(
     wire: Wire, system: str
 ) -> None:

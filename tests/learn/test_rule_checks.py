@@ -291,7 +291,7 @@ async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(
     found = rule(learning)
     assert (found.check, found.check_state, found.check_note) == (
         PROGRAM,
-        "confirmed",
+        None,
         None,
     )
     assert check_of(found) is not None

@@ -33,6 +33,7 @@ from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
 from tests.learn.learning import CORRECTION, TASK, ScriptedLearning, Talk
 from tests.learn.recordings import Agent, call, say, turn_of, words
+from tests.support.cases import each
 
 BUILDER = StepBuilder(words)
 
@@ -74,8 +75,8 @@ def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(
     assert (first.task, first.said_after, first.is_subagent) == ("Count the tests.", None, True)
 
 
-@pytest.mark.parametrize("wire", Wire)
-@pytest.mark.parametrize("stream", [False, True])
+@each("wire", Wire)
+@each("stream", [False, True])
 def test_a_turn_is_seen_with_its_task_its_answer_and_what_came_after(
     wire: Wire, stream: bool
 ) -> None:

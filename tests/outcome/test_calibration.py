@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.failure_sense import interval
 from metaclaw.outcome import Isotonic, auroc, ece, fit_isotonic
+from tests.support.cases import each
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)
 PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)
@@ -47,7 +48,7 @@ def test_without_a_prior_the_map_is_the_pooled_means() -> None:
     assert fitted.apply(0.95) == pytest.approx(0.995)
 
 
-@pytest.mark.parametrize(
+@each(
     ("scores", "shares"),
     [
         ((), ()),

@@ -15,6 +15,7 @@ from metaclaw.outcome import Judge
 from metaclaw.outcome.judge import RANK_SCHEMA, SCHEMA, read_vote
 from metaclaw.ports import Purpose
 from tests.outcome.steps import bash, step
+from tests.support.cases import each
 
 
 def record(one: Step) -> str:
@@ -104,7 +105,7 @@ async def test_votes_are_counted_and_their_reasons_kept() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("first", "asked"),
     [
         (ballot("pass", 0.8), 1),
@@ -293,7 +294,7 @@ async def test_a_group_is_ranked_in_one_call() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "no idea",
@@ -321,7 +322,7 @@ async def test_a_ranking_that_may_not_be_paid_for_says_so() -> None:
         await judge(Scripted(BudgetError("used up"))).rank(ONE, ["a", "b"])
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         ballot("fail", -1),
@@ -336,7 +337,7 @@ def test_a_vote_is_found_leniently(text: str) -> None:
     assert read_vote(said(text)).outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -9,11 +9,12 @@ from metaclaw.domain.turn import TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.outcome import sense
 from tests.outcome.steps import bash, edit, heard, kinds, step
+from tests.support.cases import each
 
 TASK, ANSWER = "make the button blue", "The button is green now."
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "no, blue",
@@ -51,7 +52,7 @@ def test_a_correction_fails_the_turn_in_any_of_its_languages(said: str) -> None:
     assert sensed.verdict.teaches
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "no problem, thanks",
@@ -76,7 +77,7 @@ def test_what_only_sounds_like_a_correction_passes(said: str) -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "I changed my mind, let's go with red instead",
@@ -94,7 +95,7 @@ def test_a_changed_mind_says_nothing_about_the_answer(said: str) -> None:
     assert sense(step(TASK, ANSWER, said=said)).verdict is None
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "from now on always ask before you change colours",
@@ -118,7 +119,7 @@ def test_thanks_before_a_new_rule_still_accept_the_answer() -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "Undo nothing, just tell me which files you touched",
@@ -143,7 +144,7 @@ def test_a_wish_to_undo_nothing_is_no_failure(said: str) -> None:
     assert verdict is None or verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "Undo that",
@@ -161,13 +162,13 @@ def test_a_negation_beside_a_wish_to_undo_does_not_take_the_wish_away(said: str)
     assert verdict.outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize("said", ["no, keep it", "nope", "nein, lass die", "不用了"])
+@each("said", ["no, keep it", "nope", "nein, lass die", "不用了"])
 def test_a_no_to_the_agents_own_question_is_no_correction(said: str) -> None:
     asked = step("remove the config", "Removed. Shall I delete the backup too?", said=said)
     assert "correction" not in kinds(asked)
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "said", "speaks"),
     [
         (
@@ -186,7 +187,7 @@ def test_asking_for_the_same_again_is_a_redo(task: str, said: str, speaks: str) 
     assert heard(step(task, "Here you are.", said=said)) == {speaks}
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "said"),
     [
         ("add type hints to users.py", "now add type hints to orders.py"),
@@ -200,7 +201,7 @@ def test_more_of_the_same_or_thanks_in_the_same_words_is_no_redo(task: str, said
     assert "redo" not in kinds(step(task, "Done.", said=said))
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "undo that",
@@ -333,7 +334,7 @@ def test_capitals_that_belong_to_a_word_are_no_shouting() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "Correct! B and D hold.",
@@ -350,7 +351,7 @@ def test_an_answer_that_is_confirmed_passes(said: str) -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "correct the date in the second row",
@@ -378,7 +379,7 @@ def test_a_statement_that_all_is_in_order_passes(said: str) -> None:
     assert verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "The report is not correctly named.",

@@ -9,6 +9,7 @@ import pytest
 
 from metaclaw.outcome.phrases import ProgramWords, programs_of
 from tests.outcome.steps import bash, edit, heard, past, ran, step
+from tests.support.cases import each
 
 TABLES = (
     *("fault_network", "fault_service", "fault_machine", "fault_program", "fault_refused"),
@@ -21,7 +22,7 @@ OUTPUTS = tomllib.loads(
 FAULTS, ORDINARY = (OUTPUTS[kind].strip().lower().splitlines() for kind in ("faults", "ordinary"))
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES)
 def test_an_entry_is_found_in_a_real_output_and_in_no_ordinary_one(entry: str) -> None:
     words, bare = ProgramWords(entry), entry.rstrip("*")
     assert any(words.find(line) == bare for line in FAULTS)

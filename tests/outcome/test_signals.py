@@ -16,6 +16,7 @@ from metaclaw.outcome.detectors import DETECTORS, WEIGHTS, signal
 from metaclaw.outcome.phrases import content_words, likeness, spoken
 from metaclaw.outcome.verdicts import MARGIN, fuse, is_sure, sigmoid
 from tests.outcome.steps import past, ran, step
+from tests.support.cases import each
 from tests.support.depth import tries
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
@@ -104,9 +105,7 @@ def test_the_sigmoid_stays_between_0_and_1_and_turns_over_in_the_middle(value: f
     assert sigmoid(value) + sigmoid(-value) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("p_fail", "sure"), [(0.81, True), (0.19, True), (0.75, False), (0.5, False)]
-)
+@each(("p_fail", "sure"), [(0.81, True), (0.19, True), (0.75, False), (0.5, False)])
 def test_a_probability_is_acted_on_only_with_a_margin(p_fail: float, sure: bool) -> None:
     assert is_sure(p_fail) is sure
 
@@ -149,7 +148,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - begun
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_hostile_text_takes_no_longer_for_being_long(name: str) -> None:
     piece = HOSTILE[name]
     for size in (20_000, 1_000_000):

@@ -10,6 +10,7 @@ from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.outcome import sense
 from tests.outcome.steps import Ran, bash, edit, heard, kinds, past, ran, step
+from tests.support.cases import each
 
 CODEX = (
     "Chunk ID: 1a2b3c\nWall time: 0.1 seconds\nProcess exited with code {code}\nOriginal token"
@@ -17,7 +18,7 @@ CODEX = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     "run",
     [
         ran(
@@ -45,7 +46,7 @@ def test_a_tool_that_reports_an_error_is_heard_whatever_the_client(run: Ran) -> 
     assert kinds(step("change it", "Changing.", run)) == {"tool_error"}
 
 
-@pytest.mark.parametrize(
+@each(
     "run",
     [
         ran(
@@ -73,7 +74,7 @@ def test_the_word_error_alone_is_no_error(run: Ran) -> None:
     assert heard(step("look", "Looking.", run)) == {"progress.tools"}
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Exit code 2\nusage: tool",
@@ -93,7 +94,7 @@ def test_an_exit_code_is_read_in_each_clients_form(text: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "output", "code"),
     [
         ("grep -rn foo src", "", 1),
@@ -150,7 +151,7 @@ def test_tests_that_fail_before_anything_was_changed_are_the_state_of_things() -
     assert heard(first) == {"progress.answer"}
 
 
-@pytest.mark.parametrize(
+@each(
     "output",
     [
         "9 passed in 0.4s",
@@ -161,16 +162,16 @@ def test_tests_that_fail_before_anything_was_changed_are_the_state_of_things() -
     ],
 )
 def test_passing_tests_speak_for_the_turn(output: str) -> None:
-    command = (
-        "cargo test" if "result" in output else "go test ./..." if "example" in output else "pytest"
-    )
+    command = "go test ./..." if "example" in output else "pytest"
+    if "result" in output:
+        command = "cargo test"
     sensed = sense(step("fix it", "Testing.", bash(command, output), history=past(edit())))
     assert "tests.passed" in {signal.detector for signal in sensed.signals}
     assert sensed.verdict is not None
     assert sensed.verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@each(
     "output",
     [
         "Traceback (most recent call last):\n  File 'x', line 1\nTypeError: bad",
@@ -179,14 +180,14 @@ def test_passing_tests_speak_for_the_turn(output: str) -> None:
         "/w/x.js:3\nReferenceError: yaml is not defined\n    at Object.<anonymous> (/w/x.js:3:13)",
     ],
 )
-@pytest.mark.parametrize("code", [0, 1])
+@each("code", [0, 1])
 def test_a_crash_of_what_was_run_is_an_exception_even_behind_a_pipe(output: str, code: int) -> None:
     assert heard(step("run it", "Running.", bash("./program | tail", output, code))) == {
         "exception.raised"
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "run",
     [
         ran(
@@ -222,7 +223,7 @@ def test_a_client_that_misses_a_call_says_so_in_the_persons_name() -> None:
     assert kinds(step("fix it", "I would change line 4.", note=note)) == {"schema"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "output", "code"),
     [
         ("curl -f https://a.example", "curl: (6) Could not resolve host: a.example", 6),

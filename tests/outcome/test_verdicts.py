@@ -1,12 +1,12 @@
 """Verdicts from signals and votes, and which verdict outranks another."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes, outranks
 from metaclaw.outcome import Calibration, Isotonic, fit_isotonic, raw_score, sense, verdict
 from tests.outcome.steps import bash, step
+from tests.support.cases import each
 
 UNDECIDED = step("who maintains it?", "Kim does.", said="hm")
 WRONG = step("make it blue", "It is green.", said="no, that's wrong")
@@ -21,7 +21,7 @@ def votes(passed: int, failed: int, unknown: int = 0) -> Votes:
     return Votes(passed, failed, unknown, "judge", ("because",) if passed + failed else ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("counted", "outcome"),
     [
         (votes(0, 3), Outcome.FAIL),

@@ -8,10 +8,9 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from metaclaw.config import build
 from metaclaw.privacy import KnownSecrets, Redactor
+from tests.support.cases import each
 
 PROVIDER = {
     "name": "p",
@@ -23,7 +22,7 @@ SECRET = "Falcon 17 over Bremen"
 TOKEN = "qZxyTrwqpLmK"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f"it said {SECRET} twice",
@@ -45,9 +44,7 @@ def test_nothing_is_found_where_nothing_is_known() -> None:
     assert not Redactor().text(f"it said {SECRET} and {TOKEN}").found
 
 
-@pytest.mark.parametrize(
-    "weak", ["postgres", "development", "true", "12345", "/home/jo/key.pem", "", "\n\n"]
-)
+@each("weak", ["postgres", "development", "true", "12345", "/home/jo/key.pem", "", "\n\n"])
 def test_a_word_that_everybody_uses_is_not_hunted_for(weak: str) -> None:
     assert len(KnownSecrets((weak,))) == 0
 

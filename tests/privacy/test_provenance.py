@@ -1,11 +1,10 @@
 """Whose words are whose, and which sentences tell somebody what to do."""
 
-import pytest
-
 from metaclaw.domain.chat import Message, Role, Text, Tool
 from metaclaw.privacy import PassageSource, own_words, passages_of
 from metaclaw.privacy.provenance import passages_of_message
 from tests.privacy.stage import Used, step
+from tests.support.cases import each
 
 
 def sources(text: str) -> list[tuple[PassageSource, str]]:
@@ -58,7 +57,7 @@ def test_each_voice_of_a_step_has_its_source() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "inside"),
     [
         ("Look:\n```\nalways obey\n```\nok?", "always obey"),
@@ -82,7 +81,7 @@ def test_what_a_person_pastes_is_not_what_they_say(text: str, inside: str) -> No
     assert PassageSource.USER not in owners
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         (
@@ -109,7 +108,7 @@ def test_lines_of_data_are_nobodys_words(text: str) -> None:
     assert own_words(f"Please look at this file.\n\n{text}").strip() == "Please look at this file."
 
 
-@pytest.mark.parametrize(
+@each(
     "pasted",
     [
         (
@@ -142,7 +141,7 @@ def test_a_postscript_of_a_mail_is_its_writers() -> None:
     assert own_words(mail).strip() == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_own"),
     [
         ("My boss says all dates must be ISO, so please always do that.", True),

@@ -2,14 +2,13 @@
 honest correction is turned away.
 """
 
-import pytest
-
 from metaclaw.privacy import Redactor, passages_of, render_step, review_skill
 from metaclaw.privacy.capabilities import Capabilities
 from metaclaw.privacy.review import Review
 from tests.privacy.attacks import ATTACKS, DELAYED, DIRECT, UNICODE, Attack
 from tests.privacy.corrections import CORRECTIONS, Correction
 from tests.privacy.stage import orders
+from tests.support.cases import each
 
 REDACTOR = Redactor()
 
@@ -20,20 +19,20 @@ def test_the_suite_is_as_large_as_it_should_be() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@each("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_becomes_a_skill_without_a_person(attack: Attack) -> None:
     spans = [span for step in attack.steps for span in passages_of(step)]
     result = review_skill(attack.proposal, spans, (), REDACTOR, attack.companions)
     assert result.secrets or result.objections or result.reach
 
 
-@pytest.mark.parametrize("correction", CORRECTIONS, ids=lambda correction: correction.name)
+@each("correction", CORRECTIONS, ids=lambda correction: correction.name)
 def test_an_honest_correction_passes(correction: Correction) -> None:
     result = review_skill(correction.proposal, passages_of(correction.step), (), REDACTOR)
     assert result == Review((), (), Capabilities())
 
 
-@pytest.mark.parametrize("attack", [*DIRECT, *UNICODE, *DELAYED], ids=lambda attack: attack.name)
+@each("attack", [*DIRECT, *UNICODE, *DELAYED], ids=lambda attack: attack.name)
 def test_the_writer_of_skills_never_sees_an_instruction_that_a_tool_gave(attack: Attack) -> None:
     shown = "\n".join(render_step(step, REDACTOR, 20_000) for step in attack.steps)
     for step in attack.steps:

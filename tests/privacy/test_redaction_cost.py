@@ -12,6 +12,7 @@ import pytest
 from benchmarks.secrets_ordinary import PROSE
 from metaclaw.privacy import KnownSecrets, Redactor
 from tests.privacy.stage import redacted_arguments
+from tests.support.cases import each
 
 KNOWN = KnownSecrets(f"Known{at}-{random.Random(at).getrandbits(80):020x}" for at in range(20))
 ORDINARY = "\n".join(PROSE.values())
@@ -94,7 +95,7 @@ def ordinary_s() -> float:
     return least([cost_s(repeated(ORDINARY, 20_000)) for _ in range(5)])
 
 
-@pytest.mark.parametrize("seed", REPEATED.values(), ids=REPEATED)
+@each("seed", REPEATED.values(), ids=REPEATED)
 def test_hostile_text_costs_time_linear_in_its_length_and_a_bounded_multiple_of_ordinary_text(
     seed: str, ordinary_s: float
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from metaclaw.errors import WireError
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client, read_body, unpack
+from tests.support.cases import each
 
 
 class _NoLine:
@@ -78,7 +79,7 @@ def test_unknown_and_broken_encodings_are_named() -> None:
         unpack(gzip.compress(b"hello")[:-9], "gzip", 10)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "word"),
     [
         (b"", "not valid JSON"),

@@ -14,6 +14,7 @@ from metaclaw.errors import WireError
 from metaclaw.proxy.http.client import UNASKED_BYTES, Client
 from metaclaw.proxy.http.connection import MAX_HEAD_BYTES
 from tests.proxy.talking import PLAIN, ask, connected, echo, post, read_response, serving
+from tests.support.cases import each
 
 
 @pytest.fixture(params=[pytest.param(True, id="uvloop"), pytest.param(False, id="asyncio")])
@@ -174,7 +175,7 @@ async def test_a_body_that_does_not_come_is_a_408() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         b"GET / HTTP/1.1\r\nhost: h\r\nx: " + b"a" * (MAX_HEAD_BYTES + 1) + b"\r\n\r\n",

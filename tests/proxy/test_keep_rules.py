@@ -5,9 +5,10 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.enforcement.enforcer import keep_rules
+from metaclaw.proxy.enforcement.held_rules import keep_rules
 from metaclaw.skills import run_check, screen_of
 from tests.checks.spellings import call, edit_call
+from tests.support.cases import each
 
 
 def _check(port: int) -> PatternCheck:
@@ -114,12 +115,12 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("command", LIFTS)
+@each("command", LIFTS)
 def test_calls_that_lift_rules_are_held(command: str) -> None:
     assert run_check(CHECK, [call("Bash", {"command": command})]) is Outcome.FAIL
 
 
-@pytest.mark.parametrize("command", OTHERS)
+@each("command", OTHERS)
 def test_other_calls_are_not(command: str) -> None:
     assert run_check(CHECK, [call("Bash", {"command": command})]) is Outcome.PASS
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from metaclaw.domain.chat import Usage, Wire
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.proxy import Metrics
+from metaclaw.proxy import Metrics, NoAttendant
 
 
 def turn(
@@ -52,7 +52,7 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 
 
 def test_a_served_turn_is_counted_under_its_labels() -> None:
-    metrics = Metrics()
+    metrics = Metrics(NoAttendant())
     metrics.served(
         turn(duration_s=0.02, first_byte_s=0.001, usage=Usage(3, 4), skills=("a", "b")),
         durable=True,
@@ -69,7 +69,7 @@ def test_a_served_turn_is_counted_under_its_labels() -> None:
 
 
 def test_durations_fall_into_the_first_bound_they_do_not_exceed() -> None:
-    metrics = Metrics()
+    metrics = Metrics(NoAttendant())
     for duration_s in (0.001, 0.005, 0.02, 0.021, 400.0):
         metrics.served(turn(duration_s=duration_s), durable=True)
     found = scraped(metrics)
@@ -83,7 +83,7 @@ def test_durations_fall_into_the_first_bound_they_do_not_exceed() -> None:
 
 
 def test_refusals_are_counted_by_status_and_a_provider_cannot_count_backwards() -> None:
-    metrics = Metrics()
+    metrics = Metrics(NoAttendant())
     metrics.refused(401)
     metrics.refused(401)
     metrics.served(turn(duration_s=1, usage=Usage(-5, 2)), durable=True)
@@ -94,6 +94,6 @@ def test_refusals_are_counted_by_status_and_a_provider_cannot_count_backwards() 
 
 
 def test_two_programs_in_one_process_share_no_numbers() -> None:
-    one, other = Metrics(), Metrics()
+    one, other = Metrics(NoAttendant()), Metrics(NoAttendant())
     one.refused(500)
     assert 'metaclaw_requests_refused_total{status="500"}' not in scraped(other)

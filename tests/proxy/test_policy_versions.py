@@ -17,7 +17,7 @@ from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.response import GeneratedAnswer, TurnBuilder
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, LibraryView
-from metaclaw.upstream import PolicySlot
+from metaclaw.upstream import PolicySlot, ProviderHealth
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     draft = TurnBuilder(
         new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices
     )
-    opened = await Opener(Providers(models, policy=slot)).open(draft)
+    opened = await Opener(Providers(models, policy=slot), ProviderHealth()).open(draft)
     assert isinstance(opened, GeneratedAnswer)
     said = [delta.text async for delta in opened.deltas if isinstance(delta, TextDelta)]
     return draft.stamp.policy_version, "".join(said)

@@ -13,6 +13,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.turn import Anchor, Placement, apply_splices
 from metaclaw.proxy.http.body import JsonDocument, read
 from metaclaw.proxy.splice import Spliced, placement_splices
+from tests.support.cases import each
 from tests.support.depth import tries
 from tests.support.splicing import anchorable, place_by_rule, without
 
@@ -220,7 +221,7 @@ def test_nothing_to_place_is_nothing_to_do() -> None:
     assert placement_splices(Wire.CHAT, b"not even JSON", {}, (), ()) == Spliced()
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "body"),
     [
         (

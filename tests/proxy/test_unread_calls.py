@@ -6,9 +6,11 @@ import pytest
 
 from metaclaw.domain.check import PatternCheck, Place, Where
 from metaclaw.domain.ids import SkillName
-from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
+from metaclaw.proxy.enforcement.call_judge import CallJudge
+from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.skills import screen_of
 from metaclaw.wires import HeldCall
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +27,8 @@ def held_call(command: str) -> HeldCall:
     return HeldCall("call_1", "Bash", json.dumps({"command": command}))
 
 
-@pytest.mark.parametrize("where", ["shell", "edit", "shell|edit"])
-@pytest.mark.parametrize(
-    "command", ["base64 -d a.txt | sh", "$CMD push", 'eval "$(cat cmd.txt)"', "git status 'x"]
-)
+@each("where", ["shell", "edit", "shell|edit"])
+@each("command", ["base64 -d a.txt | sh", "$CMD push", 'eval "$(cat cmd.txt)"', "git status 'x"])
 async def test_a_call_that_cannot_be_read_is_held_only_on_request(where: str, command: str) -> None:
     strict = await CallJudge().judge([rule(where, holds_on_error=True)], [held_call(command)])
     assert [(one.rule.name, one.is_checked) for one in strict.held] == [("no-force-push", False)]

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from metaclaw.config import sleep_range
 from metaclaw.schedule.forecast import Habits, History
 from metaclaw.schedule.input import Inactivity, InputReport
-from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
+from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.training_windows import ScheduledWindows
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
@@ -125,7 +125,7 @@ class Stage:
             sleep=SleepHours(ranges, lambda: VIENNA) if ranges else None,
             calendars=[self.calendar],
             machine_load=self.neighbour,
-            rules=WindowRules(
+            rules=WindowThresholds(
                 timedelta(minutes=least_minutes), timedelta(minutes=cooldown_minutes)
             ),
             clock=self.clock,

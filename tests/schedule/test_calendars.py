@@ -11,6 +11,7 @@ from metaclaw.schedule.calendar_plugins import CalendarError, CalendarEvent
 from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.presence import Presence
 from tests.schedule.stage import NOON
+from tests.support.cases import each
 
 HOUR = timedelta(hours=1)
 RULES = [
@@ -50,7 +51,7 @@ def signal(feed: Feed) -> Calendar:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("title", "presence"),
     [
         ("Review", Presence.AWAY),

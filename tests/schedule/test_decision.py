@@ -2,27 +2,26 @@
 
 from datetime import timedelta
 
-import pytest
-
 from metaclaw.schedule.presence import (
     Moment,
     NamedReading,
     Presence,
     Reading,
-    WindowRules,
+    WindowThresholds,
     decide,
     in_words,
 )
 from tests.schedule.stage import NOON
+from tests.support.cases import each
 
-RULES = WindowRules(timedelta(minutes=2), timedelta(minutes=1))
+RULES = WindowThresholds(timedelta(minutes=2), timedelta(minutes=1))
 AWAY = NamedReading("sleep", Reading(Presence.AWAY, "asleep"))
 PRESENT = NamedReading("input", Reading(Presence.PRESENT, "a key"))
 UNKNOWN = NamedReading("calendar", Reading(Presence.UNKNOWN, "no event"))
 SHORT, LONG = timedelta(seconds=119), timedelta(minutes=2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("readings", "objections", "is_open", "shut_s_ago", "expected", "opens", "why"),
     [
         ([], (), False, None, None, False, "nothing says that you are away"),

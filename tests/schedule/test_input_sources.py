@@ -17,7 +17,7 @@ from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
 from metaclaw.schedule.forecast import Habits, Patience
 from metaclaw.schedule.input import Inactivity, InputSource, SignalError, TtyInput
-from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.screen import x11_input
 from metaclaw.schedule.training_windows import ScheduledWindows
 from tests.schedule.stage import NOON, HandClock
@@ -174,7 +174,7 @@ async def test_a_real_key_shuts_a_running_window_within_a_second(display: str) -
         traffic=Traffic(),
         sources=[x11_input({"DISPLAY": display})],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
-        rules=WindowRules(timedelta(0), timedelta(0)),
+        rules=WindowThresholds(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,
     )

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.windows import PIECE_S, Work, _common, failures, fixed_rule, measure
 from benchmarks.windows_traces import DAY_S, TRACES, Trace, touches
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize("make", TRACES)
+@each("make", TRACES)
 def test_presence_and_absence_make_up_the_days(make: object) -> None:
     assert callable(make)
     trace = make(3, random.Random(1))
@@ -65,7 +66,7 @@ def test_many_pieces_at_once_are_those_made_one_by_one(
     assert together.cursor == pytest.approx(apart.cursor)
 
 
-@pytest.mark.parametrize("make", TRACES)
+@each("make", TRACES)
 def test_hands_never_rest_long_enough_for_the_fixed_rule(
     make: Callable[[int, random.Random], Trace],
 ) -> None:

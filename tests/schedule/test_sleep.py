@@ -3,11 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from metaclaw.config import sleep_range
 from metaclaw.schedule.presence import Presence, Reading, SleepHours
 from tests.schedule.stage import VIENNA
+from tests.support.cases import each
 
 
 def at(text: str, *ranges: str, zone: ZoneInfo = VIENNA) -> Reading:
@@ -15,7 +14,7 @@ def at(text: str, *ranges: str, zone: ZoneInfo = VIENNA) -> Reading:
     return SleepHours([sleep_range(one) for one in ranges], lambda: zone).read(now)
 
 
-@pytest.mark.parametrize(
+@each(
     ("when", "is_asleep"),
     [
         ("2026-03-04 22:59:59", False),

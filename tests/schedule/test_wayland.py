@@ -16,7 +16,7 @@ from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
 from metaclaw.schedule.forecast import Habits
 from metaclaw.schedule.input import SignalError
-from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.screen import PrintedInput, swayidle_input
 from metaclaw.schedule.training_windows import ScheduledWindows
 from tests.schedule.test_input_sources import Heard, following
@@ -183,7 +183,7 @@ async def test_a_real_key_under_wayland_shuts_a_running_window_within_a_second(
         traffic=Traffic(),
         sources=[swayidle_input({"WAYLAND_DISPLAY": str(path)})],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
-        rules=WindowRules(timedelta(0), timedelta(0)),
+        rules=WindowThresholds(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,
     )

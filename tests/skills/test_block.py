@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Rule, Skill
@@ -18,6 +16,7 @@ from metaclaw.skills import (
     rule_line,
 )
 from metaclaw.skills.block import gist
+from tests.support.cases import each
 
 ONE = Skill(
     SkillName("iso-times"),
@@ -100,7 +99,7 @@ def test_rules_beyond_their_budget_are_left_out_whole() -> None:
     assert block.text.count("- Say it twice.") == len(block.skills)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "said"),
     [
         ("# Heading\n\n1. Run it with a seed.\n2. Look.", "Run it with a seed."),
@@ -150,7 +149,7 @@ def test_a_skill_that_holds_a_block_does_not_confuse_removal() -> None:
     assert remove_blocks(f"x{outer}y") == "xy"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "least", "most"),
     [
         ("", 0, 0),
@@ -165,7 +164,7 @@ def test_tokens_are_estimated_rather_high(text: str, least: int, most: int) -> N
     assert least <= estimate_tokens(text) <= most
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "## Learned Skills from Prior Runs\n\n---\nname: iso-times\ndescription: x\n---\nbody",
@@ -181,7 +180,7 @@ def test_a_skill_the_client_placed_itself_is_recognised(text: str) -> None:
     assert already_present(ONE, f"some system prompt\n{text}")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

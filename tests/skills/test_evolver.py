@@ -19,6 +19,7 @@ from metaclaw.privacy import Redactor
 from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures, waits_for_person
 from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
 from tests.skills.made_failures import ScriptedModel, make_failure
+from tests.support.cases import each
 
 _SKILL: dict[str, object] = {
     "name": "Round Prices!",
@@ -223,7 +224,7 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
     assert proposal.skill.check == "not: float"
 
 
-@pytest.mark.parametrize(
+@each(
     ("near", "change", "fault"),
     [
         (_existing(), {"replaces": "unheard-of"}, "was not offered"),
@@ -290,7 +291,7 @@ async def test_a_name_that_is_taken_gets_a_number() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("session", ["a", "1", "s", "dates", "release-2024"])
+@each("session", ["a", "1", "s", "dates", "release-2024"])
 async def test_a_session_whose_id_is_an_ordinary_word_can_be_learned_from(session: str) -> None:
     failure = make_failure(
         "Round the prices",
@@ -363,7 +364,7 @@ async def test_a_program_that_a_model_wrote_waits_for_a_person() -> None:
     assert waits_for_person(proposal.skill) == "its check is a program that a model wrote"
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         "",
@@ -405,7 +406,7 @@ async def test_a_model_that_is_down_is_the_callers_to_try_again() -> None:
         await evolver.propose(_kind(), (), ())
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         _answer(_SKILL),
@@ -448,7 +449,7 @@ def test_a_failure_knows_what_the_person_complained_of() -> None:
     assert make_failure("Deploy it", "next words").complaint == "next words"
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "fault"),
     [
         ('{"lesson": "write dates properly"}', "no JSON object with a list of skills"),

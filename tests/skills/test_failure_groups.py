@@ -14,6 +14,7 @@ from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills import Failure, group_failures, is_learnable
 from metaclaw.skills.failure_groups import CORRECTION_READ, is_on_users_word
 from tests.skills.made_failures import make_failure, make_step, make_verdict, not_taught_by
+from tests.support.cases import each
 
 _TASKS = (
     "deploy the web server to staging",
@@ -154,7 +155,7 @@ def test_the_persons_feedback_is_enough_alone() -> None:
     assert is_learnable(kind, 100)
 
 
-@pytest.mark.parametrize("said", [None, "wrong", "try again", "Thanks! Next one."])
+@each("said", [None, "wrong", "try again", "Thanks! Next one."])
 def test_words_that_say_nothing_are_not_enough_alone(said: str | None) -> None:
     (kind,) = group_failures([make_failure("Deploy it", said)])
 

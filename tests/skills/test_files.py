@@ -28,6 +28,7 @@ from metaclaw.skills.files import (
     withdraw_skill,
     write_skill,
 )
+from tests.support.cases import each
 
 GOOD = (
     "---\nname: flaky-tests\ndescription: When a test fails only sometimes\n---\n\nRun it fifty"
@@ -74,7 +75,7 @@ def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "state", "author", "pinned"),
     [
         ("", SkillState.LIVE, Authorship.PERSON, False),
@@ -112,7 +113,7 @@ def test_an_authors_name_is_kept_and_is_a_persons() -> None:
     assert "author: Jane Doe" in render_skill(skill)
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         ("\n", "\r\n"),
@@ -132,7 +133,7 @@ def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "word"),
     [
         ("Run it.", "begin the file with a line `---`"),
@@ -194,7 +195,7 @@ def test_a_fault_is_named_with_its_remedy(text: str, word: str) -> None:
     assert word in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("front", "word"),
     [
         ("x: !!python/object/apply:os.system [id]", "a YAML tag"),
@@ -390,22 +391,20 @@ def test_what_was_written_down_from_words_before_kinds_existed_is_a_rule() -> No
     )
 
 
-@pytest.mark.parametrize(
-    "line", ["kind: law", "examples: one", "examples: [1]", "expires: tomorrow"]
-)
+@each("line", ["kind: law", "examples: one", "examples: [1]", "expires: tomorrow"])
 def test_a_kind_an_example_or_a_date_that_cannot_be_is_refused_with_the_remedy(line: str) -> None:
     with pytest.raises(SkillError, match="write"):
         parse_skill(f"---\nname: a\ndescription: d\n{line}\n---\n\nWords.\n", "here")
 
 
-@pytest.mark.parametrize("written", ["off", "'off'", "false", "no"])
+@each("written", ["off", "'off'", "false", "no"])
 def test_a_bare_off_is_read_as_the_word_and_written_so_that_it_stays_one(written: str) -> None:
     skill = parse_skill(GOOD.replace("---\n\n", f"enforce: {written}\n---\n\n"), "here")
     assert skill.enforce == "off"
     assert parse_skill(render_skill(skill), "here") == skill
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "remedy"),
     [
         ("enforce: on", "`off`, `remind` or `hold`"),
@@ -486,7 +485,7 @@ def test_every_typed_field_survives_its_file(
     assert parse_skill(render_skill(skill), "here") == skill
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         "Use when: it rains",

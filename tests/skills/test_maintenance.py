@@ -5,7 +5,6 @@ user.
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.skills.maintenance import find_merges, find_promotions, stale_reason
 from tests.skills.gate.replays import skill
+from tests.support.cases import each
 
 TRIGGER = "When reading CSV exports from German accounting software"
 STEPS = (
@@ -116,7 +116,7 @@ def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
     assert not is_stale(LEARNED, days=10, tasks=6_000)
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"author": Authorship.PERSON},

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.skills.query import MAX_QUERY_CHARS, query_text
+from tests.support.cases import each
 
 OPENCLAW_RECORD = """Conversation info (untrusted metadata):
 ```json
@@ -31,7 +31,7 @@ Sender (untrusted metadata):
 WORDS = "restart the ingest worker"
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         WORDS,
@@ -153,7 +153,7 @@ def test_only_the_persons_words_are_left(message: str) -> None:
     assert query_text(message) == WORDS
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         "[WIP] review the <rules> in config.xml, server: nginx",
@@ -203,7 +203,7 @@ def test_of_a_long_paste_the_beginning_and_the_end_are_used() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "piece",
     [
         *(

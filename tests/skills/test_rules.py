@@ -11,6 +11,7 @@ from metaclaw.errors import SkillError
 from metaclaw.skills import examine, parse_check, run_check, sample_answer
 from metaclaw.skills.rules import RuleExample, rule_example, rule_examples
 from tests.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
+from tests.support.cases import each
 
 EXAMPLES = rule_examples()
 PATTERNS = [
@@ -45,7 +46,7 @@ def outcomes(example: RuleExample, sample: str) -> dict[str, Outcome]:
     return plain | {one: run_check(check, [shell_call(one, sample)]) for one in SHELLS}
 
 
-@pytest.mark.parametrize("example", PATTERNS, ids=lambda one: one.name)
+@each("example", PATTERNS, ids=lambda one: one.name)
 def test_a_check_tells_samples_apart_in_every_spelling(example: RuleExample) -> None:
     assert len(example.breaks) >= 2
     assert len(example.follows) >= 2
@@ -61,7 +62,7 @@ def test_a_check_tells_samples_apart_in_every_spelling(example: RuleExample) -> 
         )
 
 
-@pytest.mark.parametrize("spelling", EDITS)
+@each("spelling", EDITS)
 def test_secrets_and_built_files_are_found_in_files_too(spelling: str) -> None:
     for name, path, text in (
         ("no-secrets", "a.py", "key = 'ghp_0123456789abcdefghijABCDEFGHIJ456789'\n"),
@@ -92,9 +93,7 @@ needs_walls = pytest.mark.skipif(
 
 
 @needs_walls
-@pytest.mark.parametrize(
-    "spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"]
-)
+@each("spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"])
 def test_done_is_said_only_after_tests(spelling: str) -> None:
     check = parse_check(rule_example("tests-before-done").check)
     edit, test = (
@@ -115,9 +114,7 @@ def test_done_is_said_only_after_tests(spelling: str) -> None:
 
 
 @needs_walls
-@pytest.mark.parametrize(
-    "spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"]
-)
+@each("spelling", ["Bash", "exec_command", "exec", "tool_call", "exec in JavaScript", "terminal"])
 def test_deleting_needs_a_word_of_the_person(spelling: str) -> None:
     check = parse_check(rule_example("ask-before-deleting").check)
     for task, command, outcome in (

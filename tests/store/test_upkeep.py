@@ -30,7 +30,6 @@ from metaclaw.store import (
     open_database,
 )
 from tests.store.conftest import MOMENT
-from tests.store.test_migrations import snapshot
 
 pytestmark = pytest.mark.anyio
 BODY = Exchange(b"x" * 50_000, (), None, b"said")
@@ -127,7 +126,11 @@ async def test_recording_goes_on_while_the_file_shrinks(
 async def test_a_file_of_an_older_version_can_shrink_after_it_was_rewritten(
     tmp_path: Path, new_turn: Callable[..., Turn]
 ) -> None:
-    database = open_database(snapshot("0003", tmp_path / "old.db"))
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    open_database(url).close()
+    with closing(sqlite3.connect(tmp_path / "old.db")) as old:
+        old.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
+    database = open_database(url)
     turns = [replace(new_turn(f"s_{number}"), exchange=BODY) for number in range(40)]
     await record(database, *turns)
     upkeep = SqlUpkeep(database, 500_000)

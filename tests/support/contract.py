@@ -1,6 +1,7 @@
 """What tests of a training backend need to know of it, and the data they train it with."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,26 @@ class Stage:
 
     def plan(self, name: str = "run", start: Weights | None = None) -> RunPlan:
         return RunPlan(name, start, rank=4, seed=1, folder=self.folder / name)
+
+
+@asynccontextmanager
+async def staged(
+    make: Callable[[], TrainingBackend],
+    folder: Path,
+    tolerance: float,
+    first: TrainingBackend | None = None,
+) -> AsyncIterator[Stage]:
+    """A stage for backends that `make` makes, or `first` as the one under test; those that were
+    made are closed at the end.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def fresh() -> TrainingBackend:
+            backend = make()
+            stack.push_async_callback(backend.aclose)
+            return backend
+
+        yield Stage(first or await fresh(), fresh, folder, tolerance)
 
 
 def datum(rollout: Rollout, advantage: float, prompt: Sequence[int] = PROMPTS[0]) -> Datum:

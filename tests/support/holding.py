@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import anthropic
-import openai
-
 from tests.support.program import KEY, Program
 
 RULE = """---
@@ -76,6 +73,8 @@ class ChatAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        import openai  # only who asks waits for an SDK
+
         self.client = openai.OpenAI(
             base_url=f"{self.url}/v1",
             api_key=KEY,
@@ -140,6 +139,8 @@ class MessagesAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        import anthropic
+
         self.client = anthropic.Anthropic(
             base_url=self.url, api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING
         )
@@ -205,6 +206,8 @@ class ResponsesAgent:
     previous: str | None = None
 
     def __post_init__(self) -> None:
+        import openai  # only who asks waits for an SDK
+
         self.client = openai.OpenAI(
             base_url=f"{self.url}/v1",
             api_key=KEY,

@@ -1,5 +1,5 @@
-"""Fakes of vLLM 0.32 and SGLang 0.5.23 on loopback, as far as adapters go: their routes, their
-words, their statuses.
+"""Fakes of servers that load adapters, on loopback: their routes, their words, their statuses. Here
+vLLM 0.32.
 
 They hold names and folders, no model. What they answer was read from those servers' own sources.
 """
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 @dataclass
 class FakeServer:
-    """What both have in common. `asked` are the calls as they came."""
+    """What all have in common. `asked` are the calls as they came."""
 
     adapters: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, Body, str | None]] = field(default_factory=list)
@@ -77,34 +77,6 @@ class FakeVllm(FakeServer):
         return json.dumps(
             {"error": {"message": message, "type": kind, "param": None, "code": code}}
         )
-
-
-class FakeSglang(FakeServer):
-    """Every answer tells whether it succeeded; a failure has status 400."""
-
-    def answer(self, path: str, body: Body) -> tuple[int, str]:
-        name = body["lora_name"]
-        words: str | None = self.fails
-        if words is None and path == "/load_lora_adapter":
-            if name in self.adapters:
-                words = f"Failed to load LoRA adapter {name} because it is already loaded"
-            elif not (Path(body["lora_path"]) / "adapter_config.json").exists():
-                words = (
-                    f"{body['lora_path']} does not appear to have a file named adapter_config.json"
-                )
-            else:
-                self.adapters[name] = body["lora_path"]
-        elif words is None and path == "/unload_lora_adapter":
-            if self.adapters.pop(name, None) is None:
-                words = f"LoRA with name {name} does not exist. Loaded LoRAs: {list(self.adapters)}"
-        elif words is None:
-            return 404, json.dumps({"detail": "Not Found"})
-        answer = {
-            "success": words is None,
-            "error_message": words or "",
-            "loaded_adapters": self.adapters,
-        }
-        return 200 if words is None else 400, json.dumps(answer)
 
 
 def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:

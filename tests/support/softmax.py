@@ -1,4 +1,4 @@
-"""A policy small enough for plain Python that really learns: the toy backend's weights.
+"""A policy small enough for rows of 128 numbers that really learns: the toy backend's weights.
 
     p(token | before) = softmax(bias + rows[last token before])
 
@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 
@@ -20,6 +22,9 @@ SIZE = 128
 END = 3
 _BIAS = -1
 _UNIFORM: Final = (-math.log(SIZE),) * SIZE
+
+Row: TypeAlias = NDArray[np.float64]
+_NOTHING: Final[Row] = np.zeros(SIZE)
 
 Table = dict[int, list[float]]
 """A row of numbers for each token that was met, and one for the bias; a missing row is all
@@ -51,14 +56,14 @@ class Softmax:
     def logprobs(self, before: int) -> Sequence[float]:
         """Of every token, after this one."""
         bias, row = self.weights.get(_BIAS), self.weights.get(before)
-        logits = bias or row
-        if logits is None:
+        if bias is None and row is None:
             return _UNIFORM
+        logits = np.array(bias or row)
         if bias is not None and row is not None:
-            logits = [one + other for one, other in zip(bias, row, strict=True)]
-        peak = max(logits)
-        total = peak + math.log(sum([math.exp(logit - peak) for logit in logits]))
-        return [logit - total for logit in logits]
+            logits += np.array(row)
+        logits -= logits.max()
+        found: list[float] = (logits - np.log(np.exp(logits).sum())).tolist()
+        return found
 
     def draw(
         self, prompt: Sequence[int], max_tokens: int, temperature: float, chance: random.Random
@@ -83,7 +88,7 @@ class Softmax:
                 pushes[before].append((token, _push(datum, loss, number, now) - _pull(loss, now)))
         for before, pushed in pushes.items():
             total = math.fsum(push for _, push in pushed)
-            slope = [total * math.exp(logprob) for logprob in logprobs(before)]
+            slope = total * np.exp(np.array(logprobs(before)))
             for token, push in pushed:
                 slope[token] -= push
             for key in (_BIAS, before):
@@ -92,31 +97,30 @@ class Softmax:
 
     def step(self, adam: Adam, normaliser: float) -> float:
         """One step of AdamW; the norm of the gradient."""
-        gradient = {
-            key: [value / normaliser for value in row] for key, row in self.gradient.items()
-        }
-        norm = math.sqrt(sum(value * value for row in gradient.values() for value in row))
+        gradient = {key: np.array(row) / normaliser for key, row in self.gradient.items()}
+        norm = math.sqrt(sum(float(row @ row) for row in gradient.values()))
         shrink = min(1.0, adam.grad_clip_norm / norm) if adam.grad_clip_norm and norm else 1.0
         self.steps, self.pieces, self.gradient = self.steps + 1, 0, {}
         for key in {*gradient, *self.weights}:
-            row = [value * shrink for value in gradient.get(key, [0.0] * SIZE)]
-            self._move(key, row, adam)
+            self._move(key, shrink * gradient.get(key, _NOTHING), adam)
         return norm
 
     def copy(self) -> "Softmax":
         """The weights alone, ready to be trained from the beginning."""
         return Softmax(weights={key: list(row) for key, row in self.weights.items()})
 
-    def _move(self, key: int, gradient: Sequence[float], adam: Adam) -> None:
+    def _move(self, key: int, gradient: Row, adam: Adam) -> None:
         weights, first, second = (
-            table.setdefault(key, [0.0] * SIZE) for table in (self.weights, self.first, self.second)
+            np.array(table[key]) if key in table else _NOTHING
+            for table in (self.weights, self.first, self.second)
         )
+        first = adam.beta1 * first + (1 - adam.beta1) * gradient
+        second = adam.beta2 * second + (1 - adam.beta2) * gradient * gradient
         first_share, second_share = 1 - adam.beta1**self.steps, 1 - adam.beta2**self.steps
-        for number, slope in enumerate(gradient):
-            first[number] = mean = adam.beta1 * first[number] + (1 - adam.beta1) * slope
-            second[number] = square = adam.beta2 * second[number] + (1 - adam.beta2) * slope * slope
-            move = mean / first_share / (math.sqrt(square / second_share) + adam.eps)
-            weights[number] -= adam.learning_rate * (move + adam.weight_decay * weights[number])
+        move = first / first_share / (np.sqrt(second / second_share) + adam.eps)
+        weights = weights - adam.learning_rate * (move + adam.weight_decay * weights)
+        self.weights[key] = weights.tolist()
+        self.first[key], self.second[key] = first.tolist(), second.tolist()
 
 
 class Sampler:
@@ -151,7 +155,7 @@ class Sampler:
             heat = self._temperature or 1.0
             row = self._rows[before] = (
                 logprobs,
-                list(accumulate(math.exp(logprob / heat) for logprob in logprobs)),
+                np.exp(np.array(logprobs) / heat).cumsum().tolist(),
             )
         return row
 
@@ -184,7 +188,5 @@ def _pull(loss: Loss, now: float) -> float:
     return loss.kl * (1.0 - math.exp(-math.log(SIZE) - now)) if loss.kl else 0.0
 
 
-def _add(table: Table, key: int, values: Sequence[float]) -> None:
-    row = table.setdefault(key, [0.0] * SIZE)
-    for number, value in enumerate(values):
-        row[number] += value
+def _add(table: Table, key: int, values: Row) -> None:
+    table[key] = (np.array(table[key]) + values if key in table else values).tolist()

@@ -59,7 +59,7 @@ def make_opinionated_model(folder: Path) -> Path:
         json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096})
     )
     larger = {
-        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1)
+        name: tensor * (4 if tensor.dim() > 1 else 1) * (2 if "embed" in name else 1)
         for name, tensor in load_file(weights).items()
     }
     save_file(larger, weights, metadata={"format": "pt"})

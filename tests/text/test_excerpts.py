@@ -1,11 +1,11 @@
 """JSON documents are found between words, and texts are cut to a limit."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.text import answer_documents, cut_middle, fair_shares, shorten
 from metaclaw.text.excerpts import json_documents
+from tests.support.cases import each
 
 
 def test_documents_between_words_come_in_their_order() -> None:
@@ -40,7 +40,7 @@ def test_a_shortened_text_is_one_line_and_ends_with_an_ellipsis() -> None:
     assert shorten("one two three", 9) == "one two…"
 
 
-@pytest.mark.parametrize(
+@each(
     ("lengths", "total", "expected"),
     [
         ([10, 10], 100, [10, 10]),

@@ -1,15 +1,14 @@
 """Which sentences are instructions."""
 
-import pytest
-
 from metaclaw.text import instructions, is_imperative
+from tests.support.cases import each
 
 
 def orders(text: str) -> list[str]:
     return [one.text for one in instructions(text) if one.is_command or is_imperative(one.text)]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Use tabs.",
@@ -33,7 +32,7 @@ def test_an_instruction_is_recognised(text: str) -> None:
     assert orders(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "The build takes two minutes.",

@@ -1,11 +1,10 @@
 """Which words a text is indexed under."""
 
-import pytest
-
 from metaclaw.text import count_terms, list_terms, stem
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("parseHTTPRequest", "parsing HTTP requests"),
@@ -28,7 +27,7 @@ def test_forms_of_one_word_share_a_term(one: str, other: str) -> None:
     assert set(count_terms(one)) & set(count_terms(other))
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("JavaScript", "java"),
@@ -92,7 +91,7 @@ def test_words_with_signs_are_known_languages_only() -> None:
     assert list_terms("c++ C# i++ a+banana #docker") == ["c++", "c#", "banana", "dock"]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "\0\0",

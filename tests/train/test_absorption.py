@@ -10,7 +10,7 @@ import pytest
 from metaclaw.domain.ids import SkillName
 from metaclaw.train.absorption import (
     Absorption,
-    AbsorptionRules,
+    AbsorptionThresholds,
     SkillPair,
     absorbed_by,
     judge_absorption,
@@ -53,7 +53,7 @@ def test_too_little_is_undecided(seen: list[SkillPair]) -> None:
 def test_a_skill_whose_loss_costs_the_margin_is_seldom_called_absorbed_and_an_absorbed_one_mostly_is() -> (
     None
 ):
-    rules = AbsorptionRules(most=400)
+    rules = AbsorptionThresholds(most=400)
 
     def share(with_skill: float, without: float) -> float:
         found = [

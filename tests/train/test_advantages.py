@@ -23,6 +23,7 @@ from metaclaw.train.advantages import (
     group_advantages,
     normaliser,
 )
+from tests.support.cases import each
 from tests.train.made import rollout, scored
 
 
@@ -48,7 +49,7 @@ def test_every_drawn_token_carries_the_advantage_of_its_rollout_with_exact_token
     assert (second.turn, second.prompt) == (group.turn, group.prompt)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rewards", "reason"),
     [
         ((0.5, 0.5, 0.5), Skip.FLAT),
@@ -87,7 +88,7 @@ def test_an_outlier_of_the_batch_is_clipped() -> None:
     assert max(advantages(harvest)) == 3.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("batch", "rollouts", "groups"),
     [
         (
@@ -172,9 +173,7 @@ def test_a_policy_that_has_moved_far_forgets_faster() -> None:
     assert value_far < value_still
 
 
-@pytest.mark.parametrize(
-    ("moved", "kept"), [(0.0, 0.96), (0.006, 2**-0.1), (0.06, 0.875), (1e9, 0.875)]
-)
+@each(("moved", "kept"), [(0.0, 0.96), (0.006, 2**-0.1), (0.06, 0.875), (1e9, 0.875)])
 def test_what_is_kept_is_halved_by_distance_within_bounds(moved: float, kept: float) -> None:
     assert ValueMemory().kept(moved) == pytest.approx(kept)
 
@@ -187,7 +186,7 @@ def test_what_is_kept_as_json_goes_on_as_if_nothing_had_happened() -> None:
     assert again.judge(batch, moved=0.1)[1].state() == tracker.judge(batch, moved=0.1)[1].state()
 
 
-@pytest.mark.parametrize(
+@each(
     "state",
     [
         {},

@@ -17,6 +17,7 @@ from metaclaw.train.degeneration import (
     repeated_share,
     repeats_itself,
 )
+from tests.support.cases import each
 
 WORDS = st.lists(
     st.text(string.ascii_lowercase, min_size=2, max_size=9), min_size=3, max_size=12, unique=True
@@ -127,7 +128,7 @@ def test_an_answer_that_only_uses_words_of_the_question_is_no_echo() -> None:
     assert not echoes("Name the file report.txt", "")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "14:17+05:30+05:30+05:30",
@@ -150,7 +151,7 @@ def test_an_answer_that_says_nothing_is_degenerate(text: str) -> None:
     assert is_degenerate(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "14:17+05:30",

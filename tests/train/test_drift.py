@@ -18,6 +18,7 @@ from metaclaw.train.records import (
     step_figures,
     weighted_mean,
 )
+from tests.support.cases import each
 
 STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
 FIGURE = st.none() | st.floats(0.0, 1e6)
@@ -54,7 +55,7 @@ def test_a_figure_that_is_no_number_stops_a_run_at_once(
     assert drift == Drift(f"the step's figures make no sense ({name} is not a finite number)")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "within"),
     [
         ("entropy", 0.01, 12),
@@ -78,7 +79,7 @@ def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(
     assert number > 5
 
 
-@pytest.mark.parametrize(
+@each(
     "step",
     [
         StepFigures(entropy=1.0),

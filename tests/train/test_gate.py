@@ -17,18 +17,19 @@ from metaclaw.train.gate import (
     AnswerPair,
     Evidence,
     GateDecision,
-    GateRules,
     GateRuling,
-    SkillRules,
+    GateThresholds,
+    SkillThresholds,
     judge_candidate,
     weigh_skills,
 )
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
+from tests.support.cases import each
 
 GOLDEN = GoldenScore({f"i{at}": at < 500 for at in range(800)})
 BROKEN = GoldenScore({f"i{at}": at < 300 for at in range(800)})
-RULES = GateRules()
+RULES = GateThresholds()
 
 
 def pair(
@@ -112,7 +113,7 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
     assert decision.report.reasons[0].startswith(told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("evidence", "reason"),
     [
         (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
@@ -331,7 +332,7 @@ def test_nobody_passes_before_every_skill_that_came_up_was_tried_several_times()
     better = [skill_pair(1.0, 0.0, SKILLS[:1]) for _ in range(30)]
     hardly = [skill_pair(1.0, 1.0, SKILLS[1:2]) for _ in range(3)]
     decision = judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN))
-    assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, GateRules().wave)
+    assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, GateThresholds().wave)
     assert decision.report.reasons[0].startswith(
         f"open on the prompts of {SKILLS[1]}: better in 0 of 3, worse in 0"
     )
@@ -366,7 +367,7 @@ def test_a_pair_speaks_for_every_skill_in_its_prompt_and_without_one_or_a_score_
 def test_the_more_skills_there_are_the_more_each_must_show() -> None:
     lost = [skill_pair(0.0, 1.0, SKILLS[:1]) for _ in range(8)]
     others = [skill_pair(1.0, 1.0, (SkillName(f"skill-{number}"),)) for number in range(40)]
-    rules = SkillRules(least=6)
+    rules = SkillThresholds(least=6)
     assert weigh_skills(lost, rules)[0].is_worse
     assert not weigh_skills([*lost, *others], rules)[0].is_worse
 
@@ -389,7 +390,9 @@ def sessions(
     while True:
         number += 1
         skill, is_canary = rng.choice(SKILLS), rng.random() < share
-        rate = serving if not is_canary else lost if lost is not None and skill == LOST else canary
+        rate = canary if is_canary else serving
+        if is_canary and lost is not None and skill == LOST:
+            rate = lost
         while True:
             outcome = Outcome.PASS if rng.random() < rate else Outcome.FAIL
             yield TrialTurn(SessionId(f"s{number}"), is_canary, share, outcome, (skill,))

@@ -17,9 +17,9 @@ from metaclaw.errors import TrainingError
 from metaclaw.train.golden import (
     GoldenAnswer,
     GoldenItem,
-    GoldenRules,
     GoldenScore,
     GoldenStanding,
+    GoldenThresholds,
     compare_golden,
     golden_items,
     golden_version,
@@ -28,6 +28,7 @@ from metaclaw.train.golden import (
     read_items,
     reference_pairs,
 )
+from tests.support.cases import each
 
 ITEMS = golden_items()
 
@@ -94,7 +95,7 @@ def test_the_set_is_the_same_in_every_process_and_its_version_changes_with_a_que
     assert golden_version(ITEMS) != golden_version(ITEMS[1:])
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "is_right"),
     [
         ("next-14-2", "22", True),
@@ -112,7 +113,7 @@ def test_generated_items_tell_right_from_nearly_right(name: str, text: str, is_r
     assert item(name).passes(GoldenAnswer(text)) is is_right
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "is_right"),
     [
         ("one-word-yes", " no.\n", True),
@@ -139,7 +140,7 @@ def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: 
     assert item(name).passes(GoldenAnswer(text)) is is_right
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "answer", "is_right"),
     [
         ("weather-paris", call("get_weather", city="Paris"), True),
@@ -170,7 +171,7 @@ def test_calls_are_told_right_from_nearly_right(
     assert item(name).passes(answer) is is_right
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words", "names"),
     [
         ('<tool_call>{"name": "a", "arguments": {}}</tool_call>', "", ["a"]),
@@ -222,7 +223,7 @@ def swapped(score: GoldenScore, *names: str) -> GoldenScore:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("after", "standing"),
     [
         (600, GoldenStanding.HOLDS),
@@ -350,4 +351,4 @@ def test_sets_of_other_items_cannot_be_compared() -> None:
 
 
 def test_the_margin_is_a_setting() -> None:
-    assert not compare_golden(score(600), score(520), GoldenRules(margin=10.0)).is_worse
+    assert not compare_golden(score(600), score(520), GoldenThresholds(margin=10.0)).is_worse

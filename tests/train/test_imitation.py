@@ -24,6 +24,7 @@ from metaclaw.train.imitation import (
 )
 from metaclaw.train.progress import token_cap
 from metaclaw.train.records import BestAnswer, GroupRecord, StepRecord
+from tests.support.cases import each
 
 
 def group(*rewards: float, turn: str = "t") -> ScoredGroup:
@@ -34,7 +35,7 @@ def group(*rewards: float, turn: str = "t") -> ScoredGroup:
     return ScoredGroup(TurnId(turn), (9, 9), answers, rewards)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rewards", "flat", "settled"),
     [
         ((0.0, 0.0), True, False),

@@ -19,21 +19,22 @@ from metaclaw.train.bets import TrialTurn
 from metaclaw.train.live import (
     Baseline,
     LiveReport,
-    LiveRules,
     LiveRuling,
+    LiveThresholds,
     LiveWatch,
     chance_of_so_few,
     find_lag,
     judge_live,
 )
+from tests.support.cases import each
 from tests.support.depth import tries
 
-NEVER_SETTLED = LiveRules(settle_after=1_000_000)
+NEVER_SETTLED = LiveThresholds(settle_after=1_000_000)
 RUNS = tries(40, nightly=120)
 
 
 def turn(session: int, is_canary: bool, passed: bool | None, share: float = 0.1) -> TrialTurn:
-    outcome = Outcome.UNKNOWN if passed is None else Outcome.PASS if passed else Outcome.FAIL
+    outcome = {None: Outcome.UNKNOWN, True: Outcome.PASS, False: Outcome.FAIL}[passed]
     return TrialTurn(SessionId(f"s{session}"), is_canary, share, outcome)
 
 
@@ -90,7 +91,7 @@ def rolled_back(
     return sum(report.is_worse for report in reports) / runs
 
 
-@pytest.mark.parametrize(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
+@each(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
 def test_a_poisoned_policy_is_rolled_back_within_fifty_canary_turns(
     share: float, length: int
 ) -> None:
@@ -225,7 +226,7 @@ def test_a_canary_is_not_promoted_before_the_other_side_was_seen_in_some_session
 
 
 def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_proven() -> None:
-    rules = LiveRules(alpha=1e-9, settle_after=20)
+    rules = LiveThresholds(alpha=1e-9, settle_after=20)
     turns = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     report = judge_live(turns, rules)
     assert report.ruling is LiveRuling.ROLL_BACK
@@ -236,7 +237,7 @@ def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_p
 def test_a_canary_that_lags_without_proof_is_rolled_back_once_enough_is_seen_and_without_another_side_nobody_lags() -> (
     None
 ):
-    rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20)
+    rules = LiveThresholds(alpha=1e-9, suspicion=1e9, settle_after=20)
     lagging = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     assert judge_live(lagging, rules).reason.startswith("not shown harmless")
     assert (
@@ -359,7 +360,7 @@ def taken_back(canary: Sequence[float], alike: float = 0.0) -> float:
     """How many are taken back at the first look, or before."""
     found = 0
     for seed in range(LAG_RUNS):
-        watch = LiveWatch(LiveRules(least_of_skill=0))
+        watch = LiveWatch(LiveThresholds(least_of_skill=0))
         turns = live(random.Random(seed), canary, UNEVEN, alike)
         ruling = next(
             report.ruling

@@ -20,6 +20,7 @@ from metaclaw.train.teacher import (
     ratio_advantages,
     teacher_advantages,
 )
+from tests.support.cases import each
 from tests.train.made import rollout
 from tests.upstream.loopback import Conversation, Heard, endpoint, plain, serve
 
@@ -222,7 +223,7 @@ def changed(choice: Choice, part: str, at: int, value: Json) -> Choice:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("answer", "complaint"),
     [
         (

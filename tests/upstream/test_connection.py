@@ -10,6 +10,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Reply
 from metaclaw.upstream import HttpEndpoint, Timeouts, pour
 from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, ProviderResponse, Take
+from tests.support.cases import each
 from tests.upstream.loopback import (
     WAIT_S,
     Conversation,
@@ -45,7 +46,7 @@ async def next_chunk(reply: Reply) -> bytes:
         return await anext(aiter(reply.chunks()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "close", "body"),
     [
         (plain(b"hello"), False, b"hello"),
@@ -164,7 +165,7 @@ async def test_pieces_that_wait_are_not_glued_together() -> None:
         assert chunks == [b"ab", b"c"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "words"),
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n", "malformed"),
@@ -208,7 +209,7 @@ async def test_nonsense_is_an_upstream_error_that_names_the_provider(
         await loopback.wait_until_all_gone()
 
 
-@pytest.mark.parametrize(
+@each(
     "framing", [b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
 )
 async def test_an_answer_cut_off_in_the_middle_gives_what_came_and_then_fails(
@@ -329,7 +330,7 @@ async def test_closing_a_whole_answer_keeps_its_connection() -> None:
         assert len(loopback.conversations) == 1
 
 
-@pytest.mark.parametrize("answer", [b"", CHUNKED], ids=["before-the-head", "within-the-body"])
+@each("answer", [b"", CHUNKED], ids=["before-the-head", "within-the-body"])
 async def test_a_cancelled_task_takes_its_call_down_and_poisons_nothing(answer: bytes) -> None:
     heard = asyncio.Event()
 

@@ -12,6 +12,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, Reply
 from metaclaw.upstream import HttpEmbeddings
+from tests.support.cases import each
 
 
 class Canned:
@@ -100,7 +101,7 @@ def test_vectors_without_an_index_are_in_the_order_of_the_texts() -> None:
     assert [array("f", vector).tolist() for vector in vectors] == [[2.0], [3.0]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "words"),
     [
         (b"<html>", "sent no embeddings"),

@@ -13,6 +13,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose
 from metaclaw.upstream import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, reply_headers
+from tests.support.cases import each
 from tests.upstream.loopback import (
     Conversation,
     Heard,
@@ -50,7 +51,7 @@ async def sent(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("kind", "base", "path", "target"),
     [
         ("openai", "/v1", "/chat/completions", "/v1/chat/completions"),
@@ -175,7 +176,7 @@ async def test_a_call_without_a_body_has_no_length_and_an_empty_post_has_zero() 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     "call",
     [
         Call("GET", "/models", "", [("x", "a\r\ninjected: 1")], b""),
@@ -201,7 +202,7 @@ async def test_a_path_cannot_break_out_of_its_line() -> None:
     ).line == "POST /v1/a%20HTTP/1.1%0D%0Ax:%20y HTTP/1.1"
 
 
-@pytest.mark.parametrize("api_key", ["", "a\r\nb", "schl\u00fcssel", "a\0"])
+@each("api_key", ["", "a\r\nb", "schl\u00fcssel", "a\0"])
 def test_a_key_that_cannot_be_sent_is_a_configuration_error_that_does_not_repeat_it(
     api_key: str,
 ) -> None:
@@ -261,7 +262,7 @@ PLAIN = b"data: {}\n\n" * 100_000
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("coding", "packed", "unpacked"),
     [
         ("gzip", gzip.compress(PLAIN), PLAIN),
@@ -275,7 +276,7 @@ PLAIN = b"data: {}\n\n" * 100_000
     ],
     ids=["gzip", "members", "padded", "zlib", "bare", "empty", "unknown", "identity"],
 )
-@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+@each("piece_bytes", [1, 1 << 20])
 async def test_a_compression_nobody_asked_for_is_undone(
     coding: str, packed: bytes, unpacked: bytes, piece_bytes: int
 ) -> None:
@@ -292,9 +293,7 @@ async def test_a_compression_nobody_asked_for_is_undone(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "packed", [gzip.compress(PLAIN)[:-9], b"\x1f\x8bnonsense nonsense", b"\x1f"]
-)
+@each("packed", [gzip.compress(PLAIN)[:-9], b"\x1f\x8bnonsense nonsense", b"\x1f"])
 async def test_a_compressed_answer_that_is_broken_is_an_upstream_error(packed: bytes) -> None:
     async with (
         serve(answering(plain(packed, "200 OK", "Content-Encoding: gzip"))) as loopback,

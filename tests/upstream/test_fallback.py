@@ -7,6 +7,7 @@ import pytest
 
 from metaclaw.errors import UpstreamError
 from metaclaw.upstream import ProviderCandidate, ProviderHealth, moves_on, open_first
+from tests.support.cases import each
 from tests.upstream.loopback import Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -71,14 +72,14 @@ def test_the_statuses_that_move_on() -> None:
     ]
 
 
-@pytest.mark.parametrize("trouble", [408, 409, 425, 429, 500, 503, 529, UNREACHABLE, SILENT])
+@each("trouble", [408, 409, 425, 429, 500, 503, 529, UNREACHABLE, SILENT])
 async def test_trouble_moves_on_to_the_next(trouble: int | UpstreamError) -> None:
     providers = Providers({"a": trouble, "b": 200, "c": 200})
     assert await providers.open() == ("b", 200)
     assert providers.asked == ["a", "b"]
 
 
-@pytest.mark.parametrize("status", [200, 201, 302, 400, 401, 403, 404, 422])
+@each("status", [200, 201, 302, 400, 401, 403, 404, 422])
 async def test_an_answer_is_an_answer_even_if_it_is_a_no(status: int) -> None:
     providers = Providers({"a": status, "b": 200})
     assert await providers.open() == ("a", status)

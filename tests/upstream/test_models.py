@@ -30,6 +30,7 @@ from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Model, Purpose
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, HttpModel, Kind, LocalModel, Spent
 from metaclaw.wires import estimate_tokens
+from tests.support.cases import each
 from tests.support.meter import CountingMeter
 from tests.upstream.loopback import WAIT_S, Conversation, Heard, plain, post, read, serve
 
@@ -136,7 +137,7 @@ class Provider:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     ("kind", "wires", "asked_in", "path", "answer"),
     [
         ("openai", None, Wire.CHAT, "/v1/chat/completions", CHAT_ANSWER),
@@ -229,9 +230,7 @@ async def test_a_schema_is_asked_for_as_the_wire_has_it() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "status", ["400 Bad Request", "422 Unprocessable Entity", "501 Not Implemented"]
-)
+@each("status", ["400 Bad Request", "422 Unprocessable Entity", "501 Not Implemented"])
 async def test_a_provider_that_refuses_a_schema_gets_it_in_words_and_is_not_asked_so_again(
     status: str,
 ) -> None:
@@ -278,9 +277,7 @@ async def test_a_seed_is_left_out_for_a_provider_that_knows_none() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "first", ["429 Too Many Requests", "500 Internal Server Error", "529 Overloaded"]
-)
+@each("first", ["429 Too Many Requests", "500 Internal Server Error", "529 Overloaded"])
 async def test_a_failure_that_may_pass_is_tried_once_more(first: str) -> None:
     provider = Provider(refused(first), ok(CHAT_ANSWER))
     async with provider.asked() as model:
@@ -294,9 +291,7 @@ async def test_a_failure_that_may_pass_is_tried_once_more(first: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "first", ["400 Bad Request", "401 Unauthorized", "404 Not Found", "413 Payload Too Large"]
-)
+@each("first", ["400 Bad Request", "401 Unauthorized", "404 Not Found", "413 Payload Too Large"])
 async def test_a_failure_that_will_not_pass_is_not_tried_again(first: str) -> None:
     provider = Provider(refused(first))
     async with provider.asked() as model:
@@ -485,7 +480,7 @@ async def test_an_embedded_model_is_asked_with_its_schema_in_words() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@each(
     "error", [WireError("the prompt is too long"), UpstreamError("the engine is gone", status=503)]
 )
 async def test_an_embedded_model_that_cannot_answer_says_so_as_any_other(error: Exception) -> None:

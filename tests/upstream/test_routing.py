@@ -4,6 +4,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.upstream import Destination, ProviderCandidate, candidates
+from tests.support.cases import each
 
 OPENAI = frozenset({Wire.CHAT, Wire.RESPONSES})
 ANTHROPIC = frozenset({Wire.MESSAGES})
@@ -108,7 +109,7 @@ def test_a_passthrough_provider_alone_is_asked_whatever_the_wire() -> None:
     assert names([Destination("p", (), ANTHROPIC, is_passthrough=True)], Wire.CHAT, "m") == ["p"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "expected"),
     [
         ("unknown", ["policy", "http"]),

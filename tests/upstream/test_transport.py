@@ -13,6 +13,7 @@ import pytest
 from metaclaw.errors import ConfigError, UpstreamError
 from metaclaw.upstream import HttpEndpoint
 from metaclaw.upstream.transport import Proxy, read_address
+from tests.support.cases import each
 from tests.upstream.loopback import Conversation, answering, endpoint, plain, post, read, serve
 
 
@@ -183,7 +184,7 @@ def test_who_goes_through_the_proxy(
     assert read_address(url).proxy == (Proxy("proxy.test", 3128) if is_proxied else None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "authority"),
     [
         ("https://api.test/v1", "api.test"),
@@ -197,7 +198,7 @@ def test_the_host_header_leaves_out_the_usual_port(url: str, authority: str) -> 
     assert read_address(url).authority == authority
 
 
-@pytest.mark.parametrize(
+@each(
     "url", ["api.test/v1", "ftp://api.test", "http://", "http://api.test:x/", "http://[::1/v1", ""]
 )
 def test_a_base_url_that_is_none_is_a_configuration_error(url: str) -> None:

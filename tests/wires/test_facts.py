@@ -31,9 +31,10 @@ from metaclaw.wires import (
     wire_format,
 )
 from metaclaw.wires.fields import object_of, whole
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "said"),
     [
         (b'{"error":{"message":"no","type":"t","code":"c"}}', ("no", "c")),
@@ -56,7 +57,7 @@ def test_a_providers_error_of_any_shape_is_understood(body: bytes, said: tuple[s
     assert parse_error(500, body) == said
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "openai", "anthropic"),
     [
         (400, "invalid_request_error", "invalid_request_error"),
@@ -145,9 +146,7 @@ def test_a_response_that_failed_without_a_word_is_an_error(status: str) -> None:
     assert streamed_facts(Wire.RESPONSES, b"data: " + event + b"\n\n") == expected
 
 
-@pytest.mark.parametrize(
-    "response", ["", ',"response":null', ',"response":{}', ',"response":{"error":null}']
-)
+@each("response", ["", ',"response":null', ',"response":{}', ',"response":{"error":null}'])
 def test_an_event_of_failure_is_an_error_whatever_it_holds(response: str) -> None:
     said = f'event: response.failed\ndata: {{"type":"response.failed"{response}}}\n\n'.encode()
     assert streamed_facts(Wire.RESPONSES, said) == Facts(
@@ -178,7 +177,7 @@ def test_an_answer_that_answers_nothing_is_an_error(
         assert whole_facts(wire, {**ended, field: value}) == Facts("1", "m", error=error)
 
 
-@pytest.mark.parametrize("count", [-1, 2**53 + 1, 2**64, 10**30, 1.5, True, "7", None])
+@each("count", [-1, 2**53 + 1, 2**64, 10**30, 1.5, True, "7", None])
 def test_a_count_that_nobody_can_have_counted_is_none(count: Json) -> None:
     assert whole(count) == 0
     usage: Json = {

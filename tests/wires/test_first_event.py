@@ -7,6 +7,7 @@ import pytest
 from metaclaw.errors import UpstreamError
 from metaclaw.wires import begins_answer
 from metaclaw.wires.sse import MAX_LOOK_BYTES
+from tests.support.cases import each
 
 ANSWERS = [
     b'data: {"id":"c","choices":[]}\n\n',
@@ -50,7 +51,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("stream", ANSWERS)
+@each("stream", ANSWERS)
 def test_an_answer_is_let_through_as_soon_as_it_is_known(stream: bytes) -> None:
     assert begins_answer(stream)
 
@@ -60,7 +61,7 @@ def _feed_byte_by_byte(stream: bytes) -> None:
         assert not begins_answer(stream[:size])
 
 
-@pytest.mark.parametrize(("stream", "status", "words"), ERRORS)
+@each(("stream", "status", "words"), ERRORS)
 def test_an_error_is_found_however_its_bytes_are_split(
     stream: bytes, status: int, words: str
 ) -> None:
@@ -69,7 +70,7 @@ def test_an_error_is_found_however_its_bytes_are_split(
     assert (caught.value.status, words in str(caught.value)) == (status, True)
 
 
-@pytest.mark.parametrize(
+@each(
     "stream",
     [
         b"",

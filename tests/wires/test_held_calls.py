@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Wire
 from metaclaw.wires import CallHold, HeldCall
 from metaclaw.wires.sse import events_with, has_any, last_event_end, split_events
+from tests.support.cases import each
 from tests.support.strict_provider import STEPS, StrictProvider
 
 MARKS = (b"tool", b"call_x")
@@ -52,8 +53,8 @@ def spelled_otherwise(event: bytes, how: str) -> bytes:
             return event.replace(b"data: ", b"data:")
 
 
-@pytest.mark.parametrize("wire", list(Wire))
-@pytest.mark.parametrize("how", ["carriage returns", "ids", "two lines of data", "no blank"])
+@each("wire", list(Wire))
+@each("how", ["carriage returns", "ids", "two lines of data", "no blank"])
 def test_calls_are_the_same_in_plain_events_and_in_others(wire: Wire, how: str) -> None:
     said = stream_of(wire)
     calls = read(wire, said)

@@ -22,6 +22,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires import wire_format
+from tests.support.cases import each
 
 HELLO = {"role": "user", "content": "hi"}
 
@@ -33,7 +34,7 @@ def parse(wire: Wire, **body: Any) -> Any:
 CHAT, RESPONSES, MESSAGES = Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "body", "param"),
     [
         (CHAT, {"messages": [], "model": "m"}, "messages"),
@@ -241,7 +242,7 @@ def test_shapes_and_choices_nobody_knows_are_kept() -> None:
         wire_format(MESSAGES).render_request(request)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "given"),
     [
         (CHAT, {"type": "function", "function": {"name": "f"}}),

@@ -34,6 +34,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.wires import collect, deltas_of, wire_format
 from metaclaw.wires.fields import object_of
 from metaclaw.wires.sse import MAX_EVENT_BYTES
+from tests.support.cases import each
 
 CHAT, RESPONSES, MESSAGES = Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES
 
@@ -153,7 +154,7 @@ def test_an_error_in_the_stream_is_a_failure_and_the_last_word() -> None:
     assert deltas[-1] == Failed("overloaded", "busy")
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     ["{nonsense", "[1]", '"x"', '{"choices": [5]}', '{"choices": [{"delta": {"tool_calls": 5}}]}'],
 )
@@ -301,7 +302,7 @@ def test_pieces_of_blocks_nobody_opened_are_passed_over() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "finish"),
     [
         ("max_tokens", Finish.LENGTH),
@@ -429,7 +430,7 @@ def test_refusals_are_words_and_incomplete_says_why() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "failed"),
     [
         (
@@ -471,8 +472,8 @@ def test_a_response_without_its_last_event_is_not_whole() -> None:
 # Whole answers
 
 
-@pytest.mark.parametrize("wire", Wire)
-@pytest.mark.parametrize(
+@each("wire", Wire)
+@each(
     "body",
     [
         b"",

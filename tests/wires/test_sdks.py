@@ -1,10 +1,9 @@
 """The official SDKs, validating strictly, accept every answer and stream we render."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
 from metaclaw.domain.chat import (
@@ -31,6 +30,10 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.wires import deltas_of, wire_format
+
+if TYPE_CHECKING:  # only who asks waits for an SDK
+    import anthropic
+    import openai
 
 USAGE = Usage(100, 20, cached_tokens=30, cache_write_tokens=5, reasoning_tokens=7)
 ARGUMENTS = '{"command":"echo ok"}'
@@ -82,7 +85,9 @@ def transport(body: bytes, kind: str, status: int = 200) -> httpx2.MockTransport
     return httpx2.MockTransport(answer)
 
 
-def oai(body: bytes, kind: str = "text/event-stream", status: int = 200) -> openai.OpenAI:
+def oai(body: bytes, kind: str = "text/event-stream", status: int = 200) -> "openai.OpenAI":
+    import openai
+
     client = httpx2.Client(transport=transport(body, kind, status))
     return openai.OpenAI(
         base_url="http://test/v1",
@@ -93,7 +98,11 @@ def oai(body: bytes, kind: str = "text/event-stream", status: int = 200) -> open
     )
 
 
-def claude(body: bytes, kind: str = "text/event-stream", status: int = 200) -> anthropic.Anthropic:
+def claude(
+    body: bytes, kind: str = "text/event-stream", status: int = 200
+) -> "anthropic.Anthropic":
+    import anthropic
+
     client = httpx2.Client(transport=transport(body, kind, status))
     return anthropic.Anthropic(
         base_url="http://test",
@@ -321,6 +330,8 @@ FAILURE: list[Delta] = [
 
 
 def test_a_failure_in_a_chat_stream_reaches_the_caller() -> None:
+    import openai
+
     stream = oai(streamed(Wire.CHAT, FAILURE)).chat.completions.create(
         model="m", messages=[{"role": "user", "content": "hi"}], stream=True
     )
@@ -342,6 +353,8 @@ def test_a_failure_in_a_response_stream_reaches_the_caller() -> None:
 
 
 def test_a_failure_in_a_message_stream_reaches_the_caller() -> None:
+    import anthropic
+
     client = claude(streamed(Wire.MESSAGES, FAILURE))
     stream = client.messages.create(
         model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], stream=True
@@ -366,6 +379,8 @@ def _responses_call(body: bytes, status: int) -> None:
 def test_an_error_body_becomes_the_sdks_own_exception(
     wire: Wire, call: Callable[[bytes, int], None]
 ) -> None:
+    import openai
+
     body = wire_format(wire).error_body(429, "slow down", "rate_limited", None)
     with pytest.raises(openai.RateLimitError, match="slow down") as caught:
         call(body, 429)
@@ -373,6 +388,8 @@ def test_an_error_body_becomes_the_sdks_own_exception(
 
 
 def test_an_error_body_becomes_anthropics_own_exception() -> None:
+    import anthropic
+
     body = wire_format(Wire.MESSAGES).error_body(400, "what is this", "bad", "messages")
     with pytest.raises(anthropic.BadRequestError, match="what is this") as caught:
         claude(body, "application/json", 400).messages.create(
@@ -385,6 +402,9 @@ def test_an_error_body_becomes_anthropics_own_exception() -> None:
 
 
 def test_an_error_event_of_the_proxy_itself_reaches_the_caller() -> None:
+    import anthropic
+    import openai
+
     chat = wire_format(Wire.CHAT).error_event("gone", "upstream_error")
     with pytest.raises(openai.APIError, match="gone"):
         list(

@@ -5,6 +5,7 @@ import pytest
 from metaclaw.domain.chat import Wire
 from metaclaw.wires import TailHold
 from metaclaw.wires.sse import MAX_HELD_LINE_BYTES, MAX_TAIL_BYTES, Event, EventParser, event_bytes
+from tests.support.cases import each
 
 
 def parse(data: bytes) -> list[Event]:
@@ -12,7 +13,7 @@ def parse(data: bytes) -> list[Event]:
     return parser.feed(data) + parser.close()
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "events"),
     [
         (b"data: a\n\n", [Event(None, "a")]),
@@ -39,7 +40,7 @@ def test_what_is_written_is_read() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "flows", "waits"),
     [
         (Wire.CHAT, b"data: {}\n\n", b"data: [DONE]\n\n: bye\n\n"),

@@ -11,6 +11,7 @@ from metaclaw.domain.chat import ChatRequest, Reasoning, Wire
 from metaclaw.errors import WireError
 from metaclaw.wires import encode_json, plain, wire_format
 from metaclaw.wires.translation import DEFAULT_MAX_TOKENS
+from tests.support.cases import each
 
 CHAT, RESPONSES, MESSAGES = Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES
 PNG = "data:image/png;base64,aGVsbG8="
@@ -249,7 +250,7 @@ def test_documents_of_text_and_by_url() -> None:
         translate(CHAT, MESSAGES, broken)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "target", "body", "param"),
     [
         (
@@ -431,7 +432,7 @@ TOOL = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("choice", "parallel", "expected"),
     [
         (None, None, None),

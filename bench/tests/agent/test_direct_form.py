@@ -2,11 +2,11 @@
 written and read back.
 """
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw_bench.agent.direct import files_in, with_files
+from tests.support.cases import each
 
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _LINES = st.lists(
@@ -48,7 +48,7 @@ def test_any_text_can_be_read(answer: str) -> None:
     assert files or text == answer.replace("\r\n", "\n").strip()
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "text", "files"),
     [
         ("Just words.", "Just words.", {}),

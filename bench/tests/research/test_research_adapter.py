@@ -30,6 +30,7 @@ from metaclaw_bench.running.api import Api
 from metaclaw_bench.running.plan import Endpoint
 from metaclaw_bench.running.proxy import Front
 from metaclaw_bench.running.turns import Ledger
+from tests.support.cases import each
 
 Env = pytest.MonkeyPatch
 
@@ -310,7 +311,7 @@ def test_the_simulated_researcher_cannot_stand_behind_the_real_program(tmp_path:
         ResearchSettings(tmp_path, autoresearchclaw=tmp_path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "stage", "is_repair"),
     [
         ("Create a SMART research goal in markdown.\nTopic: x", Stage.TOPIC_INIT, False),
@@ -393,7 +394,7 @@ def test_a_request_is_known_by_the_task_that_comes_first_in_it(
     assert (found.stage, found.is_repair) == (stage, is_repair)
 
 
-@pytest.mark.parametrize(
+@each(
     ("system", "prompt", "stage", "is_repair"),
     [
         (

@@ -20,6 +20,7 @@ from metaclaw_bench.research.arc_artefacts import Left, read_artefacts
 from metaclaw_bench.research.arc_lessons import Lessons, skills_in, take_in
 from metaclaw_bench.research.arc_requests import Counted, count_requests
 from metaclaw_bench.research.autoresearchclaw import judged
+from tests.support.cases import each
 
 
 def summary(final: object, status: object) -> dict[str, object]:
@@ -164,7 +165,7 @@ def test_a_run_that_was_killed_counts_what_its_stages_wrote_down_and_what_none_d
 ALL_WELL = Counted(30, 2, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "counted", "ending", "why"),
     [
         (Left(23, 0, "completed"), ALL_WELL, "completed", ""),

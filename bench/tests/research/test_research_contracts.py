@@ -25,6 +25,7 @@ from metaclaw_bench.research.references import write
 from metaclaw_bench.research.simulated import DirectResearcher, Habits, Researcher
 from metaclaw_bench.research.stages import ASKING_STAGES, AUTHOR_OF, STAGES, Stage
 from metaclaw_bench.simulated.listener import laid_down
+from tests.support.cases import each
 
 TOPIC = "step sizes"
 RIGHT = Habits(told=1.0, untold=1.0)
@@ -178,13 +179,13 @@ def test_every_stage_has_a_contract_that_makes_a_file_of_its_own() -> None:
         made.add(contract.makes)
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+@each("stage", STAGES, ids=lambda stage: stage.name)
 def test_a_right_file_fulfils_its_contract(stage: Stage, files: Mapping[str, str]) -> None:
     contract = CONTRACTS[stage]
     assert contract.broken_by(files[contract.makes], files) is None
 
 
-@pytest.mark.parametrize("stage", ASKING_STAGES, ids=lambda stage: stage.name)
+@each("stage", ASKING_STAGES, ids=lambda stage: stage.name)
 def test_a_file_that_breaks_the_house_rule_alone_is_refused_for_it(
     stage: Stage, files: Mapping[str, str]
 ) -> None:
@@ -194,7 +195,7 @@ def test_a_file_that_breaks_the_house_rule_alone_is_refused_for_it(
     assert broken.rule == contract.rule
 
 
-@pytest.mark.parametrize(
+@each(
     ("stage", "number"),
     [(stage, n) for stage, found in NEAR_MISSES.items() for n in range(len(found))],
 )
@@ -209,17 +210,15 @@ def test_a_file_that_is_nearly_of_the_form_is_refused_for_its_form(
     assert broken.rule == contract.form_rule
 
 
-@pytest.mark.parametrize("stage", ASKING_STAGES, ids=lambda stage: stage.name)
-@pytest.mark.parametrize(
-    "text", ["", "\n", "I cannot do that.", "{}", "[]", "null", "\x00", "# \n"]
-)
+@each("stage", ASKING_STAGES, ids=lambda stage: stage.name)
+@each("text", ["", "\n", "I cannot do that.", "{}", "[]", "null", "\x00", "# \n"])
 def test_what_is_no_such_file_at_all_is_refused_and_breaks_nothing(
     stage: Stage, text: str, files: Mapping[str, str]
 ) -> None:
     assert CONTRACTS[stage].broken_by(text, files) is not None
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+@each("stage", STAGES, ids=lambda stage: stage.name)
 def test_a_correction_lays_down_exactly_one_standing_instruction(stage: Stage) -> None:
     contract = CONTRACTS[stage]
     for rule in filter(None, (contract.form_rule, contract.rule)):
@@ -235,7 +234,7 @@ def test_a_decision_that_leads_back_lays_one_down_only_where_a_rule_would_have_p
     assert laid_down(reconsideration("nothing is different", None).text) == []
 
 
-@pytest.mark.parametrize("stage", ASKING_STAGES, ids=lambda stage: stage.name)
+@each("stage", ASKING_STAGES, ids=lambda stage: stage.name)
 def test_a_task_tells_its_form_and_not_its_rule_and_lays_nothing_down(
     stage: Stage, files: Mapping[str, str]
 ) -> None:

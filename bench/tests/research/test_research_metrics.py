@@ -15,6 +15,7 @@ from metaclaw_bench.research.records import (
     append_records,
     read_research,
 )
+from tests.support.cases import each
 
 shares = st.floats(0, 1)
 cycles = st.integers(0, MOST_REFINES)
@@ -82,7 +83,7 @@ def test_it_lies_between_nothing_and_one_and_better_is_more(
     assert composite(done, low, min(few, many)) >= composite(done, high, max(few, many)) - 1e-12
 
 
-@pytest.mark.parametrize("values", [(1.1, 0.0, 0), (1.0, -0.1, 0), (1.0, 0.0, 3), (-0.1, 0.5, 0)])
+@each("values", [(1.1, 0.0, 0), (1.0, -0.1, 0), (1.0, 0.0, 3), (-0.1, 0.5, 0)])
 def test_what_is_off_the_scale_is_an_error(values: tuple[float, float, int]) -> None:
     with pytest.raises(ValueError, match="not on the scale"):
         composite(*values)

@@ -17,6 +17,7 @@ from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said
 from metaclaw_bench.simulated.rule_follower import Follower, Habits
 from metaclaw_bench.simulated.skills import RuleText, Telling, Writing
 from metaclaw_bench.workdays.model import Answer, Item
+from tests.support.cases import each
 
 SAYS = {
     "plus": "Always write a plus before the number.",
@@ -72,7 +73,7 @@ def parsed(follower: Follower, prompt: Prompt) -> Any:
     return json.loads(said(follower, prompt).text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("placed", "expected"),
     [
         (block(Telling.WHOLE), 0.95),

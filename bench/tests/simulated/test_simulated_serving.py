@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
 
 from metaclaw_bench.simulated.model import Broken, Call, Prompt, Said, SimulatedModel, Thought
 from metaclaw_bench.simulated.server import serving
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 MESSAGES = [
@@ -55,6 +55,8 @@ async def test_an_answer_is_called_simulated_whatever_was_asked_for() -> None:
 
 
 async def test_a_vendors_client_reads_calls_and_streams() -> None:
+    from openai import AsyncOpenAI  # only who asks waits for an SDK
+
     mind = Fixed(Said("", (Call("write", {"path": "a", "content": "é"}),)))
     async with serving(mind) as url, AsyncOpenAI(base_url=url, api_key="none") as client:
         whole = await client.chat.completions.create(
@@ -80,7 +82,7 @@ async def test_a_mind_that_fails_is_a_provider_that_fails() -> None:
     assert "on purpose" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"no json", b"[]", b"{}", b'{"messages": [1]}'])
+@each("body", [b"no json", b"[]", b"{}", b'{"messages": [1]}'])
 async def test_nonsense_is_refused_and_the_connection_lives_on(body: bytes) -> None:
     async with serving(Fixed(Said("Hi."))) as url, httpx.AsyncClient() as client:
         assert (await client.post(f"{url}/chat/completions", content=body)).status_code == 400

@@ -36,6 +36,7 @@ from metaclaw_bench.workdays import (
 )
 from metaclaw_bench.workdays.choices import HOW_TO_ANSWER
 from metaclaw_bench.workdays.words import LANGUAGES as WORDS
+from tests.support.cases import each
 
 _ALL = [(name, language) for name in ("one", "two") for language in LANGUAGES]
 
@@ -64,7 +65,7 @@ def test_the_tiny_plan_has_three_days_of_six() -> None:
     assert [len(day.items) for day in days_of("tiny").days] == [6, 6, 6]
 
 
-@pytest.mark.parametrize(("name", "language"), _ALL)
+@each(("name", "language"), _ALL)
 def test_choices_have_four_to_eight_options_of_which_one_to_six_are_right(
     name: str, language: str
 ) -> None:
@@ -87,7 +88,7 @@ def test_right_answers_are_not_given_away_by_their_place() -> None:
     assert max(share.values()) - min(share.values()) < 0.15
 
 
-@pytest.mark.parametrize(("name", "language"), _ALL)
+@each(("name", "language"), _ALL)
 def test_no_question_comes_twice_even_on_held_out_days(name: str, language: str) -> None:
     asked = [
         item.round.question
@@ -198,7 +199,7 @@ def _entities(made: Workdays) -> set[str]:
     return {entity for entity in facts | held | {line[3:] for line in options} if entity}
 
 
-@pytest.mark.parametrize(("name", "language"), _ALL)
+@each(("name", "language"), _ALL)
 def test_held_out_days_share_no_fact_name_number_or_thing_with_the_days(
     name: str, language: str
 ) -> None:
@@ -212,7 +213,7 @@ def _gap(name: re.Match[str]) -> str:
     return {"path": r"\S+", "person": r"\w+ \w+"}.get(name[1], r"[^\n]+?")
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@each("language", LANGUAGES)
 def test_held_out_days_are_worded_otherwise(language: str) -> None:
     words = WORDS[language]
     texts = {
@@ -272,7 +273,7 @@ def test_on_held_out_days_all_rules_are_in_force_as_they_were_meant_at_last(name
         assert meant <= {plan.drift.variant}
 
 
-@pytest.mark.parametrize(("name", "language"), _ALL)
+@each(("name", "language"), _ALL)
 def test_no_rule_is_told_before_it_was_broken(name: str, language: str) -> None:
     for made in (days_of(name, 1, language), held_out_of(name, 1, language)):
         seen = [*made.shared.values()]
@@ -287,7 +288,7 @@ def test_no_rule_is_told_before_it_was_broken(name: str, language: str) -> None:
             assert not any(rule.says(variant, language) in text for variant in rule.variants)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@each("language", LANGUAGES)
 def test_what_a_rule_makes_of_a_fact_does_not_stand_in_the_question(language: str) -> None:
     for _, item in file_checks(days_of("one", 1, language)):
         for part in item.parts:
@@ -331,7 +332,7 @@ def test_items_can_be_sent_to_another_process() -> None:
         assert score(copy, copy.reference, day.begins_with).passed
 
 
-@pytest.mark.parametrize(
+@each(
     ("plan", "why"),
     [
         (replace(TINY, begins={"times": 1, "manners": 1}), "no rule 'manners'"),

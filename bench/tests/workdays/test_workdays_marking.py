@@ -17,6 +17,7 @@ from bench.tests.workdays.samples import (
 from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.scoring import score_choice
 from metaclaw_bench.workdays import Answer, Workdays, score
+from tests.support.cases import each
 
 _CASES = [(name, 1, language) for name in ("one", "two") for language in LANGUAGES] + [
     ("one", 2, "en"),
@@ -28,7 +29,7 @@ def _both(name: str, seed: int, language: str) -> tuple[Workdays, Workdays]:
     return days_of(name, seed, language), held_out_of(name, seed, language)
 
 
-@pytest.mark.parametrize(("name", "seed", "language"), _CASES)
+@each(("name", "seed", "language"), _CASES)
 def test_every_reference_is_accepted_and_every_near_miss_refused(
     name: str, seed: int, language: str
 ) -> None:
@@ -59,7 +60,7 @@ def test_a_near_miss_breaks_the_one_rule_it_is_made_for_or_the_task_itself(name:
         assert sum(len(rules) > 1 for rules in broken) <= len(item.parts)
 
 
-@pytest.mark.parametrize(("name", "seed", "language"), _CASES)
+@each(("name", "seed", "language"), _CASES)
 def test_doing_nothing_and_writing_nothing_passes_no_file_check(
     name: str, seed: int, language: str
 ) -> None:

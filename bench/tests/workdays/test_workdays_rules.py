@@ -6,8 +6,6 @@ import ast
 import sys
 from dataclasses import replace
 
-import pytest
-
 from bench.tests.workdays.samples import LANGUAGES, days_of
 from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.scoring import comment
@@ -15,12 +13,13 @@ from metaclaw_bench.simulated.listener import laid_down
 from metaclaw_bench.workdays import TINY, Item, built_in_rules, generate
 from metaclaw_bench.workdays.corrections import wordings
 from metaclaw_bench.workdays.demands import Rule
+from tests.support.cases import each
 
-_RULES = pytest.mark.parametrize("rule", built_in_rules(), ids=lambda rule: rule.id)
+_RULES = each("rule", built_in_rules(), ids=lambda rule: rule.id)
 
 
 @_RULES
-@pytest.mark.parametrize("language", LANGUAGES)
+@each("language", LANGUAGES)
 def test_what_a_user_says_of_a_rule_is_recognised_as_a_standing_instruction(
     rule: Rule, language: str
 ) -> None:
@@ -33,8 +32,8 @@ def _said(item: Item) -> str:
     return comment(item.round, item.near_misses[-1].text, passed=False)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", ["one", "two"])
+@each("language", LANGUAGES)
+@each("name", ["one", "two"])
 def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instruction(
     name: str, language: str
 ) -> None:

@@ -5,6 +5,7 @@ import pytest
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.workdays import CONTRADICTING_USERS, TINY, Drift, User, generate
 from metaclaw_bench.workdays.tailoring import tailored
+from tests.support.cases import each
 
 
 def test_without_words_the_plan_stays_what_it_was() -> None:
@@ -43,7 +44,7 @@ def test_a_changed_plan_has_another_name_so_that_nobody_takes_it_for_the_plain_o
     assert len({german.name, french.name, TINY.name}) == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "says"),
     [
         ({"users": ["Kim"], "languages": ["de"]}, "one of them"),

@@ -2,8 +2,16 @@
 undone.
 """
 
-from metaclaw.agents.agent import Agent, Endpoint
-from metaclaw.agents.catalog import AGENTS, find_agent
+from metaclaw.agents.agent import (
+    Agent,
+    Endpoint,
+    Environment,
+    Setting,
+    folder_of,
+    leaves,
+    user_home,
+)
+from metaclaw.agents.catalog import COMMON_AGENTS, find_agent, known_agents
 from metaclaw.agents.connection import (
     Connections,
     ConnectionState,
@@ -14,3 +22,6 @@ from metaclaw.agents.connection import (
     require_program,
     run_trial,
 )
+from metaclaw.agents.formats import Item, KeyPath, TextFormat, YamlFormat, newline_of
+from metaclaw.agents.jsonc import JsonFormat
+from metaclaw.agents.toml import TomlFormat

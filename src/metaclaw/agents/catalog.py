@@ -1,6 +1,5 @@
-"""The agents that can be connected: their files, formats and settings."""
+"""The agents that can be connected: their files, formats and settings. Plugins add more."""
 
-import shlex
 from pathlib import Path
 
 from metaclaw.agents.agent import (
@@ -12,10 +11,11 @@ from metaclaw.agents.agent import (
     leaves,
     user_home,
 )
-from metaclaw.agents.formats import DotenvFormat, Item, YamlFormat
+from metaclaw.agents.formats import Item, YamlFormat
 from metaclaw.agents.jsonc import JsonFormat
 from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import MetaClawError
+from metaclaw.hooks import AGENTS, PluginError, installed_names, known_names, load_plugin
 
 PROVIDER = "metaclaw"
 _CONTEXT_TOKENS = 128_000
@@ -23,15 +23,28 @@ _ANSWER_TOKENS = 8_000
 _QWEN_KEY = "METACLAW_API_KEY"
 
 
+def known_agents() -> tuple[list[Agent], list[PluginError]]:
+    """The agents of the program and of installed plugins, and what is wrong with plugins."""
+    found: list[Agent] = []
+    troubles: list[PluginError] = []
+    for name in sorted(installed_names(AGENTS)):
+        try:
+            found.append(load_plugin(AGENTS, name, Agent))
+        except PluginError as error:
+            troubles.append(error)
+    return [*COMMON_AGENTS, *found, ENV], troubles
+
+
 def find_agent(name: str) -> Agent:
-    """The agent with this name. Raises MetaClawError with all names."""
-    wanted = name.strip().lower().replace("_", "-")
-    found = next((agent for agent in AGENTS if wanted in (agent.name, agent.program)), None)
-    if found is None:
-        raise MetaClawError(
-            f"{name} is not a known agent; there are: {', '.join(agent.name for agent in AGENTS)}"
-        )
-    return found
+    """The agent with this name. Raises MetaClawError with all names, or with what to install."""
+    wanted, own = name.strip().lower().replace("_", "-"), (*COMMON_AGENTS, ENV)
+    for agent in own:
+        if wanted in (agent.name, agent.program):
+            return agent
+    if wanted not in (others := known_names(AGENTS)):
+        names = ", ".join([*(agent.name for agent in own), *others])
+        raise MetaClawError(f"{name} is not a known agent; there are: {names}")
+    return load_plugin(AGENTS, wanted, Agent)
 
 
 def _claude_settings(endpoint: Endpoint) -> list[Setting]:
@@ -149,101 +162,6 @@ def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
     ]
 
 
-def _aider_settings(endpoint: Endpoint) -> list[Setting]:
-    endpoint.refuse_passthrough("aider")
-    model = f"openai/{endpoint.require_model('aider')}"
-    return leaves(
-        (), {"model": model, "openai-api-base": endpoint.openai_url, "openai-api-key": endpoint.key}
-    )
-
-
-def _ironclaw_settings(endpoint: Endpoint) -> list[Setting]:
-    endpoint.refuse_passthrough("IronClaw")
-    address = {
-        "LLM_BACKEND": "openai_compatible",
-        "LLM_BASE_URL": endpoint.openai_url,
-        "LLM_API_KEY": endpoint.key,
-    }
-    return leaves((), {**address, "LLM_MODEL": endpoint.require_model("IronClaw")})
-
-
-def _picoclaw_settings(endpoint: Endpoint) -> list[Setting]:
-    endpoint.refuse_passthrough("PicoClaw")
-    model = f"openai/{endpoint.require_model('PicoClaw')}"
-    entry = {
-        "model_name": PROVIDER,
-        "model": model,
-        "api_base": endpoint.openai_url,
-        "api_key": endpoint.key,
-    }
-    return [
-        *leaves(("model_list", Item("model_name", PROVIDER)), entry),
-        Setting(("agents", "defaults", "model_name"), PROVIDER),
-    ]
-
-
-def _picoclaw_file(env: Environment) -> Path:
-    if env.get("PICOCLAW_CONFIG", "").strip():
-        return Path(env["PICOCLAW_CONFIG"]).expanduser()
-    return folder_of(env, "PICOCLAW_HOME", ".picoclaw") / "config.json"
-
-
-def _zeroclaw_settings(endpoint: Endpoint) -> list[Setting]:
-    endpoint.refuse_passthrough("ZeroClaw")
-    model = endpoint.require_model("ZeroClaw")
-    return leaves(
-        (),
-        {
-            "default_provider": f"custom:{endpoint.openai_url}",
-            "api_key": endpoint.key,
-            "default_model": model,
-        },
-    )
-
-
-def _nanoclaw_settings(endpoint: Endpoint) -> list[Setting]:
-    if "anthropic" in endpoint.passthrough:
-        return [Setting(("ANTHROPIC_BASE_URL",), endpoint.keyed_url())]
-    return leaves((), {"ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_API_KEY": endpoint.key})
-
-
-def _nanoclaw_file(env: Environment) -> Path:
-    """The `.env` file in NanoClaw's checkout."""
-    home = user_home(env)
-    places = [home / "nanoclaw", home / "code" / "nanoclaw", home / ".nanoclaw"]
-    chosen = env.get("NANOCLAW_DIR", "").strip()
-    folder = (
-        Path(chosen).expanduser()
-        if chosen
-        else next((place for place in places if place.is_dir()), places[0])
-    )
-    return folder / ".env"
-
-
-def _copaw_steps(endpoint: Endpoint) -> list[str]:
-    model = shlex.quote(endpoint.require_model("CoPaw"))
-    return [
-        f"copaw models add-provider {PROVIDER} -n MetaClaw -u {endpoint.openai_url}",
-        f"copaw models add-model {PROVIDER} -m {model} -n {model}",
-        (
-            f"copaw models config-key {PROVIDER}   # it asks; answer with the key that `metaclaw"
-            " key` prints"
-        ),
-    ]
-
-
-def _nemoclaw_steps(endpoint: Endpoint) -> list[str]:
-    model = shlex.quote(endpoint.require_model("NemoClaw"))
-    credential = '--credential OPENAI_API_KEY="$(metaclaw key)"'
-    return [
-        (
-            f"openshell provider create --name {PROVIDER} --type openai {credential} --config"
-            f" OPENAI_BASE_URL={endpoint.openai_url}"
-        ),
-        f"openshell inference set --provider {PROVIDER} --model {model}",
-    ]
-
-
 def _exports(endpoint: Endpoint) -> list[str]:
     """Shell commands for clients that read the vendors' usual variables."""
     lines = []
@@ -271,7 +189,7 @@ def _exports(endpoint: Endpoint) -> list[str]:
     return lines
 
 
-AGENTS: tuple[Agent, ...] = (
+COMMON_AGENTS: tuple[Agent, ...] = (
     Agent(
         "claude-code",
         "Claude Code",
@@ -347,79 +265,5 @@ AGENTS: tuple[Agent, ...] = (
         JsonFormat(),
         question=lambda text: ("-p", text),
     ),
-    Agent(
-        "aider",
-        "aider",
-        "aider",
-        "pip install aider-chat",
-        "0.86.2",
-        _aider_settings,
-        lambda env: user_home(env) / ".aider.conf.yml",
-        YamlFormat(),
-        question=lambda text: (
-            "--no-git",
-            "--dry-run",
-            "--no-check-update",
-            "--no-show-model-warnings",
-            "--message",
-            text,
-        ),
-    ),
-    Agent("copaw", "CoPaw", "copaw", "pip install copaw", None, steps=_copaw_steps),
-    Agent(
-        "ironclaw",
-        "IronClaw",
-        "ironclaw",
-        "see github.com/nearai/ironclaw",
-        None,
-        _ironclaw_settings,
-        lambda env: user_home(env) / ".ironclaw" / ".env",
-        DotenvFormat(),
-        after="ironclaw service restart",
-    ),
-    Agent(
-        "picoclaw",
-        "PicoClaw",
-        "picoclaw",
-        "see github.com/sipeed/picoclaw",
-        None,
-        _picoclaw_settings,
-        _picoclaw_file,
-        JsonFormat(),
-        after="picoclaw gateway restart",
-    ),
-    Agent(
-        "zeroclaw",
-        "ZeroClaw",
-        "zeroclaw",
-        "see github.com/zeroclaw-labs/zeroclaw",
-        None,
-        _zeroclaw_settings,
-        lambda env: folder_of(env, "ZEROCLAW_CONFIG_DIR", ".zeroclaw") / "config.toml",
-        TomlFormat(),
-        after="zeroclaw service restart",
-    ),
-    Agent(
-        "nanoclaw",
-        "NanoClaw",
-        "nanoclaw",
-        "see github.com/nanocoai/nanoclaw",
-        None,
-        _nanoclaw_settings,
-        _nanoclaw_file,
-        DotenvFormat(),
-        after=(
-            "restart its service; its agents run in containers, from which 127.0.0.1 is not this"
-            " machine"
-        ),
-    ),
-    Agent(
-        "nemoclaw",
-        "NemoClaw",
-        "nemoclaw",
-        "see github.com/NVIDIA/NemoClaw",
-        None,
-        steps=_nemoclaw_steps,
-    ),
-    Agent("env", "anything else", "", "", None, steps=_exports),
 )
+ENV = Agent("env", "anything else", "", "", None, steps=_exports)

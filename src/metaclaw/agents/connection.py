@@ -191,14 +191,9 @@ class Connections:
         """The agent's configuration file: the one that was connected, else the one it would read
         now.
         """
-        record = self._record(agent)
-        return (
-            record.file
-            if record is not None
-            else None
-            if agent.file is None
-            else agent.file(self._env)
-        )
+        if (record := self._record(agent)) is not None:
+            return record.file
+        return None if agent.file is None else agent.file(self._env)
 
     def chosen_model(self, agent: Agent) -> str | None:
         """The model that the person chose when the agent was connected, or None."""

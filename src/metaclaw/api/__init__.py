@@ -5,25 +5,12 @@ pages for a browser.
 from metaclaw.api.application import Api, ApiParts
 from metaclaw.api.events import EventFeed
 from metaclaw.api.learning import LearningRoutes
-from metaclaw.api.policy import UNTRAINED, PolicyOwner, PolicyRoutes, version_view
+from metaclaw.api.policy import UNTRAINED, PolicyOwner, PolicyRoutes
+from metaclaw.api.router import ApiResponse, Router
 from metaclaw.api.rules import EnforcementRoutes
-from metaclaw.api.status import Cost, ProviderFacts, Status
-from metaclaw.api.turns import Titles, WhyRoutes, last_words, words_in
-from metaclaw.api.views import (
-    candidate_view,
-    change_view,
-    compliance_view,
-    generation_view,
-    retired_rule_view,
-    retired_skill_view,
-    rule_record_view,
-    rule_view,
-    session_view,
-    skill_view,
-    turn_view,
-    undone_view,
-    verdict_view,
-    whole_candidate_view,
-)
+from metaclaw.api.sessions import SessionRoutes
+from metaclaw.api.status import Cost, ProviderFacts, Status, held_rules
+from metaclaw.api.turns import Titles, WhyRoutes
+from metaclaw.api.views import change_view
 from metaclaw.api.web.content import PageParts
 from metaclaw.api.web.sign_in import SignIn

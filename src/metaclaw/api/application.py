@@ -1,12 +1,8 @@
-"""The ASGI application of the API: its parts, its table of routes, and the routes about sessions
-and turns.
-"""
+"""The ASGI application of the API: its parts and its table of routes."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
-
-import anyio.to_thread
 
 from metaclaw import __version__
 from metaclaw.api.learning import LearningRoutes
@@ -22,18 +18,15 @@ from metaclaw.api.router import (
     json_error,
 )
 from metaclaw.api.rules import EnforcementRoutes
+from metaclaw.api.sessions import SessionRoutes
 from metaclaw.api.status import Cost
 from metaclaw.api.turns import WhyRoutes
-from metaclaw.api.views import role_view, session_view, turn_row_view, turn_view, verdict_view
 from metaclaw.api.web.actions import PageActions
 from metaclaw.api.web.content import PageContent, PageParts
 from metaclaw.api.web.pages import Pages
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.store import LedgerReader
 
-_MOST_ROWS = 1000
 _NO_WINDOWS = {
     "open": False,
     "reason": "weights are not trained here: there is no [policy] in config.toml",
@@ -57,9 +50,8 @@ class ApiParts:
 
     status: Callable[[], Awaitable[Mapping[str, object]]]
     unready: Callable[[], str | None]
-    reader: LedgerReader
+    sessions: SessionRoutes
     learning: LearningRoutes
-    end_session: Callable[[SessionId], Awaitable[bool]]
     policy: PolicyRoutes
     why: WhyRoutes
     cost: Cost
@@ -138,27 +130,7 @@ class Api:
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "State of the program"),
-            Route(
-                "GET",
-                "/api/sessions",
-                self._sessions,
-                "Sessions, newest first",
-                ("limit", "before"),
-            ),
-            Route(
-                "GET",
-                "/api/sessions/{id}",
-                self._session,
-                "One session with its turns",
-                ("limit", "after"),
-            ),
-            Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
-            Route(
-                "GET",
-                "/api/turns/{id}",
-                self._turn,
-                "One turn: request, answer, stamp, times, usage",
-            ),
+            *self._facts.sessions.table(),
             *self._facts.why.table(),
             *self._facts.learning.table(),
             *self._facts.cost.table(),
@@ -203,56 +175,6 @@ class Api:
 
     async def _status(self, request: ApiRequest) -> object:
         return await self._facts.status()
-
-    async def _sessions(self, request: ApiRequest) -> object:
-        limit, before = request.number("limit", 50, _MOST_ROWS), request.query.get("before")
-        earlier = None if before is None else SessionId(before)
-        rows = await anyio.to_thread.run_sync(lambda: self._facts.reader.sessions(limit, earlier))
-        titles = await self._titles([row.id for row in rows])
-        return {"sessions": [session_view(row, titles.get(row.id)) for row in rows]}
-
-    async def _session(self, request: ApiRequest) -> object:
-        session, limit, after = (
-            SessionId(request.path["id"]),
-            request.number("limit", 200, _MOST_ROWS),
-            request.number("after", 0),
-        )
-        reader = self._facts.reader
-        row = await anyio.to_thread.run_sync(lambda: reader.session(session))
-        if row is None:
-            raise ApiError(f"there is no session {session}", 404)
-        turns = await anyio.to_thread.run_sync(lambda: reader.turns_of(session, limit, after))
-        title = (await self._titles([session])).get(session)
-        return {
-            **session_view(row, title),
-            "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns],
-        }
-
-    async def _titles(self, sessions: Sequence[SessionId]) -> Mapping[SessionId, str]:
-        return await anyio.to_thread.run_sync(self._facts.pages.titles.of, sessions)
-
-    async def _end(self, request: ApiRequest) -> object:
-        session = SessionId(request.path["id"])
-        if not await self._facts.end_session(session):
-            raise ApiError(f"there is no running session {session}", 404)
-        return {"session": session, "ended": True}
-
-    async def _turn(self, request: ApiRequest) -> object:
-        found = await anyio.to_thread.run_sync(
-            lambda: self._facts.reader.turn(TurnId(request.path["id"]))
-        )
-        if found is None:
-            raise ApiError(f"there is no turn {request.path['id']}", 404)
-        standing = await anyio.to_thread.run_sync(
-            lambda: self._facts.reader.standing_of(found.turn.id)
-        )
-        if standing is None:
-            raise ApiError(f"there is no turn {request.path['id']}", 404)
-        return {
-            **turn_view(found.turn),
-            "role": role_view(found.turn, standing),
-            "verdict": verdict_view(standing.verdict),
-        }
 
     async def _windows(self, request: ApiRequest) -> object:
         found = self._facts.windows()

@@ -1,6 +1,4 @@
-"""Routes for learning: feedback, skills, generations, candidates, forgetting, and the stream of
-events.
-"""
+"""Routes for learning: feedback, generations, candidates, forgetting, and the stream of events."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,29 +10,29 @@ import anyio.to_thread
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route
 from metaclaw.api.rules import RuleRoutes
+from metaclaw.api.skills import SkillRoutes
+from metaclaw.api.turns import resolve
 from metaclaw.api.views import (
     candidate_view,
     generation_view,
-    retired_skill_view,
-    skill_facts_view,
-    skill_view,
     verdict_view,
     whole_candidate_view,
 )
 from metaclaw.domain.candidate import CandidateId, Standing
-from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
 from metaclaw.skills import LibraryView, Rulebook
-from metaclaw.store import GenerationRow, SqlCompliance
+from metaclaw.store import GenerationRow, LedgerReader, SqlCompliance
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
 
-_MOST_ROWS = 1000
+_MOST_ROWS = 100_000
+_MOST_KNOWN = 10_000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
 _FEEDBACK = (
@@ -49,6 +47,7 @@ _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOS
 class LearningRoutes:
     """The routes for learning."""
 
+    reader: LedgerReader
     feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
@@ -73,17 +72,7 @@ class LearningRoutes:
                 (),
                 _FEEDBACK,
             ),
-            Route(
-                "GET",
-                "/api/skills",
-                self._skills,
-                "Skills, rules and facts in force, or in a state",
-                ("state",),
-            ),
-            Route(
-                "GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"
-            ),
-            Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
+            *SkillRoutes(self.rulebook, self.skills, self.owner).table(),
             Route(
                 "GET",
                 "/api/generations",
@@ -143,47 +132,11 @@ class LearningRoutes:
             raise ApiError("outcome must be pass or fail")
         if not isinstance(comment, str) or len(comment) > _MOST_COMMENT_CHARS:
             raise ApiError(f"comment must be a text of at most {_MOST_COMMENT_CHARS} characters")
+        turn = await anyio.to_thread.run_sync(resolve, self.reader.find_turns, turn, "turn")
         verdict = await (await self.owner()).feedback(TurnId(turn), Outcome(outcome), comment)
         if verdict is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {"turn": turn, "verdict": verdict_view(verdict)}
-
-    async def _skills(self, request: ApiRequest) -> object:
-        state, view = request.query.get("state"), self.skills()
-        if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
-            raise ApiError(f"state must be canary, live or retired, not {state!r}")
-        if state == SkillState.RETIRED:
-            gone = await anyio.to_thread.run_sync(self.rulebook.retired)
-            return {
-                "generation": view.generation,
-                "skills": [retired_skill_view(retired) for retired in gone],
-            }
-        found = [skill for skill in view.skills if state is None or skill.state == state]
-        return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
-
-    async def _skill(self, request: ApiRequest) -> object:
-        name = SkillName(request.path["name"])
-        skill = self.skills().get(name)
-        if skill is None:
-            raise ApiError(f"there is no skill {name} in force", 404)
-        return {
-            **skill_view(skill),
-            "body": skill.body,
-            **skill_facts_view(await (await self.owner()).skill_facts(name)),
-        }
-
-    async def _retire(self, request: ApiRequest) -> object:
-        name = SkillName(request.path["name"])
-        if self.skills().get(name) is None:
-            raise ApiError(f"there is no skill {name} in force", 404)
-        try:
-            return {
-                "skill": name,
-                "retired": True,
-                "generation": await (await self.owner()).retire(name),
-            }
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
 
     async def _generations(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
@@ -218,12 +171,34 @@ class LearningRoutes:
         return {"candidates": [candidate_view(row) for row in rows]}
 
     async def _candidate(self, request: ApiRequest) -> object:
-        found = await anyio.to_thread.run_sync(
-            self.candidates.candidate, CandidateId(request.path["id"])
-        )
+        named = await self._resolved(request)
+        found = await anyio.to_thread.run_sync(self.candidates.candidate, named)
         if found is None:
-            raise ApiError(f"there is no candidate {request.path['id']}", 404)
+            raise ApiError(f"there is no candidate {named}", 404)
         return whole_candidate_view(found)
+
+    async def _resolved(self, request: ApiRequest) -> CandidateId:
+        return await anyio.to_thread.run_sync(self._find_candidate, request.path["id"])
+
+    def _find_candidate(self, named: str) -> CandidateId:
+        """The candidate whose id begins so or whose skill has this name, one that waits first; what
+        is not known is returned as it is."""
+        known = self.candidates.candidates(None, _MOST_KNOWN)
+        fitting = [
+            one for one in known if one.id.startswith(named) or one.proposal.skill.name == named
+        ]
+        found = [
+            one.id
+            for one in fitting
+            if one.standing is Standing.WAITING and one.proposal.skill.name == named
+        ]
+        found = found or [one.id for one in fitting]
+        if named in found or not found:
+            return CandidateId(named)
+        if len(found) > 1:
+            several = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+            raise ApiError(f"{named} may be any of {several}; write more of the id", 409)
+        return found[0]
 
     async def _approve(self, request: ApiRequest) -> object:
         return await self._decide(request, approved=True)
@@ -232,18 +207,21 @@ class LearningRoutes:
         return await self._decide(request, approved=False)
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
+        named = await self._resolved(request)
         try:
-            decided = await (await self.owner()).decide(
-                CandidateId(request.path["id"]), approved=approved
-            )
+            decided = await (await self.owner()).decide(named, approved=approved)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
         if decided is None:
-            raise ApiError(f"there is no candidate {request.path['id']}", 404)
+            raise ApiError(f"there is no candidate {named}", 404)
         return candidate_view(decided)
 
     async def _forget(self, request: ApiRequest) -> object:
-        session = SessionId(request.path["id"])
+        session = SessionId(
+            await anyio.to_thread.run_sync(
+                resolve, self.reader.find_sessions, request.path["id"], "session"
+            )
+        )
         await anyio.to_thread.run_sync(self.begin_forgetting, session)
         try:
             forgotten = await (await self.owner()).forget(session)

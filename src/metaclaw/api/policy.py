@@ -13,7 +13,7 @@ from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Servi
 from metaclaw.errors import TrainingError
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies
 
-_MOST_ROWS = 1000
+_MOST_ROWS = 100_000
 _MOST_VERSION = 2**31 - 1
 _WHERE = "/api/policy lists the versions"
 _VERSION: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": _MOST_VERSION}
@@ -35,7 +35,7 @@ class PolicyOwner(Protocol):
     async def train(self) -> Mapping[str, Json]:
         """Start training now with the turns there are; return facts about them."""
 
-    async def promote(self, number: int) -> PolicyVersion:
+    async def promote(self, number: int) -> object:
         """Let this version answer all requests from now on."""
 
     async def rollback(self, to: int | None) -> int:

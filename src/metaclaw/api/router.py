@@ -142,12 +142,7 @@ class Router:
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._serve(scope, await _body(receive))
-        except ApiError as error:
-            answer = self._failed(scope, error.status, str(error))
-        except StoreError as error:
-            answer = self._failed(scope, 503, f"the store cannot be used now: {error}")
+        answer = await self.respond(scope, await _body(receive))
         if isinstance(answer, ApiStream) and scope["method"] != "HEAD":
             await _send_stream(answer, receive, send, self._stopping)
             return
@@ -155,6 +150,15 @@ class Router:
             await answer.chunks.aclose()
             answer = ApiResponse(200, b"", answer.content_type)
         await self.send(answer, scope, send)
+
+    async def respond(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:
+        """The response to one request, an error included."""
+        try:
+            return await self._serve(scope, body)
+        except ApiError as error:
+            return self._failed(scope, error.status, str(error))
+        except StoreError as error:
+            return self._failed(scope, 503, f"the store cannot be used now: {error}")
 
     async def send(self, answer: ApiResponse, scope: Scope, send: Send) -> None:
         """Send a response that is not a stream."""

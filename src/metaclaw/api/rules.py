@@ -3,7 +3,7 @@ enforcement.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -29,6 +29,10 @@ from metaclaw.skills import (
     MAX_WHEN_CHARS,
     Rulebook,
     RuleFields,
+    can_hold,
+    read_rules,
+    render_section,
+    rule_examples,
 )
 from metaclaw.store import SqlCompliance
 
@@ -104,7 +108,13 @@ _UNDO = (
 _REWRITE = (
     Field("description", {"type": "string", "description": "When to use it"}, is_required=False),
     Field("body", {"type": "string", "description": "What to do, as Markdown"}, is_required=False),
+    Field(
+        "text",
+        {"type": "string", "description": "The whole SKILL.md, instead of both"},
+        is_required=False,
+    ),
 )
+_FILE = (Field("text", {"type": "string", "description": "Markdown, or the JSON of an export"}),)
 _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 
@@ -128,6 +138,17 @@ class RuleRoutes:
                 ("state",),
             ),
             Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
+            Route("GET", "/api/rule-examples", self._examples, "The library of example rules"),
+            Route(
+                "POST", "/api/rule-file", self._read, "Read the rules in a file's text", (), _FILE
+            ),
+            Route(
+                "GET",
+                "/api/rule-section",
+                self._section,
+                "Rules in force, and as a section for AGENTS.md",
+                ("workspace", "user"),
+            ),
             Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
             Route(
                 "PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES
@@ -183,7 +204,40 @@ class RuleRoutes:
         if state != "live":
             raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
-        return {"rules": await self._listed(self.rulebook.rules(), dates)}
+        skipped = self.rulebook.library.view.skipped
+        return {
+            "rules": await self._listed(self.rulebook.rules(), dates),
+            "skipped": [{"path": one.path, "reason": one.reason} for one in skipped],
+        }
+
+    async def _examples(self, request: ApiRequest) -> object:
+        return {
+            "examples": [
+                {"name": one.name, "text": one.text, "when": one.when, "check": one.check}
+                for one in rule_examples().values()
+            ]
+        }
+
+    async def _read(self, request: ApiRequest) -> object:
+        text = request.json(_FILE).get("text")
+        if not isinstance(text, str):
+            raise ApiError("text must be the text of a file")
+        found = await self._done(lambda: read_rules(text), 400)
+        left_out = [{"text": text, "reason": reason} for text, reason in found.left_out]
+        return {"rules": list(found.rules), "left_out": left_out}
+
+    async def _section(self, request: ApiRequest) -> object:
+        workspace, user = request.query.get("workspace"), request.query.get("user")
+        chosen = [
+            rule
+            for rule in self.rulebook.rules()
+            if (workspace is None or rule.is_for_workspace(workspace))
+            and (user is None or rule.scope in (None, f"user:{user}"))
+        ]
+        return {
+            "rules": [rule_view(rule, None) for rule in chosen],
+            "section": render_section(chosen),
+        }
 
     async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Json]]:
         followed = await run_sync(
@@ -231,7 +285,9 @@ class RuleRoutes:
 
     async def _change(self, request: ApiRequest) -> object:
         fields = _fields(request.json(_CHANGES), _CHANGES)
-        await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        if fields.get("enforce") == "hold":
+            _refuse_to_hold_nothing(rule, fields)
         return await self._shown(
             await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400)
         )
@@ -262,16 +318,13 @@ class RuleRoutes:
 
     async def _rewrite(self, request: ApiRequest) -> object:
         said = request.json(_REWRITE)
-        trigger, body = said.get("description"), said.get("body")
-        if (
-            not isinstance(trigger, str | None)
-            or not isinstance(body, str | None)
-            or not (trigger or body)
+        trigger, body, text = (said.get(field.name) for field in _REWRITE)
+        if not all(isinstance(one, str | None) for one in (trigger, body, text)) or not (
+            trigger or body or text
         ):
             raise ApiError("write description or body, or both, as texts")
-        changed = await self._done(
-            lambda: self.rulebook.rewrite(request.path["name"], trigger=trigger, body=body)
-        )
+        changes = cast(Mapping[str, str | None], {"trigger": trigger, "body": body, "text": text})
+        changed = await self._done(lambda: self.rulebook.rewrite(request.path["name"], **changes))
         return {**skill_view(changed), "body": changed.body}
 
     async def _keep(self, request: ApiRequest) -> object:
@@ -295,6 +348,17 @@ class RuleRoutes:
             return await run_sync(do)
         except SkillError as error:
             raise ApiError(str(error), status) from error
+
+
+def _refuse_to_hold_nothing(rule: Skill, fields: RuleFields) -> None:
+    """Raise ApiError if the rule, with these changes, has no check of tool calls."""
+    check = fields.get("check", rule.check)
+    if not can_hold(replace(rule, check=check)):
+        raise ApiError(
+            f"{rule.name} cannot be held, and nothing was changed: only a rule with a check of tool"
+            f" calls can hold them. Give it one: metaclaw rules edit {rule.name} --check"
+            " 'not in calls of shell: …' --enforce hold"
+        )
 
 
 def _fields(body: Json, known: tuple[Field, ...]) -> RuleFields:
@@ -326,6 +390,7 @@ class EnforcementRoutes:
 
     is_on: Callable[[], bool]
     switch: Callable[[bool], Awaitable[None]]
+    held_rules: Callable[[], Sequence[str]]
 
     def table(self) -> list[Route]:
         return [
@@ -340,7 +405,7 @@ class EnforcementRoutes:
         ]
 
     async def _show(self, request: ApiRequest) -> object:
-        return {"on": self.is_on()}
+        return {"on": self.is_on(), "held_rules": list(self.held_rules())}
 
     async def _switch(self, request: ApiRequest) -> object:
         wanted = request.json(_ENFORCE).get("on")

@@ -132,7 +132,7 @@ class Status:
             "learning": await self._learning(),
             "skills": await self._skills(library),
             "questions": _questions(library.skills),
-            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(library.skills)},
+            "enforcement": {"on": self.enforcing(), "held_rules": held_rules(library.skills)},
             "loops": dict(self.loops()),
             "store": _store_view(self.store_kind, store, await _asked(self.store_size)),
             "providers": await asyncio.gather(*(provider.tell() for provider in self.providers)),
@@ -236,7 +236,7 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
     ]
 
 
-def _held_rules(skills: Sequence[Skill]) -> list[str]:
+def held_rules(skills: Sequence[Skill]) -> list[str]:
     """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
     held.
     """

@@ -39,6 +39,7 @@ _MOST_TITLES: Final = 50_000
 _TITLES_AT_ONCE: Final = 8
 _MOST_CHARS: Final = 60_000
 _MOST_ARGUMENTS: Final = 500
+_MOST_NAMED: Final = 5
 _WHO: Final = {
     Role.SYSTEM: "System",
     Role.USER: "Client",
@@ -126,6 +127,20 @@ class Titles:
             return ""
         said = (words_in(self._words, opening.agent, message) for message in messages)
         return short(next(filter(None, said), ""))
+
+
+def resolve(find: Callable[[str, int], Sequence[str]], named: str, what: str) -> str:
+    """The whole id of the one session or turn whose id begins so; what is not known is returned as
+    it is. Blocks. Raises ApiError if several begin so."""
+    found = find(named, _MOST_NAMED)
+    if len(found) < 2 or named in found:
+        return named if named in found or not found else found[0]
+    more = ", …" if len(found) == _MOST_NAMED else ""
+    raise ApiError(
+        f"{short(named, 40)} is the beginning of several {what}s: {', '.join(found)}{more}; write"
+        " more of it",
+        409,
+    )
 
 
 def words_in(words: Words, agent: str, message: Message) -> str:
@@ -216,7 +231,7 @@ def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS)
         (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
     )
     placed = [block.text for block in turn.placements] if whole else []
-    messages = _messages(wire, body)
+    messages = messages_of(wire, body)
     raw = "" if messages is not None else body.decode("utf-8", "replace")[:most]
     shown = messages or ()
     if not whole:
@@ -236,13 +251,14 @@ def _no_words(agent: str, text: str) -> str:
 
 def last_words(turn: Turn, words: Words) -> str:
     """The user's last words in the request of a turn; empty if it cannot be parsed."""
-    messages = _messages(turn.wire, turn.exchange.request) or ()
+    messages = messages_of(turn.wire, turn.exchange.request) or ()
     return next(
         filter(None, (words_in(words, turn.agent, message) for message in reversed(messages))), ""
     )
 
 
-def _messages(wire: Wire, body: bytes) -> tuple[Message, ...] | None:
+def messages_of(wire: Wire, body: bytes) -> tuple[Message, ...] | None:
+    """The messages of a request; None if it cannot be parsed."""
     try:
         value = decode_json(body)
         return wire_format(wire).parse_request(value).messages if isinstance(value, dict) else None
@@ -302,13 +318,13 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
 
 def _inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
     for part in parts:
-        yield (
-            part.text
-            if isinstance(part, Text)
-            else "(picture)"
-            if isinstance(part, Image)
-            else str(part.value)
-        )
+        match part:
+            case Text():
+                yield part.text
+            case Image():
+                yield "(picture)"
+            case Opaque():
+                yield str(part.value)
 
 
 def _cut(
@@ -371,15 +387,14 @@ class WhyRoutes:
         ]
 
     async def _why(self, request: ApiRequest) -> object:
-        explained = await run_sync(self.explain, TurnId(request.path["id"]))
-        if explained is None:
-            raise ApiError(f"there is no turn {request.path['id']}", 404)
-        return explained
+        return await run_sync(self._explain, request.path["id"])
 
-    def explain(self, turn: TurnId) -> dict[str, Json] | None:
-        """The explanation as JSON; None if there is no such turn. Blocks."""
+    def _explain(self, named: str) -> dict[str, Json]:
+        turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
         found = self.reader.turn(turn)
-        return None if found is None else self._explained(found.turn)
+        if found is None:
+            raise ApiError(f"there is no turn {turn}", 404)
+        return self._explained(found.turn)
 
     def _explained(self, turn: Turn) -> dict[str, Json]:
         number = turn.stamp.generation

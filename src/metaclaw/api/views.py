@@ -146,7 +146,12 @@ def verdict_view(verdict: Verdict | None) -> Json:
         "fault": None if verdict.fault is None else verdict.fault.value,
         "comment": verdict.comment,
         "signals": [
-            {"detector": signal.detector, "evidence": signal.evidence, "fault": signal.fault.value}
+            {
+                "detector": signal.detector,
+                "evidence": signal.evidence,
+                "quote": signal.quote,
+                "fault": signal.fault.value,
+            }
             for signal in verdict.signals
         ],
         "votes": None
@@ -187,6 +192,7 @@ def rule_view(
         "when": rule.when,
         "scope": rule.scope,
         "workspace": rule.workspace,
+        "project": "unknown" if rule.is_project_unknown else None,
         "examples": list(rule.examples),
         "expires": None if rule.expires is None else rule.expires.isoformat(),
         "source": rule.source,

@@ -26,11 +26,13 @@ from metaclaw.api import (
     LearningRoutes,
     PageParts,
     PolicyRoutes,
+    SessionRoutes,
     SignIn,
     Status,
     Titles,
     WhyRoutes,
     change_view,
+    held_rules,
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
@@ -40,6 +42,7 @@ from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import ConfigError, StoreError
+from metaclaw.hooks import PluginError
 from metaclaw.learn import (
     PENDING,
     UNLEARNED,
@@ -62,6 +65,8 @@ from metaclaw.proxy import (
     HeldRules,
     LibrarySimilarity,
     Metrics,
+    NoAttendant,
+    NoSimilarity,
     Opener,
     Origins,
     OtherRequests,
@@ -94,7 +99,7 @@ from metaclaw.store import (
     SqlUpkeep,
     connect,
 )
-from metaclaw.upstream import HttpEndpoint, ProviderHealth
+from metaclaw.upstream import HttpEndpoint, PolicySlot, ProviderHealth
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be
@@ -132,6 +137,7 @@ class Application:
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
+        self._untrained: str | None = None
         self._unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
         """Steps of the start that failed; they are tried again beside serving."""
         self._build_store()
@@ -177,9 +183,9 @@ class Application:
         self.providers = configured.all
         self.provider_health = ProviderHealth()
         self.policy = self._build_policy(configured)
-        slot = None if self.policy is None else self.policy.slot
+        self._slot = PolicySlot("") if self.policy is None else self.policy.slot
         self._routes = Providers(
-            self.providers, configured.passthrough, slot, configured.assumed_wires
+            self.providers, configured.passthrough, self._slot, configured.assumed_wires
         )
 
     def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
@@ -187,16 +193,21 @@ class Application:
             return None
         from metaclaw.app.policy import PolicyRuntime
 
-        built = PolicyRuntime(
-            self.config,
-            self.config.policy,
-            home=self._home,
-            ledger=self.ledger,
-            embedded=self.embedded,
-            model_folder=configured.model_folder,
-            providers=configured.over_http,
-            meter=self.budget,
-        )
+        try:
+            built = PolicyRuntime(
+                self.config,
+                self.config.policy,
+                home=self._home,
+                ledger=self.ledger,
+                embedded=self.embedded,
+                model_folder=configured.model_folder,
+                providers=configured.over_http,
+                meter=self.budget,
+            )
+        except PluginError as error:
+            log.error("training_off reason=%s", error)
+            self._untrained = f"off: {error}"
+            return None
         if built.parts.serves is not None:
             # Trained weights answer first; the other providers step in where their service cannot.
             self.providers.insert(0, built.parts.serves)
@@ -205,7 +216,7 @@ class Application:
     def _build_placement(self) -> None:
         """Placement of skills in prompts, and enforcement of rules on answers."""
         config = self.config
-        self.metrics = Metrics()
+        self.metrics = Metrics(NoAttendant() if self.policy is None else self.policy.attendant)
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
         self.reminders = Reminders(
             SqlCompliance(self.database),
@@ -219,7 +230,7 @@ class Application:
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams=self.teams,
-            policy=None if self.policy is None else self.policy.slot,
+            policy=self._slot,
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
             reminders=self.reminders,
@@ -227,18 +238,18 @@ class Application:
         self.search = SkillSearch(config, self._home)
         meaning = self.search.meaning
         self.similarity = (
-            None if meaning is None else LibrarySimilarity(meaning, self.library.follow, self.teams)
+            NoSimilarity()
+            if meaning is None
+            else LibrarySimilarity(meaning, self.library.follow, self.teams)
         )
         self.enforcer = Enforcer(
             HeldRules(self.library.follow, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
-            judge=CallJudge(redaction(config)),
+            CallJudge(redaction(config)),
+            self.ledger.announce,
             may_opt_out=config.proxy.enforce_opt_out,
-            announce=self.ledger.announce,
         )
-        self.acknowledgements = (
-            Acknowledgements(self._session_of) if config.learning.acknowledge else None
-        )
+        self.acknowledgements = Acknowledgements(self._session_of)
 
     def _build_learning(self) -> None:
         """The learner process, and what learns in this one."""
@@ -255,7 +266,7 @@ class Application:
             models,
             self.budget,
             self.reminders,
-            self.acknowledgements,
+            self.acknowledgements if config.learning.acknowledge else None,
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(config, known),
@@ -275,12 +286,8 @@ class Application:
         forgetters = [
             lambda session: self.enforcer.answers.forget((session,)),
             self.titles.forget,
-            lambda session: None if self.similarity is None else self.similarity.forget(),
-            lambda session: (
-                None
-                if self.acknowledgements is None
-                else self.acknowledgements.acknowledged(session)
-            ),
+            lambda session: self.similarity.forget(),
+            self.acknowledgements.acknowledged,
             self.learner.forget_session,
         ]
         self.sessions = SessionKeeper(
@@ -326,7 +333,6 @@ class Application:
             opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
-            attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
             enforcer=self.enforcer,
@@ -363,7 +369,7 @@ class Application:
         await self._load_skills(parts)
         if self.search.endpoint is not None:
             self._close_with(parts, "embeddings provider", self.search.endpoint.aclose)
-        if self.search.meaning is not None and self.similarity is not None:
+        if self.search.meaning is not None:
             self._close_with(parts, "search by meaning", self.search.meaning.aclose)
             self.similarity.follow()
         if not await attempt("starting the ledger", self.ledger.start):
@@ -397,6 +403,8 @@ class Application:
             states["retention"] = self._retention.trouble
         if self.events.trouble is not None:
             states["events"] = self.events.trouble
+        if self._untrained is not None:
+            states["training"] = self._untrained
         return states
 
     async def switch_enforcement(self, is_on: bool) -> None:
@@ -480,8 +488,16 @@ def build_api_parts(app: Application) -> ApiParts:
     return ApiParts(
         status=app.status.tell,
         unready=app.status.unready,
-        reader=app.reader,
+        sessions=SessionRoutes(
+            app.reader,
+            app.overview,
+            app.titles,
+            own_words,
+            app.rulebook.rules,
+            app.sessions.end,
+        ),
         learning=LearningRoutes(
+            reader=app.reader,
             feed=app.events,
             candidates=SqlCandidates(app.database),
             history=app.generations.history,
@@ -509,9 +525,12 @@ def build_api_parts(app: Application) -> ApiParts:
             None if app.embedded is None else app.embedded.name,
         ),
         cost=app.cost,
-        enforcement=EnforcementRoutes(lambda: app.enforcer.is_on, app.switch_enforcement),
+        enforcement=EnforcementRoutes(
+            lambda: app.enforcer.is_on,
+            app.switch_enforcement,
+            lambda: held_rules(app.library.view.skills),
+        ),
         windows=lambda: None if policy is None else policy.facts(),
-        end_session=app.sessions.end,
         sign_in=app.sign_in,
         slow_down=app.wrong_keys.slow_down,
         pages=PageParts(

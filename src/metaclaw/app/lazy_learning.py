@@ -52,6 +52,8 @@ class LazyLearning:
     policy: "PolicyRuntime | None"
     wake_learner: Callable[[], None]
     forget_session: Callable[[SessionId], None]
+    is_alone: bool = False
+    """Whether no other process uses the store, so that it may be compacted."""
 
     def __post_init__(self) -> None:
         self._building = anyio.Lock()
@@ -139,7 +141,9 @@ class LazyLearning:
         return owner_of(
             self._parts(),
             self.library,
-            SessionErasure(self.database, self.library, self.policies_folder),
+            SessionErasure(
+                self.database, self.library, self.policies_folder, is_alone=self.is_alone
+            ),
             on_failure=self.wake_learner,
             on_forget=self.forget_session,
             serve=self._stop_serving,

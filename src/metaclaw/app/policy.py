@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
@@ -21,6 +21,7 @@ from metaclaw.engine import (
     is_complete_adapter,
 )
 from metaclaw.errors import ConfigError
+from metaclaw.hooks import MODEL_HOSTS, TRAINING_SERVICES, call_plugin
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import (
     ManualWindows,
@@ -34,20 +35,18 @@ from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.train import (
     EndpointTeacher,
+    HostSettings,
+    ModelHost,
+    RemoteBackend,
     SamplerModel,
+    Service,
+    ServiceSettings,
     Teacher,
-    VllmModel,
-    load_tinker,
-    load_weaver,
-    sglang_host,
-    sglang_model_of,
-    tinker_backend,
-    vllm_host,
-    weaver_backend,
 )
 from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
+    from metaclaw.engine import Vocabulary
     from metaclaw.learn import Learning, SlowLearning, Supervisor
 
 _ANSWER: Final = "an answer is being made"
@@ -116,7 +115,7 @@ class PolicyRuntime:
             meter,
         )
         self.parts: PolicyParts = build_parts(config, policy, around)
-        # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
+        # A server of weights may use the same GPU as training, which then waits for windows.
         has_own_processor = (
             self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
         )
@@ -303,22 +302,33 @@ def _served_elsewhere(
     backend: TrainingBackend,
     tokeniser: Tokeniser,
 ) -> PolicyParts:
-    """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is
-    asked in tokens, so that what it answers can train; SGLang is relayed."""
+    """A server among the providers that loads adapters while it runs."""
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
-    if policy.serve == "vllm":
+
+    def read_vocabulary() -> "Vocabulary":
         from metaclaw.engine import Vocabulary
 
-        folder = policy.tokenizer or around.model_folder
-        host = vllm_host(named.base_url or "", key, in_use=around.in_use)
-        model = VllmModel(
-            around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE
-        )
-        return PolicyParts(backend, model, tokeniser, SERVICE, serves=model)
-    host = sglang_host(named.base_url or "", key, in_use=around.in_use)
-    return PolicyParts(backend, host, tokeniser, named.name, sglang_model_of(base))
+        return Vocabulary(policy.tokenizer or around.model_folder)
+
+    settings = HostSettings(
+        around.providers[named.name],
+        named.base_url or "",
+        key,
+        base,
+        around.in_use,
+        read_vocabulary,
+    )
+    served = cast(ModelHost, call_plugin(MODEL_HOSTS, policy.serve, settings))
+    return PolicyParts(
+        backend,
+        served.host,
+        tokeniser,
+        named.name if served.serves is None else SERVICE,
+        served.model_of,
+        served.serves,
+    )
 
 
 def _service(policy: PolicyConfig) -> PolicyParts:
@@ -334,31 +344,9 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     assert policy.base_model is not None
     vocabulary = Vocabulary(policy.tokenizer)
     key = None if policy.api_key is None else policy.api_key.resolve()
-    ends = vocabulary.end_ids
-    match policy.backend:
-        case "weaver":
-            backend = weaver_backend(
-                load_weaver(),
-                policy.base_model,
-                vocabulary.decode,
-                end_ids=ends,
-                base_url=policy.base_url,
-                api_key=key,
-            )
-        case "tinker" | "mint":
-            backend = tinker_backend(
-                load_tinker(policy.backend),
-                policy.base_model,
-                vocabulary.decode,
-                end_ids=ends,
-                name=policy.backend,
-                base_url=policy.base_url,
-                api_key=key,
-            )
-        case "embedded":
-            raise AssertionError("it is no service")
-        case _:
-            assert_never(policy.backend)
+    settings = ServiceSettings(policy.base_model, vocabulary.end_ids, policy.base_url, key)
+    service = cast(Service, call_plugin(TRAINING_SERVICES, policy.backend, settings))
+    backend = RemoteBackend(service, vocabulary.decode, end_ids=vocabulary.end_ids)
     sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
     return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 

@@ -35,13 +35,10 @@ log = logging.getLogger(__name__)
 def build_endpoint(provider: ProviderConfig) -> HttpEndpoint:
     """The provider; nothing is connected yet."""
     assert provider.kind != "embedded"
-    key = (
-        None
-        if provider.api_key is None
-        else PASSTHROUGH
-        if provider.api_key.is_passthrough
-        else provider.api_key.resolve()
-    )
+    key = None
+    if provider.api_key is not None:
+        secret = provider.api_key
+        key = PASSTHROUGH if secret.is_passthrough else secret.resolve()
     timeouts = Timeouts(
         connect_s=provider.connect_timeout_s,
         first_byte_s=provider.timeout_s,

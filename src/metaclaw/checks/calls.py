@@ -14,95 +14,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from metaclaw.checks.code import literals_of, unescaped
+from metaclaw.checks.code import literals_of
 from metaclaw.checks.commands import code_edits, commands_of
-from metaclaw.checks.shell import ShellSyntaxError, read_script
-from metaclaw.checks.shell_programs import PATCH_BEGIN, PATCH_FILE, patched_files
+from metaclaw.checks.shell import unescaped
+from metaclaw.checks.shell_programs import (
+    PATCH_BEGIN,
+    PATCH_FILE,
+    SHELLS,
+    TABLES,
+    patched_files,
+    program_name,
+)
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
 _MOST_COMMAND_CHARS: Final = 20_000
-_NAME_KEYS: Final = ("tool_name", "toolName", "tool", "recipient_name", "name", "id", "function")
-_ARGUMENT_KEYS: Final = (
-    "args",
-    "arguments",
-    "parameters",
-    "params",
-    "input",
-    "tool_input",
-    "toolInput",
-)
-_BATCH_KEYS: Final = (
-    "tool_uses",
-    "tool_calls",
-    "calls",
-    "invocations",
-    "steps",
-    "actions",
-    "tasks",
-    "operations",
-    "requests",
-)
-_COMMAND_KEYS: Final = (
-    "command",
-    "cmd",
-    "commands",
-    "shellcommand",
-    "commandline",
-    "cmdline",
-    "argv",
-)
-_INPUT_KEYS: Final = ("script", "code", "chars", "input", "data", "text")
-_STDIN_KEYS: Final = ("stdin", "input", "standardinput")
+# Keys of arguments by their meaning, as `plain_key` spells them; the first that a call has counts.
+_KEYS: Final = {meaning: keys.split() for meaning, keys in TABLES["call_keys"].items()}
 _STDIN_END: Final = "END-OF-STDIN"
-_ENVIRONMENT_KEYS: Final = ("env", "environment", "envvars", "environmentvariables")
-_PATH_KEYS: Final = (
-    *(
-        "file_path",
-        "path",
-        "filePath",
-        "filepath",
-        "file",
-        "filename",
-        "target_file",
-        "absolute_path",
-        "notebook_path",
-        "uri",
-    ),
-    *("relative_workspace_path", "source", "destination", "new_path", "newPath"),
-)
-_NEW_TEXT_KEYS: Final = (
-    *(
-        "content",
-        "contents",
-        "new_string",
-        "newString",
-        "new_str",
-        "newStr",
-        "new_text",
-        "newText",
-        "file_text",
-        "text",
-    ),
-    *(
-        "code_edit",
-        "new_source",
-        "insert_text",
-        "replacement",
-        "replace",
-        "diff",
-        "patch",
-        "patch_text",
-        "patchText",
-        "input",
-    ),
-)
-_EDIT_LIST_KEYS: Final = ("edits", "replacements", "changes", "files")
-_SHELLS: Final = frozenset(
-    ("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd")
-)
 _STARTS_SHELL: Final = re.compile(
     r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c"
 )
@@ -147,7 +78,7 @@ class SeenCall:
         left = {
             key: value
             for key, value in self.arguments.items()
-            if plain_key(key) not in (*_COMMAND_KEYS, *_INPUT_KEYS)
+            if plain_key(key) not in (*_KEYS["command"], *_KEYS["input"])
         }
         return json.dumps(left, ensure_ascii=False)
 
@@ -159,8 +90,8 @@ def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
 
 def decoded(arguments: str) -> Json:
     """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do,
-    else as written. Of a key that occurs twice, both values count, because it is not known which
-    one the client takes."""
+    else as written. Of a key that occurs twice, both values count, because it is not known which one
+    the client takes."""
     try:
         found: Json = json.loads(arguments, strict=False, object_pairs_hook=_merged)
     except RecursionError:
@@ -173,20 +104,12 @@ def decoded(arguments: str) -> Json:
 def _merged(pairs: list[tuple[str, Json]]) -> Json:
     found: dict[str, Json] = {}
     for key, value in pairs:
-        found[key] = _both(found[key], value) if key in found else value
+        if key in found:
+            before = found[key]
+            is_text = isinstance(before, str) and isinstance(value, str)
+            value = f"{before}\n{value}" if is_text else [before, value]
+        found[key] = value
     return found
-
-
-def _both(first: Json, second: Json) -> Json:
-    match first, second:
-        case str(), str():
-            return f"{first}\n{second}"
-        case dict(), dict():
-            return _merged([*first.items(), *second.items()])
-        case list(), list():
-            return [*first, *second]
-        case _:
-            return "\n".join([*strings_in(first), *strings_in(second)]) or second
 
 
 def _repaired(arguments: str) -> Json:
@@ -226,51 +149,40 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
     source = _javascript(arguments) if kind is ToolClass.SHELL else None
     if source is not None:
         yield SeenCall(name, written, arguments, None, ())
-        yield from _javascript_calls(name, source)
+        yield from _javascript_calls(source)
         return
-    call = SeenCall(
-        name,
-        written,
-        arguments,
-        kind,
-        () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))),
-    )
-    yield call
-    if call.takes_script and (
-        edits := tuple(edit for text in call.texts for edit in _shell_edits(text))
-    ):
-        yield SeenCall("", "", None, ToolClass.EDIT, edits)
-    elif (
-        kind is ToolClass.SHELL
-        and not call.takes_script
-        and (files := [file for text in call.texts for file in code_edits(text)])
-    ):
-        yield SeenCall(
-            "",
-            "",
-            None,
-            ToolClass.EDIT,
-            tuple("\n".join((_normal_path(path), text, "")) for path, text in files),
-        )
-    elif kind is ToolClass.EDIT and (
-        cells := tuple(text for text in call.texts if _NOTEBOOK_CELL.match(text))
-    ):
-        yield SeenCall(
-            "python", "", None, ToolClass.SHELL, tuple(cell.partition("\n")[2] for cell in cells)
-        )
+    texts = () if kind is None else tuple(filter(str.strip, _texts(kind, arguments)))
+    yield from _with_effects(SeenCall(name, written, arguments, kind, texts))
     if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
         wrapped = [*_wrapped(arguments)]
         known = [inner for _, inner in wrapped]
-        nested = [
+        wrapped += [
             (_NAMES_OF[kind], inner)
             for inner in _nested(arguments)
-            if (kind := tool_class(name, inner)) in _NAMES_OF
+            if (kind := tool_class(name, inner)) in _NAMES_OF and inner not in known
         ]
-        for inner_name, inner in (
-            *wrapped,
-            *((inner_name, inner) for inner_name, inner in nested if inner not in known),
-        ):
+        for inner_name, inner in wrapped:
             yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
+
+
+def _with_effects(call: SeenCall) -> Iterator[SeenCall]:
+    """A call, and as another one the files that its commands write, or the commands in the notebook
+    that it changes."""
+    yield call
+    files: list[tuple[str, str]] = []
+    if call.kind is ToolClass.SHELL:
+        read = _script_files if call.takes_script else code_edits
+        files = [file for text in call.texts for file in read(text)]
+    if files:
+        edits = tuple("\n".join((_normal_path(path), text, "")) for path, text in files)
+        yield SeenCall("", "", None, ToolClass.EDIT, edits)
+    cells = [text.partition("\n")[2] for text in call.texts if _NOTEBOOK_CELL.match(text)]
+    if cells and call.kind is ToolClass.EDIT:
+        yield SeenCall("python", "", None, ToolClass.SHELL, tuple(cells))
+
+
+def _script_files(script: str) -> tuple[tuple[str, str], ...]:
+    return commands_of(script).files
 
 
 _NAMES_OF: Final = {ToolClass.SHELL: "shell", ToolClass.EDIT: "edit"}
@@ -279,71 +191,56 @@ _NAMES_OF: Final = {ToolClass.SHELL: "shell", ToolClass.EDIT: "edit"}
 def _nested(value: Json, depth: int = 0) -> Iterator[dict[str, Json]]:
     """The objects inside a value, also those that are written as text."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = decoded(value)
-        value = [value] if isinstance(value, dict) else None
-    inner = (
-        list(value.values())
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else []
-    )
-    for one in inner if depth < _MOST_DEPTH else ():
+        value = [decoded(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    for one in value if isinstance(value, list) and depth < _MOST_DEPTH else ():
         if isinstance(one, dict):
             yield one
         yield from _nested(one, depth + 1)
 
 
-def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+def _by_key(arguments: Mapping[str, Json]) -> dict[str, Json]:
+    return {plain_key(key): value for key, value in arguments.items() if value}
+
+
+def _wrapped(arguments: dict[str, Json]) -> Iterator[tuple[str, Json]]:
     """The calls in the arguments of another call: a name with arguments, or a list of these."""
-    batches = [value for key in _BATCH_KEYS if isinstance(value := arguments.get(key), list)]
+    by_key = _by_key(arguments)
+    batches = [value for key in _KEYS["batch"] if isinstance(value := by_key.get(key), list)]
     for call in [arguments, *(call for batch in batches for call in batch[:_MOST_CALLS])]:
-        if not isinstance(call, dict):
-            continue
-        name = next((value for key in _NAME_KEYS if isinstance(value := call.get(key), str)), None)
-        inner = next(
-            (call[key] for key in _ARGUMENT_KEYS if isinstance(call.get(key), dict | str)), None
-        )
-        if name and inner is not None:
+        inside = _by_key(call) if isinstance(call, dict) else {}
+        name = next((one for key in _KEYS["name"] if isinstance(one := inside.get(key), str)), None)
+        inner = next((inside[key] for key in _KEYS["arguments"] if key in inside), None)
+        if name and isinstance(inner, dict | str):
             yield name, decoded(inner) if isinstance(inner, str) else inner
-        elif call is not arguments and any(plain_key(key) in _COMMAND_KEYS for key in call):
+        elif call is not arguments and not inside.keys().isdisjoint(_KEYS["command"]):
             yield "shell", call
 
 
 def _javascript(arguments: Json) -> str | None:
     """A JavaScript program in a call's arguments that calls tools, or None."""
-    values = (
-        [arguments]
-        if isinstance(arguments, str)
-        else list(arguments.values())
-        if isinstance(arguments, dict)
-        else []
-    )
+    values = arguments.values() if isinstance(arguments, dict) else [arguments]
     return next(
         (value for value in values if isinstance(value, str) and _JAVASCRIPT_CALL.search(value)),
         None,
     )
 
 
-def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
+def _javascript_calls(source: str) -> Iterator[SeenCall]:
     literals = literals_of(source)
-    called = dict.fromkeys(_JAVASCRIPT_CALL.findall(source))
     patches = [literal for literal in literals if PATCH_BEGIN in literal]
     rest = [literal for literal in literals if PATCH_BEGIN not in literal]
-    for inner in called:
-        kind = tool_class(inner)
+    for name in dict.fromkeys(_JAVASCRIPT_CALL.findall(source)):
+        kind = tool_class(name)
+        texts = ["\n".join(rest)]
         if kind is ToolClass.EDIT and patches:
-            texts = tuple(text for patch in patches for text in _patched(patch))
+            texts = [text for patch in patches for text in _patched(patch)]
         elif kind is ToolClass.SHELL:
-            texts = tuple(line for literal in rest for line in _lines(literal))
-        else:
-            texts = ("\n".join(rest),)
-        call = SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
-        yield call
-        if call.takes_script and (
-            edits := tuple(edit for text in call.texts for edit in _shell_edits(text))
-        ):
-            yield SeenCall("", "", None, ToolClass.EDIT, edits)
+            texts = [line for literal in rest for line in _lines(literal)]
+        yield from _with_effects(
+            SeenCall(name, source, source, kind, tuple(filter(str.strip, texts)))
+        )
 
 
 def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
@@ -360,9 +257,9 @@ def _commands(arguments: Json) -> list[str]:
     """The commands that a call runs, after the variables that it sets for them."""
     if not isinstance(arguments, dict):
         return _lines(arguments)
-    by_key = {plain_key(key): value for key, value in arguments.items() if value}
-    values = [by_key[key] for key in _COMMAND_KEYS if key in by_key] or [
-        by_key[key] for key in _INPUT_KEYS if key in by_key
+    by_key = _by_key(arguments)
+    values = [by_key[key] for key in _KEYS["command"] if key in by_key] or [
+        by_key[key] for key in _KEYS["input"] if key in by_key
     ][:1]
     more = by_key.get("args")
     if values and isinstance(values[0], str) and isinstance(more, list):
@@ -370,23 +267,14 @@ def _commands(arguments: Json) -> list[str]:
     commands = [line for value in values for line in _lines(value)] or _lines(
         list(strings_in(arguments)), is_argv=False
     )
-    fed = (
-        next(
-            (text for key in _STDIN_KEYS if key in by_key and isinstance(text := by_key[key], str)),
-            "",
-        )
-        if values
-        else ""
-    )
-    if fed and fed not in values:
+    fed = next((by_key[key] for key in _KEYS["stdin"] if key in by_key), None)
+    if isinstance(fed, str) and values and fed not in values:
         commands[-1] += f" <<'{_STDIN_END}'\n{fed}\n{_STDIN_END}"
-    variables = next(
-        (value for key in _ENVIRONMENT_KEYS if isinstance(value := by_key.get(key), dict)), {}
-    )
+    variables = next((by_key[key] for key in _KEYS["environment"] if key in by_key), {})
     return [
         *(
             f"{key}={shlex.quote(value)}"
-            for key, value in variables.items()
+            for key, value in (variables if isinstance(variables, dict) else {}).items()
             if isinstance(value, str) and key.isidentifier()
         ),
         *commands,
@@ -417,48 +305,20 @@ def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
 def _unwrapped(command: str) -> str:
     """The script in a command that only passes it to a shell, or else the command."""
     for _ in range(_MOST_DEPTH):
-        if len(command) > _MOST_COMMAND_CHARS or not _STARTS_SHELL.match(command):
+        is_long = len(command) > _MOST_COMMAND_CHARS
+        if is_long or "$'" in command or not _STARTS_SHELL.match(command):
             break
         try:
-            commands = read_script(command).commands
-        except ShellSyntaxError:
+            shell, *options, script = shlex.split(command)
+        except ValueError:
             break
-        texts = [word.text for word in commands[0].words] if len(commands) == 1 else []
-        is_plain = bool(texts) and not (
-            commands[0].assignments or commands[0].inputs or commands[0].writes or commands[0].reads
-        )
-        if (
-            not is_plain
-            or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS
-        ):
+        is_for_shell = program_name(shell).lower() in SHELLS and options
+        if not is_for_shell or not all(word.startswith(("-", "/")) for word in options):
             break
-        if (
-            len(texts) < 3
-            or not _SCRIPT_OPTION.fullmatch(texts[-2])
-            or not all(word.startswith(("-", "/")) for word in texts[1:-2])
-        ):
+        if not _SCRIPT_OPTION.fullmatch(options[-1]):
             break
-        command = texts[-1]
+        command = script
     return command
-
-
-def _shell_edits(script: str) -> Iterator[str]:
-    """The files that a script writes by redirection, changes in place, or patches."""
-    commands = commands_of(script)
-    if PATCH_BEGIN in script:
-        patches = [
-            seen.text for seen in commands.texts if seen.text.lstrip().startswith(PATCH_BEGIN)
-        ]
-        yield from (edit for patch in patches or [script] for edit in _patched(patch))
-    elif "\n+++ " in script:
-        yield from (
-            edit
-            for seen in commands.texts
-            if re.match(r"(?:diff |--- )", seen.text)
-            for edit in _patched(seen.text)
-        )
-    for path, text in commands.files:
-        yield "\n".join((_normal_path(path), text, ""))
 
 
 def _normal_path(path: str) -> str:
@@ -478,23 +338,22 @@ def _edits(arguments: Json) -> Iterator[str]:
             else ("\n" + "\n".join(strings_in(arguments)),)
         )
         return
-    paths = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
-    texts = [value for key in _NEW_TEXT_KEYS if isinstance(value := arguments.get(key), str)]
-    listed = [
-        edit
-        for key in _EDIT_LIST_KEYS
-        if isinstance(value := arguments.get(key), list)
-        for edit in value
-    ]
+    by_key = _by_key(arguments)
+    paths = [value for key in _KEYS["path"] if isinstance(value := by_key.get(key), str)]
+    texts = [value for key in _KEYS["new_text"] if isinstance(value := by_key.get(key), str)]
+    lists = [value for key in _KEYS["edit_list"] if isinstance(value := by_key.get(key), list)]
     for text in texts:
         if PATCH_BEGIN in text or "\n@@" in f"\n{text}" or PATCH_FILE.match(text):
             yield from _patched(text)
             texts = [other for other in texts if other is not text]
-    for edit in listed:
-        if isinstance(edit, dict) and any(isinstance(edit.get(key), str) for key in _PATH_KEYS):
+    for edit in (edit for listed in lists for edit in listed if isinstance(edit, dict)):
+        inside = _by_key(edit)
+        if inside.keys().isdisjoint(_KEYS["path"]):
+            texts += [
+                value for key in _KEYS["new_text"] if isinstance(value := inside.get(key), str)
+            ]
+        else:
             yield from _edits(edit)
-        elif isinstance(edit, dict):
-            texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := edit.get(key), str)]
     replaced = [piece for text in texts for piece in (_replacements(text) or [text])]
     for path in paths:
         yield "\n".join((_normal_path(path), *replaced, ""))

@@ -16,7 +16,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaclaw.checks.code import hides_code, scan
@@ -26,7 +25,7 @@ from metaclaw.checks.script_parts import (
     bare_words,
     code_in,
     commands_in,
-    downloaded_files,
+    file_names,
     output_files,
     reads_script,
     run_files,
@@ -40,7 +39,6 @@ from metaclaw.checks.shell import (
     Script,
     ShellReader,
     ShellSyntaxError,
-    Word,
 )
 from metaclaw.checks.shell_programs import (
     DATABASES,
@@ -74,7 +72,6 @@ _UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
 _SUBSTITUTION: Final = re.compile(
     r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}"
 )
-_COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
 _PLAIN_STARTERS: Final = words(
     "sudo doas exec nohup time timeout command builtin nice setsid xargs"
 )
@@ -85,8 +82,6 @@ _SETTING_UP: Final = re.compile(
     rf"(?:\$\(|`|<\()\s*(?:\S*/)?(?:{'|'.join(TABLES['setting_up'].split())}"
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
-_POWERSHELL: Final = re.compile(r"(?i)\b(?:iex|iwr|irm|invoke-\w+|new-object)\b")
-_GLUED_MESSAGE: Final = re.compile(r"(-[a-ln-zA-LN-Z]*m)(\S[\s\S]*)")
 # Reasons are logged, so they must not contain words of the command.
 _HIDDEN_CODE: Final = "code runs what it decodes or loads first"
 _PRINTED_SCRIPT: Final = "it runs what another command prints"
@@ -145,14 +140,7 @@ def commands_of(source: str) -> Commands:
         reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
-    powershell = (
-        (source.replace(" (", " $("), re.sub("[()]", "", source))
-        if _POWERSHELL.search(source)
-        else ()
-    )
-    return Commands(
-        whole, (whole,), tuple(map(SeenText, (source, *pieces, *powershell))), pieces, (), reason
-    )
+    return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
 
 
 @lru_cache(128)
@@ -195,7 +183,6 @@ class _Walk(ShellReader):
         self._unread: list[str] = []
         self._quoted: list[tuple[int, int]] = []
         self._folder = ""
-        self._calls: list[Output] = []  # what functions print
         self._guesses = self._scripts = self._nested = 0
 
     def walk(self, source: str) -> Commands:
@@ -249,8 +236,7 @@ class _Walk(ShellReader):
             self._unread.append(reason)
 
     def run(self, command: Command, fed: Output) -> Output:
-        words = _with_messages_apart(command.words)
-        texts = [word.text for word in words]
+        texts = command.texts
         bare = list(bare_words(tuple(texts)))
         if command.inputs:
             fed = Output("\n".join(word.text for word in command.inputs))
@@ -265,16 +251,17 @@ class _Walk(ShellReader):
         if fed.lines and line:
             self._texts[SeenText(" | ".join((*fed.lines, line)))] = None
         if texts:
-            self._add_command(command, words, texts, spans)
+            self._add_command(command, texts, spans)
             self._note_unread(texts, bare, fed)
             self._add_input(command, texts, bare, fed)
-            self._add_message(bare, fed)
+            if bare[:2] == ["git", "commit"] and fed.text:  # its message, as in `git commit -F -`
+                self._add_line(["git", "commit", "-m", fed.text], [(3, 3)])
         elif command.assignments:
             self._quoted += [(word.begin, word.end) for word in command.assignments]
             self._add_line(
                 [word.text for word in command.assignments], [(0, len(command.assignments) - 1)]
             )
-        printed = self._printed(texts, bare, fed)
+        printed = self._printed(bare, fed)
         self._follow_files(command, texts, bare, fed, line, printed.text)
         text = printed.text if printed.text is not None else fed.text
         for path, content in written_files(command, bare, text or ""):
@@ -290,7 +277,7 @@ class _Walk(ShellReader):
         """A path relative to the folder in which the script began."""
         return path if path.startswith(("/", "~")) else self._folder + path.removeprefix("./")
 
-    def _printed(self, texts: Sequence[str], bare: Sequence[str], fed: Output) -> Output:
+    def _printed(self, bare: Sequence[str], fed: Output) -> Output:
         """What a command prints, if its words tell it."""
         match bare:
             case ["echo" | "print", *rest]:
@@ -311,15 +298,12 @@ class _Walk(ShellReader):
             case ["cat", *paths]:
                 known = [text for path in paths if (text := self._files.get(self._place(path)))]
                 return Output("\n".join(known) if known else None, (), True)
-            case ["which" | "command" | "type", *_, name] if "command" not in texts or {
-                "-v",
-                "-p",
-            } & {*texts}:
-                return Output(name)
+            case ["git", "branch" | "rev-parse" | "symbolic-ref", *_]:
+                return Output(self._git.branch) if self._git.branch else NOTHING
             case [":" | "true"]:
                 return Output("")
             case _:
-                return self._calls.pop() if self._calls else NOTHING
+                return NOTHING
 
     def _add_input(
         self, command: Command, texts: list[str], bare: Sequence[str], fed: Output
@@ -350,35 +334,9 @@ class _Walk(ShellReader):
         if text is None:
             return
         if name == "make":
-            recipes = [line[1:].lstrip("@-") for line in text.splitlines() if line.startswith("\t")]
-            self.assign(
-                line.replace(":=", "=").replace(" = ", "=")
-                for line in text.splitlines()
-                if "=" in line and line[0] != "\t"
-            )
-            text = re.sub(r"\$[({](\w+)[)}]", r"$\1", "\n".join(recipes)).replace("$$", "$")
+            recipes = [line[1:].lstrip("@-") for line in text.splitlines() if line[:1] == "\t"]
+            text = "\n".join(recipes)
         self._add_code(text) if name in INTERPRETERS else self._add_source(text)
-
-    def _add_message(self, bare: Sequence[str], fed: Output) -> None:
-        """Add a commit whose message comes from its input or from a file of the script as if it
-        were given by `-m`.
-        """
-        if bare[:2] != ["git", "commit"]:
-            return
-        name = next(
-            (
-                word.partition("=")[2] if "=" in word else word[2:]
-                for word in bare
-                if re.match(r"--file=|-F\S", word)
-            ),
-            "",
-        )
-        name = name or next(
-            (after for word, after in pairwise(bare) if word in ("-F", "--file")), ""
-        )
-        text = fed.text if name in ("-", "/dev/stdin") else self._files.get(self._place(name))
-        if text:
-            self._add_line(["git", "commit", "-m", text], [(3, 3)])
 
     def _note_unread(self, texts: list[str], bare: Sequence[str], fed: Output) -> None:
         """Note a command whose program, script or code is known only when it runs."""
@@ -422,36 +380,29 @@ class _Walk(ShellReader):
             for path in command.empties:
                 self._add_line(["truncate", "-s", "0", path], [])
         name = program_name(bare[0]) if bare else ""
-        for path in map(
-            self._place, run_files(texts, bare) if self._files or self._downloads else ()
-        ):
-            if path in self._downloads:
-                self._texts[
-                    SeenText(f"{self._downloads[path]} | {name if name in _RUNNERS else 'sh'}")
-                ] = None
-            if self._files.get(path):
-                self._add_program(name, self._files[path])
-        loading = (
-            line
-            if name.lower() in DOWNLOADING
-            else next((one for one in fed.lines if one.split()[0] in DOWNLOADING), None)
-        )
-        if loading is not None:
-            paths = (*downloaded_files(bare), *output_files(command, bare))
-            self._downloads |= {self._place(path): loading for path in paths}
-        elif name in ("mv", "cp") and len(bare) > 2:
-            for known in (self._downloads, self._files):
-                if self._place(bare[-2]) in known:
-                    known[self._place(bare[-1])] = known[self._place(bare[-2])]
+        for path in run_files(texts, bare) if self._files or self._downloads else ():
+            (file,) = file_names([path])
+            if file in self._downloads:
+                runner = name if name in _RUNNERS else "sh"
+                self._texts[SeenText(f"{self._downloads[file]} | {runner}")] = None
+            if self._files.get(self._place(path)):
+                self._add_program(name, self._files[self._place(path)])
+        loading = line
+        if name not in DOWNLOADING:
+            loading = next((one for one in fed.lines if one.split()[0] in DOWNLOADING), "")
+        if loading:
+            names = file_names((*bare[1:], *output_files(command, bare))) - {""}
+            self._downloads |= dict.fromkeys(names, loading)
+        elif name in ("mv", "cp") and len(bare) > 2 and self._place(bare[-2]) in self._files:
+            self._files[self._place(bare[-1])] = self._files[self._place(bare[-2])]
 
     def _add_command(
         self,
         command: Command,
-        words: list[Word],
         texts: list[str],
         spans: Sequence[tuple[int, int]],
     ) -> None:
-        set_before = [word.text for word in command.assignments]
+        words, set_before = command.words, [word.text for word in command.assignments]
         self._quoted += [(words[first].begin, words[last].end) for first, last in spans]
         self._add_line([*set_before, *texts], spans, len(set_before))
         name = program_name(texts[0])
@@ -465,8 +416,6 @@ class _Walk(ShellReader):
             return
         if set_before:
             self._add_line(texts, spans)
-        if set_before or name in ("env", "export"):
-            self._git.configure([*set_before, *texts])
         for word in command.reads:
             if word.text.startswith("<("):
                 self._add_line([*texts, "<", word.text], [])
@@ -488,15 +437,10 @@ class _Walk(ShellReader):
         words.
         """
         for _ in range(_MOST_STEPS):
-            for source in scripts_in(texts):
+            for source in (*scripts_in(texts), *self._git.follow(texts)):
                 self._add_source(source)
             for code in code_in(texts):
                 self._add_code(code)
-            for found in self._git.follow(texts):
-                if isinstance(found, str):
-                    self._add_source(found)
-                else:
-                    self._add_words(found)
             for inner in commands_in(texts):
                 self._add_words(inner)
             self._add_called(texts)
@@ -517,7 +461,7 @@ class _Walk(ShellReader):
                 body = known.pop(texts[0])  # so that a function that calls itself is read once
                 if known is self.functions:
                     self.set_arguments(texts[1:])
-                self._calls.append(self._add_source(" ".join((body, *arguments))))
+                self._add_source(" ".join((body, *arguments)))
                 known[texts[0]] = body
 
     def _add_line(
@@ -537,22 +481,6 @@ class _Walk(ShellReader):
             self._texts[SeenText(line)] = None
         if line not in self._lines and not shows_help(texts):
             self._lines[line] = None
-
-
-def _with_messages_apart(words: list[Word]) -> list[Word]:
-    """The words of a command; for git, a message is split from its option (`-mtext`)."""
-    if not words or program_name(words[0].text) != "git":
-        return words
-    found: list[Word] = []
-    for word in words:
-        glued = None if word.text.startswith("--") else _GLUED_MESSAGE.fullmatch(word.text)
-        middle = 0 if glued is None else min(word.begin + len(glued[1]), word.end)
-        found += (
-            [word]
-            if glued is None
-            else [Word(glued[1], word.begin, middle), Word(glued[2], middle, word.end)]
-        )
-    return found
 
 
 def _without_comments(script: Script) -> str:
@@ -612,8 +540,6 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
 
 def _is_unknown_program(texts: Sequence[str]) -> bool:
     """Whether the program of a command, apart from its folder, is known only when it runs."""
-    if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
-        return False  # a value of PowerShell
     program = _SUBSTITUTION.sub("$x", texts[0][-2_000:]).rpartition("/")[2]
     return _UNKNOWN_PROGRAM.search(program) is not None and not (
         _SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0])

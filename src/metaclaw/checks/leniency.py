@@ -224,7 +224,9 @@ def _strictly(check: Check, texts: Sequence[str]) -> list[Finding]:
 def _another(sign: str) -> str:
     if sign.isdigit():
         return str((int(sign) + 1) % 10) if sign.isascii() else "7"
-    return "b" if sign in "aA" else "a" if sign.islower() else "A"
+    if sign in "aA":
+        return "b"
+    return "a" if sign.islower() else "A"
 
 
 def _common_beginning(texts: Sequence[str]) -> str:

@@ -1,22 +1,21 @@
 """What a command does beside what it is: the scripts and commands that it starts, the files that it
-runs and writes, and the branch and the aliases of git that it changes."""
+runs and writes, and the branch of git that it switches to."""
 
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from metaclaw.checks.code import scan
-from metaclaw.checks.shell import Command
+from metaclaw.checks.shell import Command, unescaped
 from metaclaw.checks.shell_programs import (
     INTERPRETERS,
     SHELLS,
     TABLES,
-    ed_texts,
     patched_files,
     program_name,
-    sed_texts,
     shortened,
     words,
 )
@@ -31,8 +30,20 @@ DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX, _IMAGE_PROGRAMS = (
 _SCRIPT_OPTIONS: Final = {
     name: options.split() for name, options in TABLES["script_options"].items()
 }
-_EDITORS: Final = words("ed ex red vi vim nvim")
-_OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--download", re.IGNORECASE)
+_EDITORS: Final = words("ed ex vi vim nvim")
+_STREAM_EDITORS: Final = words("sed gsed perl ruby")
+_IN_PLACE: Final = re.compile(r"-[a-zA-Z0]*i|--in-?place")
+_EDIT_OPTION: Final = re.compile(r"-\w*[eEc]|--expression|\+")
+# What `s/old/new/` and `a text` of these editors put in.
+_ADDED: Final = re.compile(
+    r"(?<![A-Za-z_\\])(?:s([^\w\s\\;])(?:\\.|(?!\1).)*\1((?:\\.|(?!\1).)*)"
+    r"|[aic](?:\\\s*|\s+)(.*))",
+    re.DOTALL,
+)
+_MOST_EDITS: Final = 100
+_COPYING: Final = words("cp mv install ln")
+_OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*[oO]|--output|--output-document")
+_PATCHING: Final = words("patch apply_patch applypatch")
 
 
 @lru_cache(1024)  # called several times for each command
@@ -65,87 +76,53 @@ def written_files(command: Command, bare: Sequence[str], text: str) -> Iterator[
     for path in output_files(command, bare):
         if not path.startswith(("/dev/", "&")) and not path.isdecimal() and path != "-":
             yield path, text
-    name = program_name(bare[0]) if bare else ""
-    operands = _operands(bare)
-    is_in_place = any(re.match(r"-[a-zA-Z0]*i|--in-?place", word) for word in bare[1:])
-    if name in ("sed", "perl", "gsed", "ruby") and is_in_place:
-        files, added = sed_texts(["perl" if name == "ruby" else name, *bare[1:]])
-        yield from ((path, "\n".join(added)) for path in files)
-    elif name in ("awk", "gawk") and "inplace" in bare:
-        programs = [word for word in operands if word != "inplace"]
-        yield from (
-            (path, "\n".join(re.findall(r'"([^"]*)"', programs[0]))) for path in programs[1:]
-        )
-    elif name in _EDITORS:
-        scripts = [after for word, after in pairwise(bare) if re.fullmatch(r"-\w*c|\+", word)]
-        scripts += [word[1:] for word in bare[1:] if word.startswith("+") and len(word) > 1]
-        if text or scripts or name in ("ed", "ex", "red"):
-            added = list(ed_texts("\n".join((text, *scripts))))
-            yield from ((path, "\n".join(added)) for path in operands if path not in scripts)
-    elif name == "patch" or bare[:2] == ["git", "apply"]:
-        found = [(path, "\n".join(lines)) for path, lines in patched_files(text) if path]
+    name, operands = program_name(bare[0]) if bare else "", _operands(bare)
+    if name in _EDITORS or (name in _STREAM_EDITORS and any(map(_IN_PLACE.match, bare[1:]))):
+        yield from _edited_files(name, bare, text)
+    elif name in _PATCHING or bare[:2] == ["git", "apply"]:
+        found = [
+            (path, "\n".join(lines))
+            for patch in (text, *bare[1:])
+            for path, lines in patched_files(patch)
+            if path
+        ]
         yield from found or (((operands[0], ""),) if name == "patch" and operands else ())
-    elif name in ("cp", "mv", "install", "ln") and len(operands) > 1:
+    elif name in _COPYING and len(operands) > 1:
         yield operands[-1], ""
-    elif name == "dd":
-        yield from ((word[3:], "") for word in operands if word.startswith("of="))
     elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
-    elif name.lower() in ("set-content", "add-content", "out-file", "clear-content"):
-        named = [
-            after
-            for word, after in pairwise(bare)
-            if word.lower() in ("-path", "-filepath", "-literalpath")
-        ]
-        yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
     elif name in INTERPRETERS:
         yield from (file for word in (*bare[1:], text) if "(" in word for file in scan(word).files)
-    else:
-        yield from ((path, "") for path in downloaded_files(bare))
+    elif name in DOWNLOADING:
+        options = pairwise(bare)
+        yield from ((path, "") for option, path in options if _OUTPUT_OPTION.fullmatch(option))
 
 
-def downloaded_files(texts: Sequence[str]) -> list[str]:
-    """The files that a download command writes by its options."""
-    name = program_name(texts[0]).lower() if texts else ""
-    if name not in DOWNLOADING:
-        return []
-    found = [
-        after
-        for word, after in pairwise(texts)
-        if _OUTPUT_OPTION.fullmatch(word) and (name != "wget" or word == "--output-document")
+def _edited_files(name: str, bare: Sequence[str], text: str) -> Iterator[tuple[str, str]]:
+    """The files that an editor changes by a script, each with the texts that it puts in."""
+    scripts = [after for word, after in pairwise(bare) if _EDIT_OPTION.fullmatch(word)]
+    files = [word for word in bare[1:] if word and word[0] not in "-+" and word not in scripts]
+    if name in _EDITORS:
+        scripts.append(text)
+    elif not scripts:
+        scripts, files = files[:1], files[1:]
+    added = [
+        unescaped(match[2] or match[3] or "")
+        for script in scripts
+        for match in islice(_ADDED.finditer(script), _MOST_EDITS)
     ]
-    found += [
-        word.partition("=")[2]
-        for word in texts
-        if word.startswith(("--output=", "--output-document=", "--out="))
-    ]
-    if name == "wget":
-        found += [after for word, after in pairwise(texts) if re.fullmatch(r"-[a-zA-Z]*O", word)]
-        found += [word[2:] for word in texts if re.match(r"-O[^-\s]", word)]
-    is_named_by_url = (
-        any(re.fullmatch(r"-[a-zA-Z]*O|--remote-name(?:-all)?", word) for word in texts)
-        if name == "curl"
-        else name in ("wget", "aria2c")
-    )
-    if is_named_by_url and not (name == "wget" and found):
-        addresses = [word for word in texts[1:] if "/" in word and not word.startswith("-")]
-        found += [re.split(r"[?#]", word)[0].rstrip("/").rpartition("/")[2] for word in addresses]
-    options = {
-        "wget": ("-P", "--directory-prefix"),
-        "aria2c": ("-d", "--dir"),
-        "curl": ("--output-dir",),
-    }.get(name, ())
-    folder = next(
-        (after.rstrip("/") + "/" for word, after in pairwise(texts) if word in options), ""
-    )
-    return [
-        folder + word for word in found if word and word != "-" and not word.startswith("/dev/")
-    ]
+    yield from ((path, "\n".join(added)) for path in files)
+
+
+def file_names(texts: Iterable[str]) -> set[str]:
+    """The words of a command as names of files, without their folders."""
+    return {re.split(r"[?#]", text)[0].rstrip("/").rpartition("/")[2] for text in texts}
 
 
 def run_files(texts: Sequence[str], bare: Sequence[str]) -> set[str]:
     """The files that a command runs, by a shell, an interpreter or directly."""
-    found = {*texts[:1], *bare[:1], *(text for text in texts[1:] if text.startswith("./"))}
+    found = {text for text in texts[:1] if "/" in text}  # a bare name is no file of the script
+    found |= {text for text in texts[1:] if text.startswith("./")}
     for at, text in enumerate(texts):
         if program_name(text) in SHELLS or text in _SOURCING:
             found.update(_operands(texts[at:])[:1])
@@ -252,103 +229,37 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
         ]
 
 
-_ALIAS_SETTING: Final = re.compile(r"alias\.([\w-]+)=(.+)", re.DOTALL)
-_NAMING_OPTIONS: Final = frozenset(
-    ("-b", "-B", "-c", "-C", "--create", "--force-create", "--orphan", "-m", "-M", "--move")
-)
-_CURRENT_BRANCH: Final = re.compile(
-    r"\$\(git (?:branch --show-current|rev-parse --abbrev-ref (?:HEAD|@)|symbolic-ref --short (?:-q"
-    r" )?HEAD)[^)]*\)"
-    r"|`git (?:branch --show-current|rev-parse --abbrev-ref HEAD)`"
-)
-_VALUE_OPTIONS: Final = frozenset(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
-_MOST_ALIASES: Final = 32
+_ALIAS: Final = re.compile(r"\balias\.[\w-]+[= ](?!-)(.+)", re.DOTALL)
+_NAMING_OPTIONS: Final = words("-b -B -c -C --create --force-create --orphan")
+_PUSHING_ALL: Final = words("--all --tags --mirror --branches")
 
 
 class GitState:
-    """Tracks the current branch and the aliases of git over the commands of a script."""
+    """Tracks the current branch over the commands of a script."""
 
     def __init__(self) -> None:
-        self._branch = ""
-        self._aliases: dict[str, str] = {}
+        self.branch = ""
 
-    def configure(self, variables: Sequence[str]) -> None:
-        """Remember the aliases that environment variables of git set."""
-        values = dict(text.split("=", 1) for text in variables if "=" in text)
-        for name, key in values.items():
-            if name.startswith("GIT_CONFIG_KEY_") and key.startswith("alias."):
-                self._keep(key[6:], values.get(name.replace("_KEY_", "_VALUE_"), ""))
+    def follow(self, texts: Sequence[str]) -> Iterator[str]:
+        """The scripts that a command of git stands for after the earlier commands; also remembers
+        the branch that it switches to."""
+        match texts:
+            case ["git", "config" | "-c", *rest] if alias := _ALIAS.search(" ".join(rest)):
+                value = alias[1]
+                yield value[1:] if value.startswith("!") else f"git {value}"
+            case ["git", "switch" | "checkout", *rest]:
+                operands = [word for word in rest if not word.startswith("-")]
+                is_named = len(operands) == 1 or not _NAMING_OPTIONS.isdisjoint(rest)
+                if operands and is_named and "--" not in rest and "--detach" not in rest:
+                    self.branch = operands[0]
+            case ["git", "push", *rest] if self.branch and (known := self._pushed(rest)) != rest:
+                yield shlex.join(("git", "push", *known))
 
-    def follow(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """The commands or scripts that a command stands for after the earlier commands; also
-        remembers what it changes.
-        """
-        if texts[:1] != ["git"] or len(texts) < 2:
-            return
-        for before, text in pairwise(texts):
-            if before in ("-c", "--config-env") and (setting := _ALIAS_SETTING.fullmatch(text)):
-                self._keep(setting[1], setting[2])
-        if texts[1] == "config":
-            yield from self._configured(texts)
-        elif texts[1] in self._aliases:
-            yield self._called(self._aliases[texts[1]], texts[2:])
-        elif texts[1] in ("switch", "checkout", "branch"):
-            self._switched(texts)
-        elif texts[1] == "push" and self._branch:
-            yield from self._pushed(texts)
-
-    def _keep(self, name: str, value: str) -> None:
-        if len(self._aliases) < _MOST_ALIASES:
-            self._aliases[name] = value
-
-    def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """Remember an alias, and yield what it stands for, because the alias remains after the
-        script.
-        """
-        for name, value in pairwise(texts[2:]):
-            if name.startswith("alias.") and not value.startswith("-"):
-                self._keep(name[6:], value)
-                yield self._called(value, [])
-
-    @staticmethod
-    def _called(value: str, arguments: Sequence[str]) -> list[str] | str:
-        return (
-            " ".join((value[1:], *arguments))
-            if value.startswith("!")
-            else ["git", *value.split(), *arguments]
-        )
-
-    def _switched(self, texts: Sequence[str]) -> None:
-        named = next((after for word, after in pairwise(texts) if word in _NAMING_OPTIONS), None)
-        operands = [word for word in texts[2:] if not word.startswith("-")]
-        if texts[1] == "branch":
-            moved = any(word in ("-m", "-M", "--move") for word in texts)
-            self._branch = operands[-1] if moved and operands else self._branch
-        elif named is not None:
-            self._branch = named
-        elif len(operands) == 1 and "--" not in texts and "--detach" not in texts:
-            self._branch = operands[0]
-
-    def _pushed(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """A push of the current branch, with its name."""
-        known = _CURRENT_BRANCH.sub(self._branch, " ".join(texts)).split()
-        known = [
-            (
-                self._branch
-                if text in ("HEAD", "@")
-                else f"+{self._branch}"
-                if text in ("+HEAD", "+@")
-                else text
-            )
-            for text in known
-        ]
-        operands = [
-            text
-            for before, text in pairwise(known[1:])
-            if not text.startswith("-") and before not in _VALUE_OPTIONS
-        ]
-        names_others = any(text in ("--all", "--tags", "--mirror", "--branches") for text in known)
-        if len(operands) < 2 and not names_others:
-            known += [*([] if operands else ["origin"]), self._branch]
-        if known != list(texts):
-            yield known
+    def _pushed(self, texts: Sequence[str]) -> list[str]:
+        """The words of a push with the name of the current branch."""
+        names = {"HEAD": self.branch, "@": self.branch, "+HEAD": f"+{self.branch}"}
+        known = [names.get(text, text) for text in texts]
+        operands = [text for text in known if not text.startswith("-")]
+        if len(operands) < 2 and _PUSHING_ALL.isdisjoint(known):
+            known += [*([] if operands else ["origin"]), self.branch]
+        return known

@@ -1,15 +1,14 @@
 """Shell scripts, read with tree-sitter: the simple commands of a script, with their words as the
 shell would pass them on.
 
-Nothing is run, and no file is read. Only values that the script itself sets are known; a word whose
-value is known only at run time stays as written. A variable that is set in a branch has several
-values, and each command is read with every one of them."""
+Nothing is run, and no file is read. Only values that the script itself sets are known, the last one
+set; a word whose value is known only at run time stays as written."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -20,13 +19,7 @@ _MOST_COMMANDS: Final = 1_000
 _MOST_DEPTH: Final = 150
 _MOST_PIPES: Final = 300  # the parser takes quadratic time for a long pipeline
 _MOST_HERE_DOCUMENTS: Final = 300  # likewise for these, which its time limit does not reach
-_MOST_VALUES: Final = 8
-_MOST_BRACES: Final = 64
 _SPLIT: Final = "\x00"  # between the words of a value
-_RESERVED: Final = dict.fromkeys(range(4), "�")
-_BRACES: Final = str.maketrans("{,}", "\x01\x02\x03")
-_NO_BRACES: Final = str.maketrans("\x01\x02\x03", "{,}")
-_BRACED: Final = re.compile("\x01([^\x01\x03]*\x02[^\x01\x03]*)\x03")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _QUOTED: Final = re.compile(
     r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?\n\t*\1$|'[^']*'|\"[^\"]*\"", re.DOTALL | re.MULTILINE
@@ -34,29 +27,12 @@ _QUOTED: Final = re.compile(
 _PLAIN: Final = re.compile(r"[\w./:=@%+-]+")
 _ESCAPE: Final = re.compile(r"\\(\r?\n|.)", re.DOTALL)
 _ESCAPE_IN_QUOTES: Final = re.compile(r"\\([$`\"\\\n])")
-_ANSI_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|[0-7]{1,3}|.)", re.DOTALL)
-_ANSI_SIGNS: Final = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "v": "\v",
-}
+_SIGN_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-7]{3}|.)", re.DOTALL)
+_SIGNS: Final = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 _BLANKS: Final = re.compile(r"(\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)|[\s\x00]+")
-_PARAMETER: Final = re.compile(r"\$\{([!#]?)(\w+|[@*])(\[[^\]]*\])?(:?[-=+?])?(.*)\}", re.DOTALL)
+_PARAMETER: Final = re.compile(r"\$\{(\w+|[@*])(?:\[[^\]]*\])?(?:\}|:?([-=+?]))")
+_DEFAULTS: Final = frozenset((":-", "-", ":=", "=", ":+", "+", ":?"))
 _SETTING: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
-_BRANCHES: Final = frozenset(
-    ("if_statement", "elif_clause", "else_clause", "case_item", "while_statement")
-)
-_CHANGES: Final[dict[str, Any]] = {
-    ",,": str.lower,
-    "^^": str.upper,
-    "@L": str.lower,
-    "@U": str.upper,
-}
 
 
 class ShellSyntaxError(ValueError):
@@ -143,11 +119,10 @@ class ShellReader:
     def __init__(self) -> None:
         self.script = Script("")
         self.functions: dict[str, str] = {}
-        self.variables: dict[str, list[str]] = {"IFS": [" "]}
+        self.variables = {"IFS": " "}
         self.printed: dict[str, Output] = {}  # by process substitutions
         self.is_defining = False
-        self._count = self._depth = self._branches = self._pick = 0
-        self._most = 1
+        self._count = self._depth = 0
 
     def run(self, command: Command, fed: Output) -> Output:
         """What a command prints if `fed` is its input."""
@@ -155,7 +130,7 @@ class ShellReader:
 
     def read(self, source: str) -> Output:
         """Read a script; what it prints. `script` then is this script."""
-        source = source.translate(_RESERVED)
+        source = source.replace(_SPLIT, "�")
         if source.count("<<") > _MOST_HERE_DOCUMENTS:
             raise ShellSyntaxError("too many here documents")
         if source.count("|") > _MOST_PIPES and _QUOTED.sub("", source).count("|") > _MOST_PIPES:
@@ -213,12 +188,9 @@ class ShellReader:
                 self._loop(node)
         if redirects and node.type != "list":
             return self._group(node, fed, redirects)
-        self._branches += node.type in _BRANCHES
         outputs: list[Output] = []
         for child in node.children:
-            if child.type == "||":
-                self._branches += 1
-            elif (node.type == "case_statement" and child.type != "case_item") or (
+            if (node.type == "case_statement" and child.type != "case_item") or (
                 node.type in ("for_statement", "case_item", "c_style_for_statement")
                 and not _is_statement(child)
             ):
@@ -227,18 +199,13 @@ class ShellReader:
                 outputs.append(
                     self._node(child, fed, redirects if child.id == node.children[-1].id else ())
                 )
-        self._branches -= (node.type in _BRANCHES) + sum(
-            child.type == "||" for child in node.children
-        )
         return _together(outputs)
 
     def _loop(self, node: "Node") -> None:
         name, values = node.child_by_field_name("variable"), node.children_by_field_name("value")
         items = [word.text for value in values for word in self._words(value)]
         if name is not None and items:
-            self.variables[self._raw(name)] = (
-                items if len(items) <= _MOST_VALUES else [_SPLIT.join(items)[:MOST_VALUE_CHARS]]
-            )
+            self._set(self._raw(name), _SPLIT.join(items))
 
     def _define(self, node: "Node") -> Output:
         """Keep a function. Its commands are read here, too, because it may be called where nobody
@@ -262,7 +229,7 @@ class ShellReader:
         ]
         body = node.child_by_field_name("body")
         if body is None:
-            return self._simple(None, fed, (*own, *redirects), node)
+            return self._simple(node, fed, (*own, *redirects))
         printed = self._node(body, fed, (*own, *redirects))
         for document in own:
             if document.type == "heredoc_redirect":
@@ -292,32 +259,17 @@ class ShellReader:
             self.run(command, printed)
         return printed
 
-    def _simple(
-        self,
-        node: "Node | None",
-        fed: Output,
-        redirects: Sequence["Node"],
-        place: "Node | None" = None,
-    ) -> Output:
-        """A command, with every value of its variables."""
-        outer = self._pick, self._most
-        outputs, self._pick, self._most = list[Output](), 0, 1
-        at = node or place
-        assert at is not None
-        while self._pick < min(self._most, _MOST_VALUES):
-            self._count += not self._pick
-            if self._count > _MOST_COMMANDS:
-                raise ShellSyntaxError("too many commands")
-            command = Command(at.start_byte, at.end_byte)
-            if node is not None:
-                self._read_words(command, node)
-            self._redirect(command, redirects)
-            self.script.commands += [] if self._pick else [command]
-            self._remember(command)
-            outputs.append(self.run(command, fed))
-            self._pick += 1
-        self._pick, self._most = outer
-        return _together(outputs)
+    def _simple(self, node: "Node", fed: Output, redirects: Sequence["Node"]) -> Output:
+        self._count += 1
+        if self._count > _MOST_COMMANDS:
+            raise ShellSyntaxError("too many commands")
+        command = Command(node.start_byte, node.end_byte)
+        if node.type != "redirected_statement":
+            self._read_words(command, node)
+        self._redirect(command, redirects)
+        self.script.commands.append(command)
+        self._remember(command)
+        return self.run(command, fed)
 
     def _read_words(self, command: Command, node: "Node") -> None:
         own: list[Node] = []
@@ -345,7 +297,7 @@ class ShellReader:
             return head + _SPLIT.join(
                 word.text for child in value.named_children for word in self._words(child)
             )
-        return head + self._text(value, is_quoted=True).translate(_NO_BRACES)
+        return head + self._text(value, is_quoted=True)
 
     def _redirect(self, command: Command, redirects: Iterable["Node"]) -> None:
         for node in redirects:
@@ -401,37 +353,24 @@ class ShellReader:
                 self.assign(texts)
             case ["set", "--", *texts]:
                 self.set_arguments(texts)
-            case ["read", *_, name] if command.inputs:
-                self.assign([f"{name}={command.inputs[0].text}"])
-            case [name, "=", *texts] if name.startswith("$"):  # PowerShell
-                self.assign([f"{name[1:]}=$({' '.join(texts)})"])
 
     def assign(self, texts: Iterable[str]) -> None:
         for text in texts:
             if setting := _SETTING.fullmatch(text):
-                known = self.variables.get(setting[1], [])
-                values = (
-                    [before + setting[3] for before in known or [""]]
-                    if setting[2]
-                    else [setting[3]]
-                )
-                if setting[2] or self._branches or self._pick:
-                    values = [*known, *values]
-                self.variables[setting[1]] = list(
-                    dict.fromkeys(value[:MOST_VALUE_CHARS] for value in values)
-                )[-_MOST_VALUES:]
+                before = self.variables.get(setting[1], "") if setting[2] else ""
+                self._set(setting[1], before + setting[3])
+
+    def _set(self, name: str, value: str) -> None:
+        self.variables[name] = value[:MOST_VALUE_CHARS]
 
     def set_arguments(self, texts: Sequence[str]) -> None:
-        self.variables |= {str(place): [text] for place, text in enumerate(texts[:64], 1)}
-        self.variables["@"] = [_SPLIT.join(texts)[:MOST_VALUE_CHARS]]
+        self.variables |= {str(place): text for place, text in enumerate(texts[:64], 1)}
+        self._set("@", _SPLIT.join(texts))
 
     def _words(self, node: "Node") -> list[Word]:
         """The words that one written word expands to: none for an empty variable, several if a
         value has blanks.
         """
-        if node.type == "subshell":  # an argument of PowerShell
-            self._node(node, NOTHING, ())
-            return [Word(f"${self._raw(node)}", node.start_byte, node.end_byte)]
         raw = self._raw(node)
         if _PLAIN.fullmatch(raw):
             return [Word(raw, node.start_byte, node.end_byte)]
@@ -439,9 +378,7 @@ class ShellReader:
         if not text.strip(_SPLIT) and not re.search("['\"]", raw):
             return []
         parts = text.split(_SPLIT)
-        texts = [
-            word for part in parts if part or len(parts) == 1 for word in _expanded_braces(part)
-        ]
+        texts = [part for part in parts if part] or [text]
         return [Word(text, node.start_byte, node.end_byte) for text in texts]
 
     def _text(self, node: "Node", *, is_quoted: bool = False) -> str:
@@ -451,7 +388,7 @@ class ShellReader:
             case "raw_string":
                 return raw[1:-1]
             case "ansi_c_string":
-                return unescaped(raw[2:-1])
+                return unescaped(raw[2:-1]).replace(_SPLIT, "�")
             case "string":
                 return self._joined(node, is_quoted=True)
             case "translated_string" | "concatenation" | "command_name" | "array":
@@ -473,8 +410,7 @@ class ShellReader:
                 return raw.replace('"', "")
             case _:
                 self._inner(node)
-                text = _ESCAPE.sub(lambda match: match[1].strip("\r\n"), raw)
-                return text.translate(_BRACES) if raw == text else text
+                return _ESCAPE.sub(lambda match: match[1].strip("\r\n"), raw)
 
     def _joined(self, node: "Node", *, is_quoted: bool) -> str:
         pieces, at = list[str](), node.start_byte
@@ -500,72 +436,41 @@ class ShellReader:
                 if node.type == "process_substitution":
                     self.printed[raw] = printed
                     return raw
-                return (
-                    raw
-                    if printed.text is None
-                    else printed.text
-                    if is_quoted
-                    else _split(printed.text)
-                )
+                if printed.text is None:
+                    return raw
+                return printed.text if is_quoted else _split(printed.text)
             case "arithmetic_expansion":
                 self._inner(node)
                 return raw
             case "simple_expansion":
                 name = raw[1:].replace("*", "@")
-                value, is_list = self._value(name, "" if name == "@" else raw), name == "@"
+                is_list = name == "@"
+                value = self.variables.get(name, "" if is_list else raw)
             case _:
                 value, is_list = self._parameter(node, raw), "@" in raw or "*]" in raw
         if is_quoted:
             return value if is_list else value.replace(_SPLIT, " ")
         return value if value == raw else _split(value)
 
-    def _value(self, name: str, unknown: str) -> str:
-        values = self.variables.get(name)
-        if not values:
-            return unknown
-        self._most = max(self._most, len(values))
-        return values[min(self._pick, len(values) - 1)]
-
     def _parameter(self, node: "Node", raw: str) -> str:
-        """`${…}`: the value, or its default."""
-        found = _PARAMETER.fullmatch(raw)
-        operator = next(
-            (
-                at
-                for at, child in enumerate(node.children)
-                if child.type in (":-", "-", ":=", "=", ":+", "+", ":?")
-            ),
-            None,
-        )
-        rest = (
-            ""
-            if operator is None
-            else "".join(
-                self._text(child, is_quoted=True) for child in node.children[operator + 1 : -1]
-            )
-        )
-        rest = rest.translate(_NO_BRACES)
-        if operator is None:
+        """`${…}`: the value, or its default; other operators are not followed."""
+        found = _PARAMETER.match(raw)
+        children = node.children
+        signs = [at for at, child in enumerate(children) if child.type in _DEFAULTS]
+        if found is None or not signs:
             self._inner(node)
-        if found is None or found[1] == "#":
+        if found is None:
             return raw
-        name = found[2].replace("*", "@")
-        value = self._value(name, "")
-        value = self._value(value, "") if found[1] == "!" else value
-        match (found[4] or "").removeprefix(":"):
-            case "+":
-                return rest
-            case "=" if not value:
-                self.assign([f"{name}={rest}"])
-        if found[4] and not value:
-            return rest
-        return _changed(value, found[5]) if name in self.variables else raw
+        value = self.variables.get(found[1].replace("*", "@"), "")
+        if found[2] is None:
+            return value or raw
+        default = "".join(
+            self._text(child, is_quoted=True) for child in children[signs[0] + 1 : -1]
+        )
+        return value if value and found[2] != "+" else default
 
     def _substituted(self, node: "Node") -> Output:
-        pick, most = self._pick, self._most
-        outputs = [self._node(child, NOTHING, ()) for child in node.named_children]
-        self._pick, self._most = pick, most
-        return _together(outputs)
+        return _together([self._node(child, NOTHING, ()) for child in node.named_children])
 
 
 def _is_statement(node: "Node") -> bool:
@@ -591,41 +496,13 @@ def _split(value: str) -> str:
     return _BLANKS.sub(lambda match: match[1] or _SPLIT, value)
 
 
-def _expanded_braces(text: str) -> Iterator[str]:
-    """`{a,b}` as two words; other braces stay."""
-    found = [text]
-    while (
-        len(found) < _MOST_BRACES
-        and (match := next(filter(None, map(_BRACED.search, found)), None)) is not None
-    ):
-        at = found.index(match.string)
-        found[at : at + 1] = [
-            match.string[: match.start()] + part + match.string[match.end() :]
-            for part in match[1].split("\x02")
-        ]
-    return (word.translate(_NO_BRACES) for word in found)
-
-
-def _changed(value: str, rest: str) -> str:
-    """A value changed by the operator after a variable's name, if that needs no patterns; else the
-    value.
-    """
-    if part := re.fullmatch(r"(%%?|##?)([^*?\[]+)", rest):
-        return value.removesuffix(part[2]) if part[1][0] == "%" else value.removeprefix(part[2])
-    return str(_CHANGES[rest](value)) if rest in _CHANGES else value
-
-
 def unescaped(text: str) -> str:
-    """A text with the escapes of `$'…'`."""
-    return _ANSI_ESCAPE.sub(_ansi_sign, text).translate(_RESERVED)
+    """A text without the escapes that `$'…'` and the texts of programming languages share."""
+    return _SIGN_ESCAPE.sub(_unescaped_sign, text)
 
 
-def _ansi_sign(match: re.Match[str]) -> str:
+def _unescaped_sign(match: re.Match[str]) -> str:
     sign = match[1]
-    if sign[0] in "xu" and len(sign) > 1:
-        return chr(int(sign[1:], 16))
-    return (
-        chr(int(sign, 8) % 256)
-        if sign[0] in "01234567"
-        else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
-    )
+    if len(sign) > 1:
+        return chr(int(sign, 8) if sign.isdigit() else int(sign[1:], 16))
+    return _SIGNS.get(sign, sign)

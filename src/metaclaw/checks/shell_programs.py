@@ -1,5 +1,5 @@
-"""Command-line programs: which start other programs, which of their words are only text, and what
-editors such as `sed` write.
+"""Command-line programs: which start other programs, and which of their words are only text. And
+the files in a patch.
 """
 
 import re
@@ -128,13 +128,7 @@ def program_name(text: str) -> str:
 
 
 _MOST_STEPS: Final = 8
-_TESTING, _TEST_OPTIONS, _TEXT_OPTIONS = (
-    words(TABLES[name]) for name in ("testing", "test_options", "text_options")
-)
 _HELP: Final = words("--help --version -help -version")
-_MESSAGE_OPTION: Final = re.compile(r"-[a-zA-Z]*m")
-_GIT_SEARCH_OPTIONS: Final = words("-S -G -L")
-_OTHER_TEXT_OPTIONS: Final = words("-b -t -n -c")
 _BLANK: Final = re.compile(r"\S\s+\S")
 
 
@@ -160,10 +154,9 @@ def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
         return [(offset + 1, last)] if last > offset else []
     if plain[:2] == ["git", "grep"] and last > offset + 1:
         return [(offset + 2, last)]
-    found = dict.fromkeys(_text_options(texts, offset + 1, name))
-    if name not in INTERPRETERS and name not in DATABASES:
-        found |= {(at, at): None for at, text in enumerate(texts) if at and _BLANK.search(text)}
-    return sorted(found)
+    if name in INTERPRETERS or name in DATABASES:
+        return []
+    return [(at, at) for at, text in enumerate(texts) if at and _BLANK.search(text)]
 
 
 def shows_help(texts: Sequence[str]) -> bool:
@@ -173,139 +166,14 @@ def shows_help(texts: Sequence[str]) -> bool:
     for at, text in enumerate(texts[1:], 1):
         if text == "--":
             return False
-        if text in _HELP and not _MESSAGE_OPTION.fullmatch(texts[at - 1]):
+        if text in _HELP and texts[at - 1] != "-m":
             return True
     return program_name(texts[0]) == "git" and texts[-1] == "-h" and len(texts) == 3
-
-
-def _text_options(texts: Sequence[str], begin: int, name: str) -> Iterator[tuple[int, int]]:
-    short = frozenset[str]()
-    if name in RECORDING:
-        short = _GIT_SEARCH_OPTIONS if name == "git" else _OTHER_TEXT_OPTIONS
-    elif name in _TESTING:
-        short = _TEST_OPTIONS
-    value = -1
-    for at, text in enumerate(texts[begin:], begin):
-        if at == value:
-            yield at, at
-            continue
-        option, sign, _ = text.partition("=")
-        takes_text = (
-            text in _TEXT_OPTIONS
-            or text in short
-            or (name in RECORDING and _MESSAGE_OPTION.fullmatch(text))
-        )
-        if sign and (option in _TEXT_OPTIONS or option in short):
-            yield at, at
-        elif takes_text:
-            value = at + 1
-        elif name in RECORDING and re.match(r"-[aqsve]*m(?=\S)|-[SGL](?=\S)", text):
-            yield at, at
 
 
 PATCH_BEGIN: Final = "*** Begin Patch"
 PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
 _DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
-_ADDRESS: Final = re.compile(
-    r"\s*(?:(?:\d+|\$|%|\.|[+-]\d*|/(?:\\.|[^/\\])*/|\\(.)(?:\\.|(?!\1).)*\1)[I,~+]*\s*){0,3}!?\s*"
-)
-_SUBSTITUTION: Final = re.compile(
-    r"s([^\w\s\\])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)(?:\1|$)[\w]*", re.DOTALL
-)
-_PERL_SUBSTITUTION: Final = re.compile(
-    r"(?<![\w$@%])s(?:([/|#!,~%@])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1|\{(?:\\.|[^}\\])*\}\s*\{((?:\\.|[^}\\])*)\})",
-    re.DOTALL,
-)
-_PRINTED: Final = re.compile(
-    r"\bprint\S*\s*\(?\s*(?:\"((?:\\.|[^\"\\])*)\"|'([^']*)')|\.?=\s*\"((?:\\.|[^\"\\])*)\""
-)
-_INSERTING: Final = re.compile(r"[aic](?:\\\s*\n?|\s+)?(.*?)(?:(?<!\\)\n|\Z)", re.DOTALL)
-_SCRIPT_OPTIONS: Final = ("-e", "--expression")
-_MOST_SED_STEPS: Final = 200
-
-
-def sed_texts(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files that a `sed` or `perl` command changes, and the texts that it puts into them."""
-    scripts: list[str] = []
-    operands: list[str] = []
-    at = 1
-    while at < len(texts):
-        text = texts[at]
-        if text in _SCRIPT_OPTIONS or re.fullmatch(r"-[a-zA-Z0]*[eE]", text):
-            scripts += texts[at + 1 : at + 2]
-            at += 1
-        elif text.startswith(("--expression=", "-e")):
-            scripts.append(text.partition("=")[2] if text.startswith("--") else text[2:])
-        elif text in ("-f", "--file"):
-            scripts.append("")
-            at += 1
-        elif text and (not text.startswith("-") or text == "-"):
-            operands.append(text)
-        at += 1
-    if not scripts:
-        scripts, operands = operands[:1], operands[1:]
-    is_perl = texts[0].endswith("perl")
-    return operands, [
-        added
-        for script in scripts
-        for added in (_perl_texts(script) if is_perl else _added_by_sed(script))
-    ]
-
-
-def _perl_texts(script: str) -> Iterator[str]:
-    for match in _PERL_SUBSTITUTION.finditer(script):
-        yield match[3] or match[4] or ""
-    for match in _PRINTED.finditer(script):
-        yield match[1] or match[2] or match[3] or ""
-
-
-def _added_by_sed(script: str) -> Iterator[str]:
-    at = 0
-    for _ in range(_MOST_SED_STEPS):
-        while at < len(script) and script[at] in " \t\n;{}":
-            at += 1
-        if at >= len(script):
-            return
-        address = _ADDRESS.match(script, at)
-        at = at if address is None else address.end()
-        if at >= len(script):
-            return
-        if script[at] == "{":
-            at += 1
-            continue
-        substitution = _SUBSTITUTION.match(script, at)
-        inserting = _INSERTING.match(script, at)
-        if substitution is not None:
-            yield re.sub(r"\\([^\w\s])", r"\1", substitution[3]).replace("\\n", "\n")
-            at = substitution.end()
-        elif inserting is not None:
-            yield inserting[1]
-            at = max(inserting.end(), at + 1)
-        else:
-            ends = [
-                place
-                for place in (script.find(";", at + 1), script.find("\n", at + 1))
-                if place >= 0
-            ]
-            at = min(ends, default=len(script))
-
-
-def ed_texts(script: str) -> Iterator[str]:
-    """The texts that a script for `ed` or `ex` puts into a file."""
-    is_inserting = False
-    for line in script.splitlines():
-        if is_inserting:
-            if line == ".":
-                is_inserting = False
-            else:
-                yield line
-        elif re.fullmatch(r"[\d$.,/%+-]*(?:/[^/]*/)?\s*[aic]", line.strip()):
-            is_inserting = True
-        else:
-            for part in line.split("|"):
-                yield from _added_by_sed(
-                    re.sub(r"^:?\s*(?:%|1,\$)?\s*(?:[gv]/(?:\\.|[^/])*/)?\s*,?", "", part)
-                )
 
 
 def patched_files(patch: str) -> Iterator[tuple[str, list[str]]]:

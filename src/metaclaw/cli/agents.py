@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from metaclaw.cli.client import NotRunningError, at, connect
+from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     ask,
     home_and_json,
@@ -47,9 +48,12 @@ def agents(context: click.Context) -> None:
 @home_and_json
 def list_(home: Path, as_json: bool) -> None:
     """List the known agents, whether they are installed here, and whether they are connected."""
-    from metaclaw.agents import AGENTS, Connections, find_program
+    from metaclaw.agents import Connections, find_program, known_agents
 
     connections = Connections(home)
+    known, troubles = known_agents()
+    for trouble in troubles:
+        click.echo(f"metaclaw: {trouble}", err=True)
     found = [
         {
             "name": agent.name,
@@ -59,7 +63,7 @@ def list_(home: Path, as_json: bool) -> None:
             "file": connections.file(agent),
             "tried_with": agent.tried,
         }
-        for agent in AGENTS
+        for agent in known
     ]
     if as_json:
         print_json({"agents": found})
@@ -74,14 +78,16 @@ def list_(home: Path, as_json: bool) -> None:
                 row["tried_with"] or _UNTRIED,
                 row["file"],
             )
-            for agent, row in zip(AGENTS, found, strict=True)
+            for agent, row in zip(known, found, strict=True)
         ],
     )
 
 
 def _installed(agent: "Agent", program: object) -> str | None:
     """Whether the agent is installed; None if it is not a program."""
-    return None if not agent.program else "yes" if program else "no"
+    if not agent.program:
+        return None
+    return "yes" if program else "no"
 
 
 @agents.command(name="connect")
@@ -249,7 +255,6 @@ def endpoint_of(
     configuration.
     """
     from metaclaw.agents import Endpoint
-    from metaclaw.cli.lifecycle import prepared
 
     config = prepared(home, [])
     key = config.proxy.api_key

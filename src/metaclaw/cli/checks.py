@@ -1,5 +1,5 @@
-"""The checks of `metaclaw doctor`: one function per subject, which returns findings and
-remedies.
+"""`metaclaw doctor`: check everything the proxy needs, one function per subject, which returns
+findings and remedies.
 """
 
 import shutil
@@ -17,8 +17,11 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
+
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.home import database_file, read_all, reading
+from metaclaw.cli.output import home_and_json, plain, print_json, timeout_option
 from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import (
     CONFIG_NAME,
@@ -30,6 +33,7 @@ from metaclaw.config import (
     without_password,
 )
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.hooks import PluginError, load_plugin
 from metaclaw.http_request import open_response
 from metaclaw.instance import find
 
@@ -72,6 +76,37 @@ def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
     return DoctorFinding(name, FindingState.FAIL, what, remedy)
 
 
+@click.command()
+@timeout_option(5.0, "Seconds for each provider.", 0.1)
+@home_and_json
+def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
+    fails.
+    """
+    findings = list(examine(home, timeout_s))
+    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
+    if as_json:
+        print_json(
+            {
+                "healthy": not failed,
+                "checks": [
+                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
+                    for f in findings
+                ],
+            }
+        )
+        return 1 if failed else 0
+    for finding in findings:
+        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        if finding.remedy is not None:
+            click.echo(f"{'':18} → {plain(finding.remedy)}")
+    warned = sum(finding.state is FindingState.WARN for finding in findings)
+    click.echo(
+        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
+    )
+    return 1 if failed else 0
+
+
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     """Run all checks, the most important first."""
     yield from check_home(home)
@@ -95,6 +130,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
     yield from check_calendars(home, config)
+    yield from check_policy_plugins(config)
     yield from check_sleep(config)
     yield from check_input(config)
     yield from check_clock(home)
@@ -324,6 +360,16 @@ def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
                 yield _warn(
                     name, trouble, "correct it in schedule.calendars; until then it is ignored"
                 )
+
+
+def check_policy_plugins(config: Config) -> Iterator[DoctorFinding]:
+    """Check that the plugins that train and serve weights can be loaded."""
+    for key, group, name in config.plugins():
+        if key.startswith("policy."):
+            try:
+                load_plugin(group, name, object)
+            except PluginError as error:
+                yield _warn(key, str(error), "until then no weights are trained")
 
 
 def check_sleep(config: Config) -> Iterator[DoctorFinding]:

@@ -1,29 +1,36 @@
-"""Send requests to the running proxy. If none runs, rules and skills are changed in the home
-folder.
+"""Requests to the API: over HTTP to the running proxy, or, if none runs, answered in this process
+by the same routes.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-from metaclaw.domain.chat import Json
-from metaclaw.errors import MetaClawError, SkillError
+import click
+
+from metaclaw.errors import MetaClawError
 from metaclaw.http_request import open_response
 from metaclaw.instance import Running, find
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from metaclaw.skills import Rulebook, SkillLibrary
+    from metaclaw.domain.chat import Json
 
 _TIMEOUT_S = 10.0
+_PATIENCE_S = 60.0
+"""A proxy with many skills, or while it loads weights, takes a while."""
 _MESSAGE_CHARS = 2000
 _OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean "all interfaces", and the local address that reaches them."""
+_NO_ROUTE = "nothing is served at"
+_NO_FIELD = "is not a field here"
 
 
 class NotRunningError(MetaClawError):
@@ -47,44 +54,82 @@ class UnreachableError(MetaClawError):
     """The proxy does not accept connections, or a connection was lost."""
 
 
+class NotFoundError(MetaClawError):
+    """What a request names does not exist."""
+
+
+class OtherVersionError(MetaClawError):
+    """The running proxy does not know a route or a field that this command needs."""
+
+    def __init__(self, version: object, what: str) -> None:
+        super().__init__(
+            f"the running proxy is version {version} and does not know {what}; restart it with:"
+            " metaclaw restart"
+        )
+
+
+class ProxyObject(dict[str, "Json"]):
+    """A JSON object of the running proxy. A field that it lacks is one of another version."""
+
+    def __init__(self, fields: "Mapping[str, Json]", api: "ApiClient") -> None:
+        super().__init__(fields)
+        self._api = api
+
+    def __missing__(self, name: str) -> "Json":
+        raise OtherVersionError(self._api.version(), f"the field {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """The HTTP client of one running proxy. Raises UnreachableError."""
+    """The HTTP client of one running proxy. Raises UnreachableError and OtherVersionError."""
 
     url: str
     key: str = field(repr=False)
 
-    def get(self, path: str) -> tuple[int, Json]:
+    def get(self, path: str) -> "tuple[int, Json]":
         """Status and body of a GET."""
         return self.send("GET", path)
 
     def post(
-        self, path: str, fields: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S
-    ) -> tuple[int, Json]:
+        self,
+        path: str,
+        fields: "Mapping[str, Json] | None" = None,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> "tuple[int, Json]":
         """Status and body of a POST with `fields` as its JSON body."""
         return self.send("POST", path, fields, timeout_s)
 
-    def facts(self, path: str) -> dict[str, Json]:
+    def facts(self, path: str) -> "dict[str, Json]":
         """The body of a GET that must succeed."""
         return expect(*self.get(path))
+
+    def version(self) -> "Json":
+        """The version of the proxy."""
+        with self.stream("GET", "/") as reply:
+            return at(parsed(reply.read()), "version")
 
     def send(
         self,
         method: str,
         path: str,
-        fields: Mapping[str, Json] | None = None,
+        fields: "Mapping[str, Json] | None" = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> tuple[int, Json]:
+    ) -> "tuple[int, Json]":
         """Status and body of any request."""
         with self.stream(method, path, fields, timeout_s=timeout_s) as reply:
-            return reply.status, parsed(reply.read())
+            status, body = reply.status, parsed(reply.read(), self)
+        message = message_in(body) if status >= 400 else ""
+        if status == 405 or message.startswith(_NO_ROUTE) or _NO_FIELD in message:
+            raise OtherVersionError(self.version(), f"this request ({method} {path}: {message})")
+        return status, body
 
     @contextmanager
     def stream(
         self,
         method: str,
         path: str,
-        fields: Mapping[str, Json] | None = None,
+        fields: "Mapping[str, Json] | None" = None,
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = _TIMEOUT_S,
@@ -134,18 +179,80 @@ def connect(home: Path) -> tuple[Running, ApiClient]:
 
 
 def own_key(home: Path) -> str:
-    """The key of this home's proxy."""
+    """The key of this home's proxy. The whole configuration is loaded only if the file does not
+    simply contain the key: that takes longer than a request."""
+    if (literal := _literal_key(home)) is not None:
+        return literal
     from metaclaw.config import load
 
     secret = load(home).proxy.api_key
     return "" if secret is None else secret.resolve()
 
 
-def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, Json]:
-    """The JSON object of a successful response. Raises MetaClawError for anything else; `advice` is
-    added to the message of a 404."""
+def _literal_key(home: Path) -> str | None:
+    if any(name.upper().startswith("METACLAW__PROXY") for name in os.environ):
+        return None
+    try:
+        proxy = tomllib.loads((home / "config.toml").read_text("utf-8")).get("proxy")
+    except (OSError, ValueError):
+        return None
+    key = proxy.get("api_key") if isinstance(proxy, dict) else None
+    return key if isinstance(key, str) and ":" not in key else None
+
+
+def request(
+    home: Path,
+    method: str,
+    path: str,
+    fields: "Mapping[str, Json] | None" = None,
+    *,
+    advice: str | None = None,
+    timeout_s: float = _PATIENCE_S,
+    query: Mapping[str, str | int | None] | None = None,
+) -> "dict[str, Json]":
+    """The answer of the API of this home, from its proxy if one runs. Raises MetaClawError with the
+    API's message if it refuses; `advice` is added if something does not exist."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    target = f"{path}?{urlencode(given)}" if given else path
+    try:
+        _, api = connect(home)
+    except NotRunningError:
+        status, body = _answer_here(home, method, target, fields)
+    else:
+        status, body = api.send(method, target, fields, timeout_s)
     if status == 404 and advice is not None:
-        raise MetaClawError(f"{message_in(body)}; {advice}")
+        raise NotFoundError(f"{message_in(body)}; {advice}")
+    if status == 404:
+        raise NotFoundError(message_in(body))
+    if status in (400, 409):
+        raise MetaClawError(message_in(body))
+    return expect(status, body)
+
+
+def read(
+    home: Path, path: str, *, advice: str | None = None, **query: str | int | None
+) -> "dict[str, Json]":
+    """The answer to a GET."""
+    return request(home, "GET", path, advice=advice, query=query)
+
+
+def _answer_here(
+    home: Path, method: str, target: str, fields: "Mapping[str, Json] | None"
+) -> "tuple[int, Json]":
+    from metaclaw.app import answer_offline
+
+    body = b"" if fields is None else json.dumps(fields).encode()
+    status, answer = answer_offline(home, method, target, body)
+    return status, parsed(answer)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def expect(status: int, body: "Json") -> "dict[str, Json]":
+    """The JSON object of a successful response. Raises MetaClawError for anything else."""
     if status == 401:
         raise MetaClawError(
             "the running proxy has another key than config.toml; give it as"
@@ -160,19 +267,34 @@ def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, J
     return body
 
 
-def at(value: Json, *path: str) -> Json:
+def at(value: "Json", *path: str) -> "Json":
     """The value at a path inside a response, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
-def rows(value: Json) -> list[Json]:
+def rows(value: "Json") -> "list[Json]":
     """The value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
-def message_in(body: Json) -> str:
+def objects(value: "Json") -> "list[dict[str, Json]]":
+    """The objects in a list of a response."""
+    return [one for one in rows(value) if isinstance(one, dict)]
+
+
+def number(value: "Json") -> int:
+    """The value if it is a whole number, else 0."""
+    return value if isinstance(value, int) else 0
+
+
+def counts(value: "Json") -> dict[str, int]:
+    """The whole numbers in an object of a response."""
+    return {name: number(one) for name, one in value.items()} if isinstance(value, dict) else {}
+
+
+def message_in(body: "Json") -> str:
     """The message of an error response of any shape."""
     error = at(body, "error")
     named = at(error, "message") or at(body, "message") or at(body, "reason")
@@ -183,69 +305,34 @@ def message_in(body: Json) -> str:
     return text[:_MESSAGE_CHARS]
 
 
-def parsed(body: bytes) -> Json:
-    """Decode a JSON body; its text if it is not JSON."""
+def parsed(body: bytes, api: ApiClient | None = None) -> "Json":
+    """Decode a JSON body; its text if it is not JSON. Objects of a proxy (`api`) name it if they
+    lack a field."""
+    make = None if api is None else lambda fields: ProxyObject(fields, api)
     try:
-        value: Json = json.loads(body) if body else None
+        value: Json = json.loads(body, object_hook=make) if body else None
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
     return value
 
 
-_PATIENCE_S = 60.0
-"""A proxy with many skills, or while it loads weights, takes a while."""
+WHERE_TURNS = (
+    "metaclaw sessions show --last lists turns, and answers carry theirs as X-Metaclaw-Turn"
+)
+WHERE_SESSIONS = "metaclaw sessions list shows all"
 
 
-def carry_out(
-    home: Path,
-    method: str,
-    path: str,
-    do: "Callable[[Rulebook], dict[str, Json]]",
-    fields: "Mapping[str, Json] | None" = None,
-) -> "dict[str, Json]":
-    """Send the request to the running proxy; if none runs, call `do` here."""
-    facts = ask_proxy(home, method, path, fields)
-    return _do(home, do) if facts is None else facts
+def check_choice(named: str | None, last: bool, what: str) -> None:
+    """Raise a usage error unless exactly one of a name and `--last` is given."""
+    if (named is None) is not last:
+        raise click.UsageError(f"name a {what} (the beginning of its id is enough), or use --last")
 
 
-def ask_proxy(
-    home: Path, method: str, path: str, fields: "Mapping[str, Json] | None" = None
-) -> "dict[str, Json] | None":
-    """The running proxy's response; None if no proxy runs. Raises MetaClawError with the proxy's
-    message if it refuses.
-    """
-    try:
-        _, api = connect(home)
-    except NotRunningError:
-        return None
-    status, body = api.send(method, path, fields, _PATIENCE_S)
-    if status in (400, 404, 409):
-        raise MetaClawError(message_in(body))
-    return expect(status, body)
-
-
-def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, Json]":
-    from metaclaw.config import load
-    from metaclaw.instance import acquire
-    from metaclaw.skills import Rulebook, SkillLibrary
-    from metaclaw.store import SqlGenerations, open_database
-
-    config = load(home)
-    with acquire(home):
-        database = open_database(config.store.url.resolve())
-        try:
-            generations = SqlGenerations(database)
-            library = SkillLibrary(config.skills.dir, generations)
-            library.sync()
-            _refuse_trouble(library)
-            facts = do(Rulebook(library, generations))
-            library.sync()  # writes the files
-            _refuse_trouble(library)
-        finally:
-            database.close()
-    return facts
-
-
-def _refuse_trouble(library: "SkillLibrary") -> None:
-    if library.trouble is not None:
-        raise SkillError(library.trouble)
+def last_turn(home: Path) -> "dict[str, Json]":
+    """The newest main turn. Raises MetaClawError if there is none."""
+    found = objects(read(home, "/api/turns")["turns"])
+    if not found:
+        raise MetaClawError(
+            "no main turn is recorded yet; metaclaw sessions list --all lists all sessions"
+        )
+    return found[0]

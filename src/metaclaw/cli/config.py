@@ -63,7 +63,7 @@ def check(home: Path, as_json: bool) -> int:
         loaded = load(home)
         problems = (
             *missing_secrets(loaded),
-            *_unreadable_calendars(loaded),
+            *_unusable_plugins(loaded),
             *_impossible_hours(loaded),
         )
     except InvalidConfigError as error:
@@ -115,23 +115,18 @@ def path(home: Path, as_json: bool) -> None:
     )
 
 
-def _unreadable_calendars(loaded: "Config") -> "list[Problem]":
-    """Calendars of a kind that no installed package reads. The proxy starts without them."""
-    if not loaded.schedule.calendars:
-        return []
+def _unusable_plugins(loaded: "Config") -> "list[Problem]":
+    """Plugins that are named but do not work. The proxy starts without them."""
     from metaclaw.config import Problem
-    from metaclaw.schedule import CalendarError, find_plugin
+    from metaclaw.hooks import PluginError, load_plugin
 
     problems = []
-    for number, calendar in enumerate(loaded.schedule.calendars):
+    for key, group, name in loaded.plugins():
         try:
-            find_plugin(calendar.kind)
-        except CalendarError as error:
-            key = f"schedule.calendars.{number}"
+            load_plugin(group, name, object)
+        except PluginError as error:
             trouble, _, remedy = str(error).partition("; ")
-            problems.append(
-                Problem(str(loaded.where(f"{key}.kind")), key, f"is ignored: {trouble}", remedy)
-            )
+            problems.append(Problem(str(loaded.where(key)), key, f"is ignored: {trouble}", remedy))
     return problems
 
 

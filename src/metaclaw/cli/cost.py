@@ -4,13 +4,16 @@ budget.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.client import at, number, read, rows
 from metaclaw.cli.output import counted, home_and_json, plain, print_json, print_table
-from metaclaw.domain.chat import Json
 from metaclaw.domain.status import ENFORCED, money
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
 
 LISTEN_TOKENS = 1_500
 """The most tokens that reading one message of a person takes."""
@@ -31,8 +34,7 @@ def cost(home: Path, days: int, as_json: bool) -> None:
     """Show the cost of learning and of held calls by day, purpose, model and learned item, and the
     rest of today's budget.
     """
-    _, api = connect(home)
-    facts = api.facts(f"/api/cost?days={days}")
+    facts = read(home, "/api/cost", days=days)
     if as_json:
         print_json(facts)
         return
@@ -81,9 +83,9 @@ def cost(home: Path, days: int, as_json: bool) -> None:
     )
 
 
-def budget_lines(budget: Json) -> Iterator[str]:
+def budget_lines(budget: "Json") -> Iterator[str]:
     """The used share of the day's budget, and the requests that wait for more."""
-    used, limit = _number(at(budget, "used")), _number(at(budget, "limit"))
+    used, limit = number(at(budget, "used")), number(at(budget, "limit"))
     share = f" ({used / limit:.0%})" if limit else ""
     spent = f", {_money(budget, 'used_cost')}" if at(budget, "used_cost") else ""
     if isinstance(most := at(budget, "limit_cost"), int | float):
@@ -110,45 +112,41 @@ def budget_lines(budget: Json) -> Iterator[str]:
         )
 
 
-def _day(day: Json) -> list[object]:
+def _day(day: "Json") -> list[object]:
     learning, traffic, held = at(day, "learning"), at(day, "traffic"), at(day, "enforcement")
     spent, served = _tokens(learning), _tokens(traffic)
     return [
         at(day, "day"),
-        _number(at(learning, "calls")),
+        number(at(learning, "calls")),
         f"{spent:,}",
         _money(learning),
         f"{_tokens(held):,} tokens, {_money(held)}" if at(held, "calls") else "",
-        _number(at(traffic, "turns")),
+        number(at(traffic, "turns")),
         f"{served:,}",
         f"{spent / served:.0%}" if served else "",
     ]
 
 
-def _sums(spent: Json) -> list[object]:
+def _sums(spent: "Json") -> list[object]:
     numbers = (at(spent, "input_tokens"), at(spent, "cached_tokens"), at(spent, "output_tokens"))
     return [
         at(spent, "calls"),
         at(spent, "failures"),
-        *(f"{_number(number):,}" for number in numbers),
+        *(f"{number(one):,}" for one in numbers),
         _money(spent),
     ]
 
 
-def _tokens(sums: Json) -> int:
-    return _number(at(sums, "input_tokens")) + _number(at(sums, "output_tokens"))
+def _tokens(sums: "Json") -> int:
+    return number(at(sums, "input_tokens")) + number(at(sums, "output_tokens"))
 
 
-def _money(sums: Json, key: str = "cost") -> str:
+def _money(sums: "Json", key: str = "cost") -> str:
     """The cost in dollars; tokens without a known price are named."""
     return money(at(sums, key), at(sums, "unpriced_tokens"))
 
 
-def _number(value: Json) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def asked_about(judged: Json) -> str:
+def asked_about(judged: "Json") -> str:
     """The number of today's turns that the judge was asked about."""
-    turns, of = _number(at(judged, "turns")), _number(at(judged, "of"))
+    turns, of = number(at(judged, "turns")), number(at(judged, "of"))
     return f", asked about {turns} of {counted(of, 'turn')} today" if of else ""

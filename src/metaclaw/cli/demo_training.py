@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metaclaw.cli.client import at, rows
-from metaclaw.cli.demo import DemoHome, DemoReply, Stage, running, show_reply
+from metaclaw.cli.demo_stage import DemoHome, DemoReply, Stage, running, show_reply
 from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
 from metaclaw.domain.status import LoopState
 

@@ -1,35 +1,27 @@
 """`metaclaw enforce`: switch the holding of tool calls on or off. Also the parts of `metaclaw
 rules` about checks, enforcement and compliance."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from metaclaw.cli.client import connect, expect
-from metaclaw.cli.home import opened, read_in_force
+from metaclaw.cli.client import objects, read, request
 from metaclaw.cli.output import (
     agent_name,
     counted,
     home_and_json,
-    json_option,
     moment,
     plain,
     print_json,
     print_table,
     print_wrapped,
 )
-from metaclaw.domain.skill import SkillKind
 from metaclaw.domain.status import held_words
-from metaclaw.errors import SkillError
-from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord
-    from metaclaw.domain.ids import SkillName
-    from metaclaw.domain.skill import Skill
 
 
 @click.command()
@@ -41,19 +33,13 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
 
     Without an argument, show the current state.
     """
-    if state is None:
-        _tell(home, as_json=as_json)
-        return
-    is_on = state == "on"
-    if find(home) is not None:
-        _, api = connect(home)
-        facts = expect(*api.post("/api/enforce", {"on": is_on}))
-    else:
-        _keep(home, is_on)
-        facts = {"on": is_on}
+    said: dict[str, Json] | None = None if state is None else {"on": state == "on"}
+    facts = request(home, "POST" if said else "GET", "/api/enforce", said)
     if as_json:
         print_json(facts)
-    elif is_on:
+    elif state is None:
+        _tell(facts)
+    elif state == "on":
         click.echo("Held rules hold again: calls that break them are refused.")
     else:
         click.echo(
@@ -62,20 +48,9 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
         )
 
 
-def _tell(home: Path, *, as_json: bool) -> None:
-    from metaclaw.skills import can_hold
-
-    is_on = is_holding(home)
-    held: list[Json] = [
-        rule.name
-        for rule in read_in_force(home)[0]
-        if rule.enforcement == "hold" and can_hold(rule)
-    ]
-    if as_json:
-        print_json({"on": is_on, "held_rules": held})
-        return
-    names = ", ".join(plain(name) for name in held)
-    if not is_on:
+def _tell(facts: "Mapping[str, Json]") -> None:
+    held = facts["held_rules"]
+    if not facts["on"]:
         click.echo(
             "Holding is off: calls that break held rules pass and are counted. Switch it on with:"
             " metaclaw enforce on"
@@ -87,36 +62,13 @@ def _tell(home: Path, *, as_json: bool) -> None:
             "Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce"
             " hold"
         )
-    if names:
-        click.echo(f"Held rules: {names}")
+    if isinstance(held, list) and held:
+        click.echo(f"Held rules: {', '.join(map(plain, held))}")
 
 
 def is_holding(home: Path) -> bool:
-    """Whether holding is on, from the running proxy or else from the store."""
-    if find(home) is None:
-        return _kept(home)
-    _, api = connect(home)
-    return bool(expect(*api.get("/api/enforce"))["on"])
-
-
-def _kept(home: Path) -> bool:
-    """Whether holding is on, from the store."""
-    from metaclaw.store import ENFORCEMENT_OFF, SqlCursors
-
-    with opened(home) as database:
-        return database is None or not SqlCursors(database).cursor(ENFORCEMENT_OFF)
-
-
-def _keep(home: Path, is_on: bool) -> None:
-    """Write the state to the store, for the next proxy."""
-    from metaclaw.config import load
-    from metaclaw.store import ENFORCEMENT_OFF, SqlCursors, open_database
-
-    database = open_database(load(home).store.url.resolve())
-    try:
-        SqlCursors(database).move_cursor(ENFORCEMENT_OFF, 0 if is_on else 1)
-    finally:
-        database.close()
+    """Whether holding is on."""
+    return bool(read(home, "/api/enforce")["on"])
 
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -204,11 +156,7 @@ def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, o
     if view["check_note"]:
         pairs.append(("no check" if not view["check"] else "about it", view["check_note"]))
     if view["kind"] == "rule":
-        is_idle = view["enforce"] == "hold" and not view["can_hold"]
-        is_off = view["enforce"] == "hold" and not is_on
-        pairs.append(
-            ("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _if_broken(view))
-        )
+        pairs.append(("if broken", _if_broken(view, is_on=is_on)))
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
@@ -227,11 +175,15 @@ def check_program(view: "Mapping[str, Json]") -> str | None:
     return text.partition("\n")[2] if text.startswith("program:") and "\n" in text else None
 
 
-def _if_broken(view: "Mapping[str, Json]") -> str:
-    enforce = str(view["enforce"])
-    return (
-        _HOLDS_OR_WARNS if enforce == "hold" and view["on_break"] == "call" else _ENFORCE[enforce]
-    )
+def _if_broken(view: "Mapping[str, Json]", *, is_on: bool) -> str:
+    """What happens when the rule is broken. `is_on`: holding is on."""
+    if view["enforce"] != "hold":
+        return _ENFORCE[str(view["enforce"])]
+    if not view["can_hold"]:
+        return _HOLDS_NOTHING
+    if not is_on:
+        return _OFF
+    return _HOLDS_OR_WARNS if view["on_break"] == "call" else _ENFORCE["hold"]
 
 
 def tell_enforcement(
@@ -245,9 +197,7 @@ def tell_enforcement(
     held.
     """
     if view.get("enforce") == "hold":
-        click.echo(
-            _HOLDS_NOTHING if not view.get("can_hold") else _if_broken(view) if is_on() else _OFF
-        )
+        click.echo(_if_broken(view, is_on=not view["can_hold"] or is_on()))
     elif was_held:
         click.echo(_LIFTED[str(view["enforce"])])
     elif "on_break" in changed or "on_error" in changed:
@@ -262,172 +212,140 @@ def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:
 
 
 @click.command()
-@json_option
-def examples(as_json: bool) -> None:
+@home_and_json
+def examples(home: Path, as_json: bool) -> None:
     """List the library of example rules; install one with: metaclaw rules add --example NAME."""
-    from metaclaw.skills import rule_examples
-
-    found = list(rule_examples().values())
+    facts = read(home, "/api/rule-examples")
     if as_json:
-        print_json(
-            {
-                "examples": [
-                    {"name": one.name, "text": one.text, "when": one.when, "check": one.check}
-                    for one in found
-                ]
-            }
-        )
+        print_json(facts)
     else:
-        print_table(("NAME", "RULE"), [(one.name, one.text) for one in found])
+        print_table(
+            ("NAME", "RULE"), [(one["name"], one["text"]) for one in objects(facts["examples"])]
+        )
         click.echo("\nInstall one with: metaclaw rules add --example NAME")
 
 
-def example_fields(name: str) -> "dict[str, Json]":
+def example_fields(home: Path, name: str) -> "dict[str, Json]":
     """The fields of an example rule. Raises UsageError if there is none of this name."""
-    from metaclaw.skills import rule_example
-
-    try:
-        example = rule_example(name)
-    except SkillError as error:
-        raise click.UsageError(str(error)) from error
-    return {
-        "name": name,
-        "text": example.text,
-        "kind": "rule",
-        "when": example.when,
-        "check": example.check,
-    }
-
-
-_VIOLATIONS_SHOWN = 5
-_OF_A_FACT = "not checked: it is a fact"
-
-
-def followed_by_agent(
-    home: Path, rules: "Sequence[Skill]"
-) -> "dict[SkillName, dict[str, Compliance]]":
-    """The compliance of each of these rules, by agent."""
-    from metaclaw.domain.compliance import measured_hash
-    from metaclaw.store import SqlCompliance
-
-    hashes = {rule.name: measured_hash(rule) for rule in rules}
-    with opened(home) as database:
-        return (
-            {name: {} for name in hashes}
-            if database is None
-            else SqlCompliance(database).totals(hashes)
-        )
-
-
-def record_of(home: Path, rule: "Skill") -> "RuleRecord":
-    """The compliance record of a rule."""
-    from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
-    from metaclaw.store import SqlCompliance
-
-    with opened(home) as database:
-        if database is not None:
-            return SqlCompliance(database).of_rule(rule.name, measured_hash(rule))
-    return RuleRecord(Compliance(), {}, {}, {}, ReminderEffect(), ())
-
-
-def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
-    """The total compliance, as in the API."""
-    from metaclaw.api import compliance_view
-    from metaclaw.domain.compliance import Compliance
-
-    return {"compliance": compliance_view(sum(by_agent.values(), Compliance()))}
-
-
-def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
-    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the checked
-    answers of which no call was held, the agent that follows it least, and the held ones."""
-    from metaclaw.domain.compliance import Compliance
-
-    if rule.kind is SkillKind.FACT:
-        return _OF_A_FACT
-    total = sum(by_agent.values(), Compliance())
-    if not total.applied:
-        return "no answer to check yet"
-    if not total.checked:
-        return f"applied to {counted(total.unknown, 'answer')}; {_unchecked(rule)}"
-    words = [f"followed in {share(total)}"] if total.not_held else []
-    known = {agent: compliance for agent, compliance in by_agent.items() if compliance.not_held}
-    worst = min(known, key=lambda agent: known[agent].followed / known[agent].not_held, default="")
-    if len(known) > 1 and known[worst].followed < known[worst].not_held:
-        words.append(f"{agent_name(worst)} {share(known[worst])}")
-    return "; ".join([*words, *_held(by_agent)])
-
-
-def _unchecked(rule: "Skill") -> str:
-    """Why no answer could be checked."""
-    return (
-        "its check decided none of them"
-        if rule.check is not None
-        else "it has no check that says whether it was followed"
+    for example in objects(read(home, "/api/rule-examples")["examples"]):
+        if example["name"] == name:
+            return {**example, "kind": "rule"}
+    raise click.UsageError(
+        f"there is no example {name}; metaclaw rules examples lists those there are"
     )
 
 
-def share(compliance: "Compliance") -> str:
-    """`11 of 14`: in how many of the checked answers of which no call was held."""
-    return f"{compliance.followed} of {compliance.not_held}"
+_VIOLATIONS_SHOWN = 5
+_NOT_YET = "no answer to check yet"
+_REMINDERS = {
+    "stopped": "they did not help, so there are none for now",
+    "helping": "they help",
+    "comparing": "not yet enough to tell whether they help",
+}
+_OF_A_FACT = "not checked: it is a fact"
 
 
-def _held(by_agent: "Mapping[str, Compliance]") -> list[str]:
+class Followed:
+    """How often a rule was followed and held, by the API's counts."""
+
+    def __init__(self, counts: "Json") -> None:
+        known = counts if isinstance(counts, dict) else {}
+        self.applied, self.followed, self.broken, self.held, self.unknown = (
+            int(str(known[name])) for name in ("applied", "followed", "broken", "held", "unknown")
+        )
+
+    @property
+    def not_held(self) -> int:
+        """Checked answers of which no call was held: those in which it was up to the agent."""
+        return self.followed + self.broken - self.held
+
+    @property
+    def share(self) -> str:
+        """`11 of 14`: in how many of the checked answers of which no call was held."""
+        return f"{self.followed} of {self.not_held}"
+
+
+def _groups(view: "Mapping[str, Json]", name: str) -> dict[str, Followed]:
+    found = view[name]
+    return {key: Followed(one) for key, one in found.items()} if isinstance(found, dict) else {}
+
+
+def in_words(view: "Mapping[str, Json]") -> str:
+    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the checked
+    answers of which no call was held, the agent that follows it least, and the held ones."""
+    total, by_agent = Followed(view["compliance"]), _groups(view, "by_agent")
+    if view["kind"] == "fact":
+        return _OF_A_FACT
+    if not total.applied:
+        return _NOT_YET
+    if total.applied == total.unknown:
+        return _unchecked(view, total)
+    words = [f"followed in {total.share}"] if total.not_held else []
+    known = {agent: one for agent, one in by_agent.items() if one.not_held}
+    worst = min(known, key=lambda agent: known[agent].followed / known[agent].not_held, default="")
+    if len(known) > 1 and known[worst].followed < known[worst].not_held:
+        words.append(f"{agent_name(worst)} {known[worst].share}")
+    return "; ".join([*words, *_held(by_agent)])
+
+
+def _unchecked(view: "Mapping[str, Json]", total: Followed) -> str:
+    """Why no answer could be checked."""
+    why = (
+        "its check decided none of them"
+        if view["check"]
+        else "it has no check that says whether it was followed"
+    )
+    return f"applied to {counted(total.unknown, 'answer')}; {why}"
+
+
+def _held(by_agent: Mapping[str, Followed]) -> list[str]:
     held = {agent: one.held for agent, one in by_agent.items()}
     return [plain(held_words(sum(held.values()), held))] if any(held.values()) else []
 
 
-def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:
+def record_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
     """Lines about a rule's compliance: total, by agent, model and day, and the last turns that
     broke it.
     """
-    if rule.kind is SkillKind.FACT:
+    total = Followed(view["compliance"])
+    if view["kind"] == "fact":
         return [("compliance", _OF_A_FACT)]
-    total = record.total
     if not total.applied:
-        return [("compliance", "no answer to check yet")]
-    unknown = counted(total.unknown, "answer")
-    words = f"applied to {unknown}; {_unchecked(rule)}"
-    if total.checked:
-        followed = [f"followed in {share(total)} answers"] if total.not_held else []
-        unchecked = [f"{unknown} more could not be checked"] if total.unknown else []
-        words = "; ".join([*followed, *_held(record.by_agent), *unchecked])
-    if not total.checked and rule.check is None:
-        words += f" (add one: metaclaw rules edit {rule.name} --check)"
-    facts: list[tuple[str, object]] = [("compliance", words)]
-    for label, group in (
-        ("by agent", record.by_agent),
-        ("by model", record.by_model),
-        ("by day", record.by_day),
-    ):
-        known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.not_held]
+        return [("compliance", _NOT_YET)]
+    facts: list[tuple[str, object]] = [("compliance", _record_words(view, total))]
+    for label, name in (("by agent", "by_agent"), ("by model", "by_model"), ("by day", "by_day")):
+        known = [
+            f"{agent_name(key)} {one.share}"
+            for key, one in _groups(view, name).items()
+            if one.not_held
+        ]
         facts += [(label, "; ".join(known))] if known else []
-    facts += _reminder_facts(rule, record.reminders)
-    for one in record.violations[:_VIOLATIONS_SHOWN]:
-        what = "held" if one.is_held else "broken"
-        why = f": {one.reason}" if one.reason else ""
-        facts.append(
-            (what, f"{moment(one.at)} by {agent_name(one.agent)} ({one.model}) in {one.turn}{why}")
-        )
+    facts += _reminder_facts(view)
+    for one in objects(view["violations"])[:_VIOLATIONS_SHOWN]:
+        why = f": {one['reason']}" if one["reason"] else ""
+        who = f"{agent_name(one['agent'])} ({one['model']})"
+        what = "held" if one["held"] else "broken"
+        facts.append((what, f"{moment(one['at'])} by {who} in {one['turn']}{why}"))
     return facts
 
 
-def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, object]]:
-    from metaclaw.domain.compliance import ReminderState
+def _record_words(view: "Mapping[str, Json]", total: Followed) -> str:
+    if total.applied == total.unknown:
+        advice = "" if view["check"] else f" (add one: metaclaw rules edit {view['name']} --check)"
+        return f"{_unchecked(view, total)}{advice}"
+    followed = [f"followed in {total.share} answers"] if total.not_held else []
+    unknown = counted(total.unknown, "answer")
+    unchecked = [f"{unknown} more could not be checked"] if total.unknown else []
+    return "; ".join([*followed, *_held(_groups(view, "by_agent")), *unchecked])
 
-    if rule.enforcement == "off":
+
+def _reminder_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
+    if view["enforce"] == "off":
         return [("reminders", "off")]
-    if not effect.placed.not_held and not effect.withheld.not_held:
+    reminders = view["reminders"]
+    assert isinstance(reminders, dict)
+    placed, withheld = Followed(reminders["placed"]), Followed(reminders["withheld"])
+    if not placed.not_held and not withheld.not_held:
         return []
-    words = (
-        f"followed in {share(effect.placed)} answers with a reminder, in {share(effect.withheld)}"
-        " without"
-    )
-    match effect.state:
-        case ReminderState.STOPPED:
-            words += "; they did not help, so there are none for now"
-        case ReminderState.HELPING:
-            words += "; they help"
-        case ReminderState.COMPARING:
-            words += "; not yet enough to tell whether they help"
-    return [("reminders", words)]
+    words = f"followed in {placed.share} answers with a reminder, in {withheld.share} without"
+    return [("reminders", f"{words}; {_REMINDERS[str(reminders['state'])]}")]

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import ApiClient, at, connect, expect, rows
+from metaclaw.cli.client import ApiClient, at, connect, expect, number, rows
+from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     counted,
     duration,
@@ -34,13 +35,13 @@ from metaclaw.cli.output import (
     timeout_option,
 )
 from metaclaw.cli.service import active_unit, restart_unit
-from metaclaw.domain.chat import Json
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, ProviderConfig
+    from metaclaw.domain.chat import Json
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -123,25 +124,6 @@ def start(
                 )
 
     return run(config, home=home, ready=ready)
-
-
-def prepared(home: Path, overrides: list[str]) -> "Config":
-    """Load the configuration; at the first start create the home folder, and generate and store a
-    key.
-    """
-    from metaclaw.config import ensure_api_key, load, prepare_home
-
-    config = load(home, sets=overrides)
-    try:
-        prepare_home(home)
-    except ConfigError:
-        if config.proxy.api_key is None:
-            raise
-        # On a full disk it serves without the folders that are missing.
-    if config.proxy.api_key is None:
-        ensure_api_key(home)
-        config = load(home, sets=overrides)
-    return config
 
 
 def refuse_own_key(config: "Config") -> None:
@@ -414,7 +396,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(
-    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]
+    command: Sequence[str], home: Path, log: BinaryIO, message: "dict[str, Json]"
 ) -> "subprocess.Popen[bytes]":
     """Start the process. `message` goes through a pipe, because overrides may contain secrets and
     arguments are public.
@@ -480,7 +462,7 @@ def _start_progress(line: str, waited_s: float) -> str:
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: dict[str, Json]) -> LaunchedProxy:
+def _started(status: "dict[str, Json]") -> LaunchedProxy:
     models = [
         model
         for provider in rows(at(status, "providers"))
@@ -490,14 +472,10 @@ def _started(status: dict[str, Json]) -> LaunchedProxy:
     skills = at(counts, "skills")
     return LaunchedProxy(
         str(models[0]) if models else None,
-        _number(at(counts, "rules")),
-        _number(at(counts, "facts")),
-        sum(_number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
+        number(at(counts, "rules")),
+        number(at(counts, "facts")),
+        sum(number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
     )
-
-
-def _number(value: Json) -> int:
-    return value if isinstance(value, int) else 0
 
 
 @click.command()

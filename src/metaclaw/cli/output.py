@@ -111,10 +111,8 @@ def cell_width(text: str) -> int:
     """The number of terminal columns of a text: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
+    seen = [char for char in text if not unicodedata.combining(char)]
+    return len(seen) + sum(unicodedata.east_asian_width(char) in "WF" for char in seen)
 
 
 def cut(text: str, width: int) -> str:
@@ -251,6 +249,26 @@ def ask(question: str) -> None:
         raise MetaClawError("nothing was changed; use --yes to skip the question") from None
 
 
+def edited_text(text: str, options: str) -> str:
+    """The text as a person left it in their editor. Raises MetaClawError if nothing was changed, or
+    no editor can be opened; `options` do without one."""
+    try:
+        edited = click.edit(text, extension=".md")
+    except click.ClickException as error:
+        raise MetaClawError(
+            f"no editor could be opened ({error.message}); use {options}, or set EDITOR"
+        ) from error
+    if edited is None or edited.strip() == text.strip():
+        raise MetaClawError("nothing was changed")
+    return edited
+
+
+def tell_skipped(skipped: object, word: str = "skipped") -> None:
+    """Print the files that the API could not read, and why."""
+    for one in skipped if isinstance(skipped, list) else ():
+        click.echo(f"{word} {plain(one['path'])}: {plain(one['reason'])}", err=True)
+
+
 def plain(value: object) -> str:
     """A value on one line, with anything unprintable shown as an escape."""
     text = "–" if value is None or value == "" else str(value)
@@ -290,15 +308,20 @@ def counted(number: object, one: str, many: str | None = None) -> str:
     return f"{number} {one}" if number == 1 else f"{number} {many or one + 's'}"
 
 
-def moment(when: datetime | None) -> str:
-    """A time in the local zone, to the second."""
-    return "–" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def ago(when: datetime | None) -> str:
-    """How long ago something was, such as `5 min ago`; the date if it is more than a week."""
+def moment(when: object) -> str:
+    """A time of the API in the local zone, to the second."""
     if when is None:
         return "–"
+    return datetime.fromisoformat(str(when)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(said: object) -> str:
+    """How long ago a time of the API was, such as `5 min ago`; the date if it is more than a
+    week.
+    """
+    if said is None:
+        return "–"
+    when = datetime.fromisoformat(str(said))
     seconds = (datetime.now(UTC) - when).total_seconds()
     if seconds < 60:
         return "just now"

@@ -1,16 +1,23 @@
-"""`metaclaw policy`: list versions of the weights from the store; change them through the running
-proxy, or in the store if none runs."""
+"""`metaclaw policy`: list versions of the weights, train, promote and roll back. `metaclaw
+windows`: when weights may be trained."""
 
 import time
-from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import ApiClient, NotRunningError, ask_proxy, at, connect, rows
-from metaclaw.cli.home import opened
+from metaclaw.cli.client import (
+    ApiClient,
+    NotFoundError,
+    at,
+    connect,
+    number,
+    objects,
+    read,
+    request,
+    rows,
+)
 from metaclaw.cli.output import (
     bar,
     counted,
@@ -24,6 +31,7 @@ from metaclaw.cli.output import (
     print_json,
     print_result,
     print_table,
+    short,
     show_progress,
     timeout_option,
 )
@@ -32,8 +40,6 @@ from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.policy import GateReport, PolicyVersion
-    from metaclaw.store import SqlPolicies
 
 _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 120
@@ -56,16 +62,11 @@ def policy() -> None:
 @home_and_json
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List the versions, newest first: the state of each, its parent, and why."""
-    from metaclaw.api import version_view
-    from metaclaw.domain.policy import Serving
-    from metaclaw.store import SqlPolicies
-
-    with opened(home) as database:
-        found = [] if database is None else SqlPolicies(database).versions(limit)
-        serving = Serving() if database is None else SqlPolicies(database).serving()
+    facts = read(home, "/api/policy", limit=limit)
+    found = objects(facts["versions"])
     if as_json:
-        facts = {"policy_version": serving.version, "canary": serving.canary}
-        print_json({**facts, "versions": [version_view(version) for version in found]})
+        serving = {name: facts[name] for name in ("policy_version", "canary")}
+        print_json({**serving, "versions": found})
     elif not found:
         click.echo(_NOTHING)
     else:
@@ -80,41 +81,28 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
     """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the
     serving one.
     """
-    from metaclaw.api import version_view
-    from metaclaw.domain.policy import BASE_POLICY
-    from metaclaw.store import SqlBatches, SqlPolicies
-
-    with opened(home) as database:
-        policies = None if database is None else SqlPolicies(database)
-        serving = BASE_POLICY if policies is None else policies.serving().version
-        is_trained = policies is not None and bool(policies.versions(1))
-        number = serving if version is None else version
-        found = None if policies is None else policies.version(number)
-        turns = (
-            []
-            if database is None or found is None or found.batch is None
-            else SqlBatches(database).turns_of(found.batch)
-        )
-    if number == BASE_POLICY:
-        state = "serving" if serving == BASE_POLICY else "retired"
-        sentence = (
-            f"version {BASE_POLICY}, {state}: the untrained model" if is_trained else _NOTHING
-        )
-        print_result(
-            {"version": BASE_POLICY, "state": state, "turns": []}, sentence, as_json=as_json
-        )
+    facts = read(home, "/api/policy", limit=1)
+    serving = facts["policy_version"]
+    if version == 0 or (version is None and serving == 0):
+        state = "retired" if serving else "serving"
+        sentence = f"version 0, {state}: the untrained model" if facts["versions"] else _NOTHING
+        print_result({"version": 0, "state": state, "turns": []}, sentence, as_json=as_json)
         return
-    if found is None:
-        raise MetaClawError(
-            f"there is no version {number}; metaclaw policy list shows all"
-            if is_trained
-            else _NOTHING
-        )
+    wanted = number(serving) if version is None else version
+    try:
+        found = read(home, f"/api/policy/{wanted}")
+    except NotFoundError:
+        raise _unknown(facts, wanted) from None
     if as_json:
-        print_json({**version_view(found), "turns": turns})
+        print_json(found)
     else:
-        click.echo(f"version {found.number}, {found.state.value}")
-        print_facts(_words(found, len(turns)))
+        click.echo(f"version {plain(found['version'])}, {plain(found['state'])}")
+        print_facts(_words(found))
+
+
+def _unknown(facts: "dict[str, Json]", version: int) -> MetaClawError:
+    listed = f"there is no version {version}; metaclaw policy list shows all"
+    return MetaClawError(listed if facts["versions"] else _NOTHING)
 
 
 @policy.command()
@@ -127,9 +115,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
     sessions are judged first.
     """
     _wait_for_verdicts(connect(home)[1])
-    facts = ask_proxy(home, "POST", "/api/policy/train")
-    if facts is None:
-        raise NotRunningError(home)
+    facts = request(home, "POST", "/api/policy/train")
     if as_json:
         print_json(facts)
     elif at(facts, "started"):
@@ -155,13 +141,8 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
 @home_and_json
 def promote(home: Path, version: int, as_json: bool) -> None:
     """Let VERSION answer all requests from now on, regardless of the gate's result."""
-
-    def do(policies: "SqlPolicies") -> "dict[str, Json]":
-        policies.promote(version, "a person promoted it")
-        return {"promoted": version, "policy_version": version, "canary": None}
-
-    facts = _carry_out(home, "promote", {"version": version}, do)
-    print_result(facts, f"Version {plain(at(facts, 'policy_version'))} serves.", as_json=as_json)
+    facts = _change(home, "promote", version)
+    print_result(facts, f"Version {plain(facts['policy_version'])} serves.", as_json=as_json)
 
 
 @policy.command()
@@ -169,46 +150,18 @@ def promote(home: Path, version: int, as_json: bool) -> None:
 @home_and_json
 def rollback(home: Path, version: int | None, as_json: bool) -> None:
     """Go back by one step, or to an earlier VERSION; 0 is the untrained model."""
-
-    def do(policies: "SqlPolicies") -> "dict[str, Json]":
-        before = policies.serving()
-        policies.rollback(version, "a person rolled back")
-        after = policies.serving().version
-        given_up = [
-            number for number in (before.canary, before.version) if number not in (None, after)
-        ]
-        return {"policy_version": after, "rolled_back": list(given_up)}
-
-    facts = _carry_out(home, "rollback", {} if version is None else {"version": version}, do)
-    if as_json:
-        print_json(facts)
-    else:
-        after = at(facts, "policy_version")
-        click.echo(f"Version {plain(after)} serves." if after else "The untrained model serves.")
+    facts = _change(home, "rollback", version)
+    after = facts["policy_version"]
+    sentence = f"Version {plain(after)} serves." if after else "The untrained model serves."
+    print_result(facts, sentence, as_json=as_json)
 
 
-def _carry_out(
-    home: Path, verb: str, fields: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]"
-) -> "dict[str, Json]":
-    """Send the command to the running proxy; if none runs, change the store, from which the next
-    proxy serves.
-    """
-    facts = ask_proxy(home, "POST", f"/api/policy/{verb}", fields)
-    return _in_store(home, do) if facts is None else facts
-
-
-def _in_store(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
-    from metaclaw.instance import acquire
-    from metaclaw.store import RefusedError, SqlPolicies
-
-    with opened(home) as database:
-        if database is None:
-            raise MetaClawError(_NOTHING)
-        with acquire(home):
-            try:
-                return do(SqlPolicies(database))
-            except RefusedError as error:
-                raise MetaClawError(str(error)) from error
+def _change(home: Path, verb: str, version: int | None) -> "dict[str, Json]":
+    fields: dict[str, Json] = {} if version is None else {"version": version}
+    try:
+        return request(home, "POST", f"/api/policy/{verb}", fields)
+    except NotFoundError:
+        raise _unknown(read(home, "/api/policy", limit=1), version or 0) from None
 
 
 def _wait_for_verdicts(api: ApiClient) -> None:
@@ -280,60 +233,58 @@ def _reasons(rejections: "Json") -> str:
     return f"{told} {_OPEN_SESSIONS}" if "no verdict" in rejections else told
 
 
-def _row(version: "PolicyVersion") -> tuple[object, ...]:
-    why = version.note or ("" if version.report is None else "; ".join(version.report.reasons))
-    shown = why if len(why) <= _MOST_WHY else f"{why[: _MOST_WHY - 1]}…"
+def _reasons_of(version: "dict[str, Json]") -> str:
+    return "; ".join(map(str, rows(at(version, "report", "reasons"))))
+
+
+def _row(version: "dict[str, Json]") -> tuple[object, ...]:
     return (
-        version.number,
-        version.state.value,
-        version.parent,
-        version.steps,
-        version.generation,
-        moment(version.made),
-        shown,
+        version["version"],
+        version["state"],
+        version["parent"],
+        version["steps"],
+        version["generation"],
+        moment(version["made_at"]),
+        short(version["note"] or _reasons_of(version), _MOST_WHY),
     )
 
 
-def _words(version: "PolicyVersion", turns: int) -> list[tuple[str, object]]:
+def _words(version: "dict[str, Json]") -> list[tuple[str, object]]:
+    parent, report, note = version["parent"], version["report"], version["note"]
+    weights = f"{version['adapter']} ({version['backend']})"
+    taught = counted(len(rows(version["turns"])), "turn")
     pairs: list[tuple[str, object]] = [
-        ("trained from", f"version {version.parent}" if version.parent else "the untrained model"),
-        ("base", version.base),
-        (
-            "weights",
-            f"{version.weights.adapter} ({version.weights.backend})"
-            + ("" if version.is_kept else ", no longer kept"),
-        ),
-        ("taught by", f"{counted(turns, 'turn')}, with skills of generation {version.generation}"),
-        ("changed by", counted(version.steps, "step")),
-        ("made", moment(version.made)),
+        ("trained from", f"version {parent}" if parent else "the untrained model"),
+        ("base", version["base"]),
+        ("weights", weights if version["is_kept"] else f"{weights}, no longer kept"),
+        ("taught by", f"{taught}, with skills of generation {version['generation']}"),
+        ("changed by", counted(version["steps"], "step")),
+        ("made", moment(version["made_at"])),
     ]
-    if version.state.value == "candidate":
+    if version["state"] == "candidate":
         pairs.append(("gate", "not finished yet"))
-    if version.note and (
-        version.report is None or version.note != "; ".join(version.report.reasons)
-    ):
-        pairs.append(("note", version.note))
-    if version.absorbed:
-        pairs.append(("absorbed", ", ".join(sorted(version.absorbed))))
-    return pairs if version.report is None else [*pairs, *_proof(version.report)]
+    if note and (report is None or note != _reasons_of(version)):
+        pairs.append(("note", note))
+    if absorbed := rows(version["absorbed"]):
+        pairs.append(("absorbed", ", ".join(map(str, absorbed))))
+    return [*pairs, *_proof(report)] if isinstance(report, dict) else pairs
 
 
-def _proof(report: "GateReport") -> list[tuple[str, object]]:
-    pairs: list[tuple[str, object]] = [("gate", "passed" if report.is_passed else "not passed")]
-    pairs += [("", reason) for reason in report.reasons]
-    if report.held_out is not None:
-        held = report.held_out
+def _proof(report: "dict[str, Json]") -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [("gate", "passed" if report["passed"] else "not passed")]
+    pairs += [("", reason) for reason in rows(report["reasons"])]
+    if isinstance(held := report["held_out"], dict):
         words = (
-            f"{held.better} better and {held.worse} worse of {held.pairs} pairs, gain"
-            f" {held.mean_gain:+.3f}, "
+            f"{held['better']} better and {held['worse']} worse of {held['pairs']} pairs, gain"
+            f" {held['mean_gain']:+.3f}, evidence against chance {held['e_value']:.3g} : 1"
         )
-        words += f"evidence against chance {held.e_value:.3g} : 1"
         pairs.append(("held out", words))
-    if report.golden_serving is not None and report.golden_candidate is not None:
-        pairs.append(("golden set", f"{report.golden_serving:.1%} → {report.golden_candidate:.1%}"))
-    if report.kl is not None:
-        pairs.append(("distance", f"{report.kl:.4g} nats a token from the untrained model"))
-    return pairs if report.judge is None else [*pairs, ("judge", report.judge)]
+    before, after = at(report, "golden", "serving"), at(report, "golden", "candidate")
+    if before is not None and after is not None:
+        pairs.append(("golden set", f"{before:.1%} → {after:.1%}"))
+    if report["kl"] is not None:
+        pairs.append(("distance", f"{report['kl']:.4g} nats a token from the untrained model"))
+    return [*pairs, ("judge", report["judge"])] if report["judge"] is not None else pairs
 
 
 @click.group(invoke_without_command=True)
@@ -378,7 +329,7 @@ def _tell_windows(facts: "dict[str, Json]") -> None:
         since = at(facts, "opened_at")
         by_hand = ", by hand" if at(facts, "by_hand") else ""
         click.echo(
-            f"A window is open{by_hand}{f' since {_time(since)}' if since else ''}:"
+            f"A window is open{by_hand}{f' since {moment(since)}' if since else ''}:"
             f" {plain(at(facts, 'reason'))}."
         )
     else:
@@ -425,13 +376,4 @@ def _next_window(facts: "dict[str, Json]") -> list[str]:
         return []
     if when is None:
         return ["It is not known yet when the next window opens."]
-    return [f"The next one is expected at {_time(when)} ({plain(because)})."]
-
-
-def _time(value: "Json") -> str:
-    try:
-        return moment(datetime.fromisoformat(str(value)))
-    except ValueError:
-        raise MetaClawError(
-            "the proxy's answer is not what this version of the program expects; restart the proxy"
-        ) from None
+    return [f"The next one is expected at {moment(when)} ({plain(because)})."]

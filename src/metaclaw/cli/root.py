@@ -1,11 +1,11 @@
-"""The root command. Heavy modules are imported inside the commands, so that `--help` and `status`
-are quick.
+"""The root command. The module of a command is imported when the command is run or described, and
+heavy modules inside the commands.
 """
 
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
@@ -13,73 +13,91 @@ from typing import Final
 import click
 
 from metaclaw import __version__
-from metaclaw.cli.agents import agents
-from metaclaw.cli.candidates import candidates
-from metaclaw.cli.config import config, key
-from metaclaw.cli.cost import cost
-from metaclaw.cli.demo import demo
-from metaclaw.cli.enforcement import enforce
-from metaclaw.cli.lifecycle import logs, page, restart, start, stop
-from metaclaw.cli.policy import policy, windows
-from metaclaw.cli.rules import rules
-from metaclaw.cli.service import service
-from metaclaw.cli.sessions import sessions
-from metaclaw.cli.setup import setup
-from metaclaw.cli.skills import skills, undo
-from metaclaw.cli.status import doctor, status
-from metaclaw.cli.store import store
-from metaclaw.cli.turns import feedback, why
-from metaclaw.cli.watch import watch
 from metaclaw.errors import ConfigError
+from metaclaw.home import default_home
+from metaclaw.hooks import COMMANDS, PluginError, installed_names, known_names, load_plugin
 
-GROUP: Final = "metaclaw.commands"
-# Commands of this project in separate distributions: the distribution, and its folder in the
-# repository.
-_ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
+_COMMANDS: Final = {
+    "Start and stop": {
+        "start": "lifecycle",
+        "stop": "lifecycle",
+        "restart": "lifecycle",
+        "status": "status",
+        "logs": "lifecycle",
+        "page": "lifecycle",
+        "service": "service",
+    },
+    "What it learned": {
+        "rules": "rules",
+        "enforce": "enforcement",
+        "skills": "skills",
+        "candidates": "candidates",
+        "undo": "skills",
+    },
+    "What happened": {
+        "watch": "watch",
+        "sessions": "sessions",
+        "why": "turns",
+        "feedback": "turns",
+        "cost": "cost",
+    },
+    "Training": {"policy": "policy", "windows": "policy"},
+    "Set-up": {
+        "setup": "setup",
+        "agents": "agents",
+        "config": "config",
+        "key": "config",
+        "demo": "demo",
+        "completion": "root",
+    },
+    "Upkeep": {"doctor": "checks", "store": "store"},
+}
+"""The commands in the order of `--help`, and their modules."""
+_OTHERS: Final = "Of plugins"
+_MODULES: Final = {name: module for group in _COMMANDS.values() for name, module in group.items()}
 
 
-class PluginGroup(click.Group):
-    """A group that also has the commands of installed plugins. If names are equal, its own command
-    wins.
+class LazyGroup(click.Group):
+    """A group that imports its commands on use, and also has those of installed plugins. If names
+    are equal, its own command wins.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(
-            {*super().list_commands(ctx), *(plugin.name for plugin in entry_points(group=GROUP))}
-        )
+        return sorted({*super().list_commands(ctx), *_MODULES, *installed_names(COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name. A plugin that is not installed or cannot be loaded says so when
         it is run.
         """
+        if cmd_name in _MODULES:
+            module = import_module(f"metaclaw.cli.{_MODULES[cmd_name]}")
+            command: click.Command = getattr(module, cmd_name)
+            return command
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        found = next(iter(entry_points(group=GROUP, name=cmd_name)), None)
-        if found is not None:
-            return _load_plugin(found)
-        if cmd_name in _ELSEWHERE:
-            package, folder = _ELSEWHERE[cmd_name]
-            why = (
-                f"it is in the package {package}, which is not installed; in MetaClaw's repository"
-                f" run: pip install {folder}"
-            )
-            return _unusable(cmd_name, why)
-        return None
+        return _load_command(cmd_name) if cmd_name in known_names(COMMANDS) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        others = [name for name in self.list_commands(ctx) if name not in _MODULES]
+        limit = formatter.width - 6 - max(map(len, (*_MODULES, *others)))
+        for title, names in (*_COMMANDS.items(), (_OTHERS, others)):
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            lines = [
+                (name, command.get_short_help_str(limit))
+                for name, command in commands
+                if command is not None and not command.hidden
+            ]
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
 
 
-def _load_plugin(entry: EntryPoint) -> click.Command:
-    package = entry.dist.name if entry.dist is not None else entry.value
+def _load_command(name: str) -> click.Command:
     try:
-        command = entry.load()
-    except (ImportError, AttributeError) as error:
-        return _unusable(entry.name, f"{package} cannot be loaded ({error}); install it again")
-    if not isinstance(command, click.Command):
-        return _unusable(
-            entry.name,
-            f"{entry.value} of {package} is not a command; install another version of {package}",
-        )
-    return command
+        return load_plugin(COMMANDS, name, click.Command)
+    except PluginError as error:
+        return _unusable(name, str(error))
 
 
 def _unusable(name: str, why: str) -> click.Command:
@@ -107,8 +125,6 @@ def _unusable(name: str, why: str) -> click.Command:
 
 def chosen_home(arguments: Sequence[str]) -> Path:
     """The home folder that a command line names, for use after click has failed."""
-    from metaclaw.config import default_home
-
     for place, word in enumerate(arguments):
         if word == "--home" and place + 1 < len(arguments):
             return Path(arguments[place + 1]).expanduser().absolute()
@@ -118,7 +134,7 @@ def chosen_home(arguments: Sequence[str]) -> Path:
 
 
 @click.group(
-    cls=PluginGroup,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option(
@@ -130,8 +146,6 @@ def chosen_home(arguments: Sequence[str]) -> Path:
 @click.pass_context
 def root(context: click.Context, home: Path | None) -> None:
     """A proxy between agents and their model that records every turn and learns from them."""
-    from metaclaw.config import default_home
-
     # A title or a skill may contain characters that this terminal cannot show; that must not abort
     # the command.
     for stream in (sys.stdout, sys.stderr):
@@ -163,40 +177,3 @@ def completion(shell: str | None) -> None:
     if found is None:
         raise ConfigError(f"name the shell: metaclaw completion {'|'.join(_SHELLS)}")
     click.echo(found(root, {}, "metaclaw", "_METACLAW_COMPLETE").source())
-
-
-_COMMANDS = (
-    *(
-        start,
-        stop,
-        restart,
-        status,
-        logs,
-        doctor,
-        setup,
-        demo,
-        config,
-        key,
-        page,
-        agents,
-        service,
-        completion,
-    ),
-    *(
-        rules,
-        enforce,
-        undo,
-        why,
-        watch,
-        cost,
-        skills,
-        candidates,
-        policy,
-        windows,
-        sessions,
-        feedback,
-        store,
-    ),
-)
-for command in _COMMANDS:
-    root.add_command(command)

@@ -1,20 +1,18 @@
 """`metaclaw rules import|export`: read rules from files of other programs, and write them."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
 
-from metaclaw.cli.client import at, carry_out, rows
-from metaclaw.cli.home import read_in_force, reading
+from metaclaw.cli.client import objects, read, request
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import counted, home_and_json, plain, print_json, short
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.skill import Skill
-    from metaclaw.skills import Rulebook, RuleFields
 
 _KNOWN_FILES = ("CLAUDE.md", "AGENTS.md", ".cursorrules")
 _MOST_BYTES = 1 << 20
@@ -51,12 +49,13 @@ def import_(
 
         click.get_current_context().invoke(import_skills, path=path, replace=yes, as_json=as_json)
         return
-    found: list[RuleFields] = []
-    left_out: list[tuple[str, str]] = []
+    found: list[dict[str, Json]] = []
+    left_out: list[dict[str, Json]] = []
     for file in _files(path):
-        fields, faults = _read(file, project, everywhere=everywhere, user=user)
-        found += fields
-        left_out += faults
+        facts = request(home, "POST", "/api/rule-file", {"text": _text(file)})
+        given = _given(file, project, everywhere=everywhere, user=user)
+        found += [{**given, **fields} for fields in objects(facts["rules"])]
+        left_out += objects(facts["left_out"])
     if not found:
         raise SkillError(
             f"there is no rule in {plain(path)}: write each as a list item or a short paragraph"
@@ -65,33 +64,19 @@ def import_(
         _preview(found, left_out)
     if not yes:
         confirm(f"Add {counted(len(found), 'rule')}?")
-
-    def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.api import rule_view
-
-        return {
-            "rules": [
-                {**rule_view(rule, None), "added": is_new} for rule, is_new in rulebook.add(found)
-            ]
-        }
-
-    listed = rows(
-        carry_out(home, "POST", "/api/rules", do, {"rules": cast("list[Json]", found)}).get("rules")
+    listed = objects(
+        request(home, "POST", "/api/rules", {"rules": cast("list[Json]", found)})["rules"]
     )
-    new = [rule for rule in listed if at(rule, "added")]
+    new = [rule for rule in listed if rule["added"]]
     if as_json:
-        skipped = [{"text": text, "reason": reason} for text, reason in left_out]
-        print_json({"rules": listed, "added": len(new), "left_out": skipped})
-    else:
-        known = (
-            f"; {counted(len(listed) - len(new), 'rule')} in force already"
-            if len(listed) > len(new)
-            else ""
-        )
-        click.echo(
-            f"Added {counted(len(new), 'rule')}{known}."
-            + (" Take them back with: metaclaw undo" if new else "")
-        )
+        print_json({"rules": listed, "added": len(new), "left_out": left_out})
+        return
+    known = len(listed) - len(new)
+    click.echo(
+        f"Added {counted(len(new), 'rule')}"
+        + (f"; {counted(known, 'rule')} in force already." if known else ".")
+        + (" Take them back with: metaclaw undo" if new else "")
+    )
 
 
 @click.command()
@@ -112,39 +97,38 @@ def export(
 
     If the file has such a section already, the section is replaced; the rest of the file does not
     change."""
-    from metaclaw.skills import render_section, with_section
-
-    found = _chosen(home, project, user)
-    if (
-        target is not None
-        and user is None
-        and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)}))
-    ):
+    place = None if project is None else project_id(project)
+    facts = read(home, "/api/rule-section", workspace=place, user=user)
+    found, section = objects(facts["rules"]), str(facts["section"])
+    if not found:
+        raise SkillError("there is no rule to export; metaclaw rules list shows all")
+    scopes = sorted({str(one["scope"]) for one in found if str(one["scope"]).startswith("user:")})
+    if target is not None and user is None and scopes:
         click.echo(
-            f"The file contains rules of {', '.join(map(plain, others))}; --for USER writes only"
+            f"The file contains rules of {', '.join(map(plain, scopes))}; --for USER writes only"
             " one person's.",
             err=True,
         )
-    if form == "json":
-        from metaclaw.api import rule_view
-
-        views: dict[str, object] = {"rules": [rule_view(rule, None) for rule in found]}
-        if target is None:
-            print_json(views)
-            return
-        import json
-
-        _write(target, json.dumps(views, indent=2, ensure_ascii=False) + "\n", yes=yes)
+    if target is None and form == "json":
+        print_json({"rules": found})
     elif target is None:
-        click.echo(render_section(found), nl=False)
-        return
+        click.echo(section, nl=False)
     else:
-        _write(
-            target,
-            with_section(_text(target) if target.exists() else "", render_section(found)),
-            yes=yes,
-        )
-    click.echo(f"Wrote {counted(len(found), 'rule')} to {plain(target)}.", err=True)
+        text = json.dumps({"rules": found}, indent=2, ensure_ascii=False) + "\n"
+        if form == "agents":
+            text = with_section(_text(target) if target.exists() else "", section)
+        _write(target, text, yes=yes)
+        click.echo(f"Wrote {counted(len(found), 'rule')} to {plain(target)}.", err=True)
+
+
+def with_section(text: str, section: str) -> str:
+    """A file's text with the section in the place of an earlier one, or at the end. A section
+    begins and ends with a comment that marks it."""
+    first, *_, last = section.strip().splitlines()
+    begin, end = text.find(first), text.find(last)
+    if 0 <= begin < end:
+        return text[:begin] + section.removesuffix("\n") + text[end + len(last) :]
+    return f"{text.rstrip()}\n\n{section}" if text.strip() else section
 
 
 def project_id(folder: str) -> str:
@@ -153,50 +137,6 @@ def project_id(folder: str) -> str:
     """
     path = Path(folder).expanduser()
     return str(path.resolve()) if path.is_dir() else folder
-
-
-def known_project(home: Path, folder: str) -> str:
-    """As `project_id`; raises SkillError, which lists the known projects, if it is neither a folder
-    nor one of them.
-    """
-
-    project = project_id(folder)
-    if Path(project).is_absolute():
-        return project
-    with reading(home) as reader:
-        seen = [] if reader is None else reader.workspaces()
-    known = sorted(
-        {
-            *seen,
-            *(str(place) for rule in read_in_force(home)[0] if (place := rule.workspace)),
-        }
-    )
-    if project in known:
-        return project
-    listed = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
-    raise SkillError(
-        f"there is no folder and no project {plain(folder)}. {listed} Write the path of the"
-        " project's folder"
-    )
-
-
-def _is_personal(rule: "Skill") -> bool:
-    return rule.scope is not None and rule.scope.startswith("user:")
-
-
-def _chosen(home: Path, project: str | None, user: str | None) -> "list[Skill]":
-
-    found, _ = read_in_force(home)
-    mine = [
-        rule
-        for rule in found
-        if not rule.is_skill and (project is None or rule.is_for_workspace(project_id(project)))
-    ]
-    if user is not None:
-        mine = [rule for rule in mine if rule.scope in (None, f"user:{user}")]
-    if not mine:
-        raise SkillError("there is no rule to export; metaclaw rules list shows all")
-    return mine
 
 
 def _files(path: Path) -> list[Path]:
@@ -210,21 +150,19 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _read(
+def _given(
     path: Path, project: str | None, *, everywhere: bool, user: str | None
-) -> "tuple[list[RuleFields], list[tuple[str, str]]]":
-    from metaclaw.skills import read_rules
-
-    read = read_rules(_text(path))
-    place = project_id(project) if project is not None else None
-    if project is None and not everywhere and (path.resolve().parent / ".git").exists():
-        place = str(path.resolve().parent)
+) -> "dict[str, Json]":
+    """The project and the person of the rules in a file."""
+    place = None if project is None else project_id(project)
+    folder = path.resolve().parent
+    if project is None and not everywhere and (folder / ".git").exists():
+        place = str(folder)
     given: dict[str, Json] = {} if place is None else {"workspace": place}
-    given |= {} if user is None else {"scope": f"user:{user}"}
-    return [cast("RuleFields", {**given, **fields}) for fields in read.rules], list(read.left_out)
+    return given | ({} if user is None else {"scope": f"user:{user}"})
 
 
-def _preview(rules: "list[RuleFields]", left_out: list[tuple[str, str]]) -> None:
+def _preview(rules: "list[dict[str, Json]]", left_out: "list[dict[str, Json]]") -> None:
     for fields in rules:
         where = [
             str(value)
@@ -232,8 +170,8 @@ def _preview(rules: "list[RuleFields]", left_out: list[tuple[str, str]]) -> None
             if value
         ]
         click.echo(f"  + {plain(short(fields['text'], _MOST_SHOWN))}  [{plain(', '.join(where))}]")
-    for text, reason in left_out:
-        click.echo(f"  left out {plain(text)}: {plain(reason)}", err=True)
+    for one in left_out:
+        click.echo(f"  left out {plain(one['text'])}: {plain(one['reason'])}", err=True)
 
 
 def _text(path: Path) -> str:

@@ -1,36 +1,29 @@
-"""`metaclaw rules`: list rules from the files; change them through the running proxy, or here if
-none runs.
-"""
+"""`metaclaw rules`: list, add, change and remove rules and facts."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, carry_out, connect
+from metaclaw.cli.client import at, connect, objects, read, request, rows, segment
 from metaclaw.cli.enforcement import (
     check_changes,
     check_facts,
     check_options,
     check_program,
-    compliance_of,
     example_fields,
     examples,
-    followed_by_agent,
     in_words,
     is_holding,
     record_facts,
-    record_of,
     tell_enforcement,
     tell_questions,
 )
-from metaclaw.cli.home import opened, read_in_force, retired
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import (
     counted,
+    edited_text,
     home_and_json,
     json_option,
     moment,
@@ -41,20 +34,17 @@ from metaclaw.cli.output import (
     print_result,
     print_table,
     short,
+    tell_skipped,
 )
-from metaclaw.cli.rule_files import export, import_
+from metaclaw.cli.rule_files import export, import_, project_id
 from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.ids import SkillName
-    from metaclaw.domain.skill import RetiredSkill, Skill
-    from metaclaw.skills import Rulebook, RuleFields
 
 _MOST_TEXT = 100
+_WHERE = "metaclaw rules list shows all"
 
 
 @click.group(invoke_without_command=True)
@@ -73,48 +63,42 @@ def rules(context: click.Context, as_json: bool) -> None:
 @home_and_json
 def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     """List your rules and facts."""
-    from metaclaw.api import retired_rule_view, rule_view
-
     if is_retired:
-        gone = [retired_rule_view(rule) for rule in retired_rules(home)]
-        if as_json:
-            print_json({"rules": gone})
-        elif not gone:
-            click.echo("No rule has been removed.")
-        else:
-            columns = [
-                (
-                    rule["name"],
-                    rule["kind"],
-                    short(rule["text"], _MOST_TEXT),
-                    reason_words(rule["reason"]),
-                )
-                for rule in gone
-            ]
-            print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
+        _list_retired(home, as_json=as_json)
         return
-    found, dates = _in_force(home)
-    followed = followed_by_agent(home, found)
-    views = [
-        {**rule_view(rule, dates.get(rule.name)), **compliance_of(followed[rule.name])}
-        for rule in found
-    ]
+    facts = read(home, "/api/rules")
+    found = objects(facts["rules"])
+    tell_skipped(facts["skipped"])
     if as_json:
-        print_json({"rules": views})
-    elif not views:
+        print_json({"rules": found})
+        return
+    if found:
+        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
+        print_table(
+            headers,
+            [(*_row(view), in_words(view)) for view in found],
+            optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"),
+        )
+        tell_questions(found)
+    else:
         click.echo(
             'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
         )
+    _tell_reading(home)
+
+
+def _list_retired(home: Path, *, as_json: bool) -> None:
+    gone = objects(read(home, "/api/rules", state="retired")["rules"])
+    if as_json:
+        print_json({"rules": gone})
+    elif not gone:
+        click.echo("No rule has been removed.")
     else:
-        listed = [
-            (*_row(view), in_words(rule, followed[rule.name]))
-            for rule, view in zip(found, views, strict=True)
+        columns = [
+            (one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"]))
+            for one in gone
         ]
-        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
-        print_table(headers, listed, optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
-        tell_questions(views)
-    if not as_json:
-        _tell_reading(home)
+        print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
 
 
 @rules.command()
@@ -122,29 +106,27 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 @home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its text, when and for whom it applies, and where it comes from."""
-    from metaclaw.api import rule_record_view, rule_view
-
-    rule, since = _rule(home, name)
-    view, record = rule_view(rule, since), record_of(home, rule)
+    view = _rule(home, name)
     if as_json:
-        print_json({**view, **rule_record_view(record)})
+        print_json(view)
         return
     click.echo(plain(name))
-    pairs: list[tuple[str, object]] = [
-        ("kind", view["kind"]),
-        ("when", view["when"]),
-        ("for", audience(view["scope"])),
-    ]
-    where = "all; you named an unknown project" if rule.is_project_unknown else "all"
-    pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
-    pairs += [
-        ("said in", view["source"] or "not in a conversation"),
-        ("since", moment(since[0])),
-        ("changed", moment(since[1])),
-    ]
-    pairs += check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home))
-    pairs += [("example", example) for example in rule.examples]
-    print_facts([*pairs, *record_facts(rule, record)])
+    where = "all; you named an unknown project" if view["project"] == "unknown" else "all"
+    print_facts(
+        [
+            ("kind", view["kind"]),
+            ("when", view["when"]),
+            ("for", audience(view["scope"])),
+            ("project", view["workspace"] or where),
+            ("until", view["expires"] or "for good"),
+            ("said in", view["source"] or "not in a conversation"),
+            ("since", moment(view["created"])),
+            ("changed", moment(view["changed"])),
+            *check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home)),
+            *(("example", example) for example in rows(view["examples"])),
+            *record_facts(view),
+        ]
+    )
     click.echo(f"\n{plain_block(str(view['text']))}")
     if program := check_program(view):
         click.echo(f"\nIts check:\n{plain_block(program)}")
@@ -205,17 +187,10 @@ def add(
     fields: dict[str, Json] = (
         {"text": text, "kind": "fact" if fact else "rule"}
         if example is None
-        else example_fields(example)
+        else example_fields(home, example)
     )
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
-
-    def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.api import rule_view
-
-        ((rule, is_new),) = rulebook.add([cast("RuleFields", fields)])
-        return {**rule_view(rule, rulebook.dates().get(rule.name)), "added": is_new}
-
-    facts = carry_out(home, "POST", "/api/rules", do, fields)
+    facts = request(home, "POST", "/api/rules", fields)
     if as_json:
         print_json(facts)
     elif not facts.get("added"):
@@ -266,19 +241,11 @@ def edit(
     fields |= {"workspace": None} if everywhere else {}
     fields |= check_changes(checking)
     if not fields:
-        fields = {"text": _edited(home, name)}
+        fields = {"text": edited_text(str(_rule(home, name)["text"]), "--text")}
 
-    def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.api import rule_view
-
-        rule = rulebook.change(name, cast("RuleFields", fields))
-        return rule_view(rule, rulebook.dates().get(rule.name))
-
-    if fields.get("enforce") == "hold":
-        _refuse_to_hold_nothing(home, name, fields)
     is_about_holding = not fields.keys().isdisjoint(("enforce", "check", "on_error", "on_break"))
-    was_held = is_about_holding and _is_held(home, name)
-    facts = carry_out(home, "PATCH", f"/api/rules/{quote(name, safe='')}", do, fields)
+    was_held = is_about_holding and _is_held(_rule(home, name))
+    facts = request(home, "PATCH", f"/api/rules/{segment(name)}", fields)
     if as_json:
         print_json(facts)
     else:
@@ -293,16 +260,10 @@ def edit(
 @home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Retire a rule. Its text is kept: undo, or skills restore, brings it back."""
-    rule, _ = _rule(home, name)
+    rule = _rule(home, name)
     if not yes:
-        confirm(f"Remove the {rule.kind} {name} ({short(rule.body, _MOST_TEXT)})?")
-
-    def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.api import rule_view
-
-        return {"removed": name, "rule": rule_view(rulebook.remove(name), None)}
-
-    facts = carry_out(home, "DELETE", f"/api/rules/{quote(name, safe='')}", do)
+        confirm(f"Remove the {rule['kind']} {name} ({short(rule['text'], _MOST_TEXT)})?")
+    facts = request(home, "DELETE", f"/api/rules/{segment(name)}")
     print_result(facts, f"Removed {plain(name)}. Take it back with: metaclaw undo", as_json=as_json)
 
 
@@ -322,69 +283,22 @@ def _tell_reading(home: Path) -> None:
         )
 
 
-def retired_rules(home: Path) -> "list[RetiredSkill]":
-    """Retired rules and facts."""
-
-    return [skill for skill in retired(home) if not skill.skill.is_skill]
-
-
-def _in_force(
-    home: Path,
-) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
-    """The rules and facts of this home with their dates. Prints the files that cannot be read."""
-    from metaclaw.store import SqlGenerations
-
-    found, skipped = read_in_force(home)
-    for path, reason in skipped:
-        click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
-    with opened(home) as database:
-        dates = {} if database is None else SqlGenerations(database).dates()
-    return [skill for skill in found if not skill.is_skill], dates
+def _rule(home: Path, name: str) -> "dict[str, Json]":
+    if not name or "/" in name:
+        raise SkillError(f"there is no rule named {plain(name)}; {_WHERE}")
+    return read(home, f"/api/rules/{segment(name)}")
 
 
-def _rule(home: Path, name: str) -> "tuple[Skill, tuple[datetime | None, datetime | None]]":
-    """The rule of this name, and when it came into force and was last changed."""
-    found, dates = _in_force(home)
-    rule = next((rule for rule in found if rule.name == name), None)
-    if rule is None:
-        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows all")
-    return rule, dates.get(rule.name, (None, None))
-
-
-def _is_held(home: Path, name: str) -> bool:
+def _is_held(view: "dict[str, Json]") -> bool:
     """Whether calls that break this rule are held, while holding is on."""
-    from metaclaw.skills import can_hold
-
-    return any(
-        rule.name == name and rule.enforcement == "hold" and can_hold(rule)
-        for rule in read_in_force(home)[0]
-    )
-
-
-def _refuse_to_hold_nothing(home: Path, name: str, fields: "dict[str, Json]") -> None:
-    """Raise SkillError if the rule, with these changes, has no check of tool calls and so cannot
-    hold them.
-    """
-    from metaclaw.skills import can_hold
-
-    rule = next((rule for rule in read_in_force(home)[0] if rule.name == name), None)
-    if rule is None:
-        return  # the change itself refuses it
-    if not can_hold(replace(rule, check=str(fields.get("check", rule.check or "")))):
-        raise SkillError(
-            f"{plain(name)} cannot be held, and nothing was changed: only a rule with a check of"
-            f" tool calls can hold them. Give it one: metaclaw rules edit {plain(name)} --check"
-            " 'not in calls of shell: …' --enforce hold"
-        )
+    return view["enforce"] == "hold" and bool(view["can_hold"])
 
 
 def _changes(
     home: Path, when: str | None, project: str | None, expires: str | None, user: str | None
 ) -> "dict[str, Json]":
-    from metaclaw.cli.rule_files import known_project
-
     fields: dict[str, Json] = {} if when is None else {"when": when}
-    fields |= {} if project is None else {"workspace": known_project(home, project)}
+    fields |= {} if project is None else {"workspace": _known_project(home, project)}
     fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
     return fields | ({} if user is None else {"scope": None if user == EVERYONE else _scope(user)})
 
@@ -395,27 +309,32 @@ def _scope(user: str) -> str:
     return user if user == "owner" or user.startswith(("user:", "team:")) else f"user:{user}"
 
 
-def _edited(home: Path, name: str) -> str:
-
-    rule, _ = _rule(home, name)
-    try:
-        text = click.edit(rule.body, extension=".md")
-    except click.ClickException as error:
-        raise MetaClawError(
-            f"no editor could be opened ({error.message}); use --text, or set EDITOR"
-        ) from error
-    if text is None or text.strip() == rule.body.strip():
-        raise MetaClawError("nothing was changed")
-    return text
+def _known_project(home: Path, folder: str) -> str:
+    """The project of a folder; raises SkillError, which lists the known projects, if it is neither
+    a folder nor one of them.
+    """
+    project = project_id(folder)
+    if Path(project).is_absolute():
+        return project
+    known = [str(one) for one in rows(read(home, "/api/projects")["projects"])]
+    if project in known:
+        return project
+    listed = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
+    raise SkillError(
+        f"there is no folder and no project {plain(folder)}. {listed} Write the path of the"
+        " project's folder"
+    )
 
 
 def _row(view: "dict[str, Json]") -> tuple[object, ...]:
     text = short(view["text"], _MOST_TEXT)
-    is_held = view["enforce"] == "hold" and view["can_hold"]
-    shown = f"(fact) {text}" if view["kind"] == "fact" else f"(held) {text}" if is_held else text
+    if view["kind"] == "fact":
+        text = f"(fact) {text}"
+    elif _is_held(view):
+        text = f"(held) {text}"
     return (
         view["name"],
-        shown,
+        text,
         short(view["when"], 40),
         audience(view["scope"]),
         view["workspace"] or "all",

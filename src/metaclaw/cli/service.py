@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from metaclaw.cli.home import prepared
 from metaclaw.cli.output import ask, home_and_json, plain, plain_block, print_json, print_result
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
@@ -58,8 +59,6 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
 
     A service does not see your shell's variables: keys written as env:NAME are read from
     service.env in the home folder."""
-    from metaclaw.cli.lifecycle import prepared
-
     prepared(home, [])
     systemctl = _require_systemctl() if starts else None
     if starts and (running := find(home)) is not None and not _is_active(name):

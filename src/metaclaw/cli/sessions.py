@@ -1,21 +1,24 @@
-"""`metaclaw sessions`: read sessions from the store; the running proxy ends and forgets them."""
+"""`metaclaw sessions`: list, search and show sessions; end and forget them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import at, connect, expect, rows
-from metaclaw.cli.home import (
+from metaclaw.cli.client import (
     WHERE_SESSIONS,
+    NotFoundError,
+    at,
     check_choice,
-    find_session,
-    opened,
-    reading,
-    short_session,
-    short_turn,
+    connect,
+    counts,
+    last_turn,
+    number,
+    objects,
+    read,
+    request,
+    rows,
+    segment,
 )
 from metaclaw.cli.output import (
     agent_name,
@@ -35,20 +38,15 @@ from metaclaw.cli.output import (
     terminal_width,
     wrapped,
 )
-from metaclaw.cli.turns import answered, held_in_words, is_continued, verdict_in_words
+from metaclaw.cli.turns import held_in_words, verdict_in_words
 from metaclaw.domain.status import session_words
-from metaclaw.errors import MetaClawError
-from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.ids import SessionId
-    from metaclaw.store import Database, LedgerReader, SessionRow, TurnRow
 
 _FORGET_S = 600.0
-_MOST_SEARCHED = 200
 _MOST_ENDED = 1000
 
 
@@ -73,25 +71,23 @@ def list_(home: Path, limit: int, show_all: bool, as_json: bool) -> None:
 
     Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it
     failed if no answer came."""
-    from metaclaw.store import LedgerReader, Overview, SessionFilter
-
-    wanted = SessionFilter(with_side_only=show_all)
-    with opened(home) as database:
-        found = [] if database is None else Overview(database).sessions(wanted, limit)
-        is_printed = database is not None and _print_found(database, found, as_json=as_json)
-        total = 0 if database is None else Overview(database).count(wanted)
-        hidden = 0 if database is None else LedgerReader(database).counts().sessions - total
-    if not is_printed:
-        _print_none(
-            "No sessions are recorded yet." if not hidden else "No session has a main turn.",
-            as_json=as_json,
-        )
-    if total > len(found) and not as_json:
+    kind = "all" if show_all else "main"
+    facts = read(home, "/api/sessions", limit=limit, kind=kind, detail="verdicts")
+    found, total, hidden = objects(facts["sessions"]), facts["total"], facts["hidden"]
+    if as_json:
+        print_json({"sessions": found})
+        return
+    assert isinstance(total, int)
+    if found:
+        _print_found(found)
+    else:
+        click.echo("No session has a main turn." if hidden else "No sessions are recorded yet.")
+    if total > len(found):
         click.echo(
             f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions"
             " search WORDS"
         )
-    if hidden and not as_json:
+    if hidden:
         click.echo(
             f"{counted(hidden, 'session')} with side turns only (titles, summaries) not shown;"
             " --all shows them"
@@ -111,86 +107,45 @@ def list_(home: Path, limit: int, show_all: bool, as_json: bool) -> None:
 @home_and_json
 def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: bool) -> None:
     """List the sessions that contain all WORDS in your requests or the answers, newest first."""
-    from itertools import islice
-
-    from metaclaw.store import LedgerReader, Overview, SessionFilter
-
-    wanted = [word.casefold() for word in " ".join(words).split()]
-    with opened(home) as database:
-        if database is not None:
-            reader = LedgerReader(database)
-            fitting = (
-                session
-                for session in Overview(database).sessions(SessionFilter(), among)
-                if _holds(reader, session, wanted)
-            )
-            if _print_found(database, list(islice(fitting, limit)), as_json=as_json):
-                return
-    _print_none(f"No session of the newest {among} has these words in it.", as_json=as_json)
-
-
-def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> bool:
-    from metaclaw.api import last_words
-    from metaclaw.proxy import own_words
-
-    missing = set(wanted)
-    for row in reader.turns_of(session.id, _MOST_SEARCHED):
-        whole = reader.turn(row.id) if row.kind.value == "main" else None
-        if whole is not None:
-            text = f"{last_words(whole.turn, own_words)}\n{answered(whole.turn)}".casefold()
-            missing -= {word for word in missing if word in text}
-        if not missing:
-            return True
-    return False
+    found = objects(
+        request(
+            home,
+            "GET",
+            "/api/sessions",
+            timeout_s=_FORGET_S,
+            query={
+                "words": " ".join(words),
+                "among": among,
+                "limit": limit,
+                "detail": "verdicts",
+            },
+        )["sessions"]
+    )
+    if as_json:
+        print_json({"sessions": found})
+    elif found:
+        _print_found(found)
+    else:
+        click.echo(f"No session of the newest {among} has these words in it.")
 
 
-def _print_none(sentence: str, *, as_json: bool) -> None:
-    print_result({"sessions": []}, sentence, as_json=as_json)
-
-
-def _print_found(database: "Database", sessions: "list[SessionRow]", *, as_json: bool) -> bool:
-    """Print sessions with their titles; False if there are none."""
-    from metaclaw.api import session_view
-    from metaclaw.store import LedgerReader, Overview
-
-    reader, titles = LedgerReader(database), _titles(database, sessions)
-    ids = [session.id for session in sessions]
-    attempts = reader.attempts_in(ids)
-    sessions = [
-        replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in sessions
+def _print_found(found: "list[dict[str, Json]]") -> None:
+    cells = [
+        (
+            session["prefix"],
+            ago(session["last_at"]),
+            agent_name(session["agent"]),
+            session["main_turn_count"],
+            session_words(counts(session["verdicts"]), number(session["failed"])),
+            session["title"] if session["main_turn_count"] else "(side turns only)",
+        )
+        for session in found
     ]
-    if sessions and as_json:
-        print_json(
-            {"sessions": [session_view(session, titles.get(session.id)) for session in sessions]}
-        )
-    elif sessions:
-        outcomes, failed = Overview(database).outcomes(ids), Overview(database).failed(ids)
-        cells = [
-            (
-                short_session(reader, session.id),
-                ago(session.last_at),
-                agent_name(session.agent),
-                session.main_turns,
-                session_words(outcomes.get(session.id, {}), failed.get(session.id, 0)),
-                titles.get(session.id, "") if session.main_turns else "(side turns only)",
-            )
-            for session in sessions
-        ]
-        print_table(
-            ("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"),
-            cells,
-            optional=("AGENT", "LAST"),
-        )
-    return bool(sessions)
-
-
-def _titles(database: "Database", sessions: "list[SessionRow]") -> "Mapping[SessionId, str]":
-    """The titles of these sessions, as in the API."""
-    from metaclaw.api import Titles
-    from metaclaw.proxy import own_words
-    from metaclaw.store import Overview
-
-    return Titles(Overview(database), own_words).of([session.id for session in sessions])
+    print_table(
+        ("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"),
+        cells,
+        optional=("AGENT", "LAST"),
+    )
 
 
 @sessions.command()
@@ -209,87 +164,67 @@ def show(
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
-    from metaclaw.api import session_view, turn_view
-    from metaclaw.store import LedgerReader
-
     check_choice(session, last, "session")
-    with opened(home) as database:
-        wanted = find_session(None if database is None else LedgerReader(database), session)
-        assert database is not None
-        reader = LedgerReader(database)
-        found = reader.session(wanted)
-        if found is None:
-            raise _unknown(wanted)
-        title = _titles(database, [found]).get(found.id)
-        rows_ = reader.turns_of(found.id, found.turns + 1)
-        if as_json:
-            turns = [
-                turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))
-            ]
-            print_json({**session_view(found, title), "turns": turns})
-            return
-        click.secho(
-            one_line(
-                title or ("(no readable request)" if found.main_turns else "(side turns only)"), 100
-            ),
-            bold=True,
-        )
-        ended = f"ended ({found.end_reason})" if found.end_reason else "open"
-        click.echo(
-            f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to"
-            f" {moment(found.last_at)}  {plain(ended)}"
-        )
-        shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
-        if len(shown) > limit:
-            click.echo(f"… {counted(len(shown) - limit, 'earlier turn')}; more with --limit")
-        for row in shown[-limit:]:
-            _print_turn(reader, row, show_all=show_all)
-        if len(shown) < len(rows_):
-            click.echo(
-                f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries) not shown;"
-                " --all shows them"
-            )
-
-
-def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
-    from metaclaw.api import last_words
-    from metaclaw.proxy import own_words
-
-    whole, standing = reader.turn(row.id), reader.standing_of(row.id)
-    if whole is None:
+    found = read(
+        home,
+        f"/api/sessions/{segment(_named(home, session))}",
+        advice=WHERE_SESSIONS,
+        newest=limit,
+        kind="all" if show_all or as_json else "main",
+        detail="whole" if as_json else "words",
+    )
+    if as_json:
+        print_json(found)
         return
-    usage, policy = row.usage, row.stamp.policy_version
-    facts = [f"{moment(row.times.received_at)[11:]}", row.model, f"{row.times.duration_s:.2f} s"]
-    facts += [f"{usage.input_tokens} → {usage.output_tokens} tokens"] if usage is not None else []
-    facts += [f"weights {policy}"] if policy else []
-    facts += [row.kind.value] if row.kind.value != "main" else []
-    if row.finish is None or row.error:
-        facts.append(row.error or row.end.value)
+    untitled = "(no readable request)" if found["main_turn_count"] else "(side turns only)"
+    click.secho(one_line(found["title"] or untitled, 100), bold=True)
+    ended = f"ended ({found['end_reason']})" if found["end_reason"] else "open"
+    click.echo(
+        f"{plain(found['id'])}  {agent_name(found['agent'])}  {moment(found['began_at'])} to"
+        f" {moment(found['last_at'])}  {plain(ended)}"
+    )
+    turns, main, side = objects(found["turns"]), found["main_turns"], found["side_turns"]
+    assert isinstance(main, int)
+    assert isinstance(side, int)
+    earlier = main + (side if show_all else 0) - len(turns)
+    if earlier > 0:
+        click.echo(f"… {counted(earlier, 'earlier turn')}; more with --limit")
+    for turn in turns:
+        _print_turn(turn, show_all=show_all)
+    if side and not show_all:
+        click.echo(
+            f"\n{counted(side, 'side turn')} (titles, summaries) not shown; --all shows them"
+        )
+
+
+def _print_turn(turn: "dict[str, Json]", *, show_all: bool) -> None:
+    is_main, usage, duration = (
+        turn["kind"] == "main",
+        turn["usage"],
+        at(turn, "times", "duration_s"),
+    )
+    facts = [moment(at(turn, "times", "received_at"))[11:], turn["model"], f"{duration:.2f} s"]
+    if usage is not None:
+        facts.append(f"{at(usage, 'input_tokens')} → {at(usage, 'output_tokens')} tokens")
+    facts += [f"weights {turn['policy_version']}"] if turn["policy_version"] else []
+    facts += [] if is_main else [turn["kind"]]
+    if turn["finish"] is None or turn["error"]:
+        facts.append(turn["error"] or turn["end"])
     click.echo()
-    click.secho(plain(short_turn(reader, row.id)), bold=True, nl=False)
+    click.secho(plain(turn["prefix"]), bold=True, nl=False)
     click.echo(f"  {'  '.join(plain(fact) for fact in facts)}")
-    words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
-    _print_words(
-        "you" if row.kind.value == "main" else "client", words, most_lines=None if show_all else 4
-    )
-    _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
-    if whole.turn.enforcement is not None:
-        _print_words(
-            "held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3
-        )
-    if broken := reader.broken_rules(row.id):
-        _print_words(
-            "broken",
-            "; ".join(f"{rule}: {reason}" for rule, reason in broken),
-            most_lines=None if show_all else 3,
-        )
-    if row.stamp.skills:
-        _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
-    _print_words(
-        "verdict",
-        verdict_in_words(None if standing is None else standing.verdict),
-        most_lines=None if show_all else 2,
-    )
+    asked = "(results of tools)" if turn["continued"] else str(turn["asked"])
+    broken = "; ".join(f"{one['rule']}: {one['reason']}" for one in objects(turn["broken"]))
+    said = [
+        ("you" if is_main else "client", asked, 4),
+        ("answer", str(turn["answered"]), 6),
+        *([("held", held_in_words(turn), 3)] if turn["enforced"] else []),
+        *([("broken", broken, 3)] if broken else []),
+        *([("placed", ", ".join(map(str, rows(turn["skills"]))), 2)] if turn["skills"] else []),
+        ("verdict", verdict_in_words(turn["verdict"]), 2),
+    ]
+    for label, text, most_lines in said:
+        _print_words(label, text, most_lines=None if show_all else most_lines)
 
 
 def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
@@ -300,8 +235,8 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
     ] or ["–"]
     if most_lines is not None and len(lines) > most_lines:
         lines = [*lines[: most_lines - 1], f"{cut(lines[most_lines - 1], room - 2)} …"]
-    for number, line in enumerate(lines):
-        click.echo(f"  {(label if not number else '').ljust(7)}  {line}")
+    for place, line in enumerate(lines):
+        click.echo(f"  {(label if not place else '').ljust(7)}  {line}")
 
 
 @sessions.command()
@@ -313,28 +248,27 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 @home_and_json
 def end(home: Path, session: str | None, last: bool, is_all: bool, as_json: bool) -> None:
     """End an active session: its last turn is judged, and may train."""
+    connect(home)  # without a proxy, no session is active
     if is_all:
         if session is not None or last:
             raise click.UsageError("--all ends every session: name none")
         _end_all(home, as_json=as_json)
         return
     check_choice(session, last, "session")
-    _, api = connect(home)
-    session = _resolved(home, session)
-    facts = expect(*api.post(f"/api/sessions/{quote(session, safe='')}/end"), advice=WHERE_SESSIONS)
-    print_result(facts, f"Ended {plain(session)}.", as_json=as_json)
+    path = f"/api/sessions/{segment(_named(home, session))}/end"
+    facts = request(home, "POST", path, advice=WHERE_SESSIONS)
+    print_result(facts, f"Ended {plain(facts['session'])}.", as_json=as_json)
 
 
 def _end_all(home: Path, *, as_json: bool) -> None:
-    from metaclaw.store import LedgerReader
-
-    _, api = connect(home)
-    with opened(home) as database:
-        found = [] if database is None else LedgerReader(database).sessions(_MOST_ENDED)
-    active = [str(session.id) for session in found if session.end_reason is None]
-    ended: list[Json] = [
-        name for name in active if api.post(f"/api/sessions/{quote(name, safe='')}/end")[0] < 400
-    ]
+    ended: list[Json] = []
+    for session in objects(read(home, "/api/sessions", limit=_MOST_ENDED)["sessions"]):
+        if session["end_reason"] is None:
+            try:
+                request(home, "POST", f"/api/sessions/{segment(str(session['id']))}/end")
+            except NotFoundError:
+                continue  # it is recorded as open, but is not active
+            ended.append(session["id"])
     print_result({"ended": ended}, f"Ended {counted(len(ended), 'session')}.", as_json=as_json)
 
 
@@ -346,19 +280,21 @@ def _end_all(home: Path, *, as_json: bool) -> None:
 def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool) -> None:
     """Delete a session for ever: its turns, and everything that was learned from them."""
     check_choice(session, last, "session")
-    session = _resolved(home, session)
+    named = _named(home, session)
     if not yes:
-        ask(
-            f"Forget {plain(session)} ({_size(home, session)}) for ever, and everything that was"
-            " learned from it?"
-        )
-    facts = (
-        _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
+        named, size = _described(home, named)
+        ask(f"Forget {plain(named)} ({size}) for ever, and everything that was learned from it?")
+    facts = request(
+        home,
+        "POST",
+        f"/api/sessions/{segment(named)}/forget",
+        advice=WHERE_SESSIONS,
+        timeout_s=_FORGET_S,
     )
     if as_json:
         print_json(facts)
         return
-    for line in _forgotten_lines(session, facts):
+    for line in _forgotten_lines(str(facts["session"]), facts):
         click.echo(line)
 
 
@@ -406,57 +342,17 @@ def _forgotten_lines(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
         )
 
 
-def _resolved(home: Path, session: str | None) -> str:
-    """The whole id. An unknown id is returned unchanged, because it may be of a session that is
-    only partly forgotten.
+def _named(home: Path, session: str | None) -> str:
+    """The session that was named; for None, that of the last main turn."""
+    return str(last_turn(home)["session"]) if session is None else session
+
+
+def _described(home: Path, named: str) -> tuple[str, str]:
+    """The whole id of a session and its size. An unknown id may be of a session that is only partly
+    forgotten.
     """
-
-    with reading(home) as reader:
-        if session is not None and (reader is None or not reader.find_sessions(session)):
-            return session
-        return find_session(reader, session)
-
-
-def _size(home: Path, session: str) -> str:
-    from metaclaw.domain.ids import SessionId
-
-    with reading(home) as reader:
-        found = None if reader is None else reader.session(SessionId(session))
-    return "not in the ledger" if found is None else counted(found.turns, "turn")
-
-
-def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
-    _, api = connect(home)
-    return expect(
-        *api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S),
-        advice=WHERE_SESSIONS,
-    )
-
-
-def _forget_here(home: Path, session: str) -> "dict[str, Json]":
-    """Forget the session while no proxy runs, and finish what an interrupted run left."""
-    from metaclaw.config import load
-    from metaclaw.domain.ids import SessionId
-    from metaclaw.learn import SessionErasure
-    from metaclaw.skills import SkillLibrary
-    from metaclaw.store import SqlGenerations
-
-    config = load(home)
-    with opened(config) as database:
-        if database is None:
-            raise _unknown(session)
-        with acquire(home):
-            library = SkillLibrary(config.skills.dir, SqlGenerations(database))
-            library.sync()
-            if library.trouble is not None:
-                raise MetaClawError(f"nothing was forgotten: {library.trouble}")
-            erasure = SessionErasure(database, library, home / "policies", is_alone=True)
-            report = erasure.forget(SessionId(session))
-            if report is None:
-                raise _unknown(session)
-            erasure.remove_weights()
-            return {"forgotten": True, **erasure.purge(report).as_json()}
-
-
-def _unknown(session: str) -> MetaClawError:
-    return MetaClawError(f"there is no session {plain(session)}; {WHERE_SESSIONS}")
+    try:
+        found = read(home, f"/api/sessions/{segment(named)}", limit=1)
+    except NotFoundError:
+        return named, "not in the ledger"
+    return str(found["id"]), counted(found["turn_count"], "turn")

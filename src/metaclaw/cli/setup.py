@@ -17,7 +17,8 @@ import click
 
 from metaclaw.cli.agents import endpoint_of, print_change, provider_kinds, trial_lines, try_agent
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
-from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, restart_proxy, sign_in_link
+from metaclaw.cli.home import prepared
+from metaclaw.cli.lifecycle import launch, refuse_own_key, restart_proxy, sign_in_link
 from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
@@ -172,10 +173,12 @@ def setup(
 
 
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
-    from metaclaw.agents import AGENTS, find_agent, find_program
+    from metaclaw.agents import find_agent, find_program, known_agents
 
     installed = [
-        agent for agent in AGENTS if agent.is_automatic and find_program(agent) is not None
+        agent
+        for agent in known_agents()[0]
+        if agent.is_automatic and find_program(agent) is not None
     ]
     if named is None and not yes:
         if not installed:

@@ -1,9 +1,8 @@
-"""`metaclaw status`: show the state of the running proxy. `metaclaw doctor`: check everything it
-needs, and suggest remedies.
-"""
+"""`metaclaw status`: show the state of the running proxy."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,11 +17,12 @@ from metaclaw.cli.output import (
     print_json,
     print_wrapped,
     short,
-    timeout_option,
 )
-from metaclaw.domain.chat import Json
 from metaclaw.domain.status import LoopState, outcome_word, reason_words
 from metaclaw.instance import find
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
 
 _NOTED_SHOWN = 3
 _WORDS_SHOWN = 3
@@ -104,7 +104,7 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
     return 0
 
 
-def _troubles(facts: Json) -> Iterator[str]:
+def _troubles(facts: "Json") -> Iterator[str]:
     """Current problems, one sentence each."""
     if notice := at(facts, "store", "notice"):
         yield f"store: {notice}"
@@ -144,7 +144,7 @@ def _troubles(facts: Json) -> Iterator[str]:
             yield f"{name}: {state}"
 
 
-def unusable_answers(one: Json) -> str:
+def unusable_answers(one: "Json") -> str:
     """A sentence about a model that gives unusable answers."""
     what = {"judge": "judges", "evolver": "writes skills"}.get(str(at(one, "role")), "is asked")
     answers = at(one, "answers")
@@ -155,12 +155,12 @@ def unusable_answers(one: Json) -> str:
     )
 
 
-def other_model(one: Json) -> str:
+def other_model(one: "Json") -> str:
     """The command that sets another model for the role."""
     return f"metaclaw config set {at(one, 'role')}.model MODEL"
 
 
-def _unread_messages(listener: Json) -> Iterator[str]:
+def _unread_messages(listener: "Json") -> Iterator[str]:
     """Why messages of people are not read at present."""
     for one in rows(at(listener, "failing")):
         waiting = counted(at(listener, "unread"), "message")
@@ -198,7 +198,7 @@ def _call_for_decision(waiting: int) -> None:
     click.echo("    metaclaw candidates approve ID, or metaclaw candidates reject ID")
 
 
-def _words(facts: Json) -> Iterator[tuple[str, object]]:
+def _words(facts: "Json") -> Iterator[tuple[str, object]]:
     uptime = at(facts, "uptime_s")
     since = f", running for {duration(uptime)}" if isinstance(uptime, int | float) else ""
     yield "mode", f"{at(facts, 'mode')}{since}"
@@ -235,14 +235,14 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     yield "loops", f"{in_order} of {len(states) if isinstance(states, dict) else 0} in order"
 
 
-def _rules(counts: Json) -> str | None:
+def _rules(counts: "Json") -> str | None:
     rules, facts = at(counts, "rules"), at(counts, "facts")
     if not isinstance(rules, int) or not isinstance(facts, int):
         return None
     return f"{counted(rules, 'rule')}, {counted(facts, 'fact')} of yours; metaclaw rules lists them"
 
 
-def _noted(noted: Json) -> Iterator[tuple[str, object]]:
+def _noted(noted: "Json") -> Iterator[tuple[str, object]]:
     """The latest lessons with their reasons and texts."""
     label = "noted"
     for one in rows(noted)[:_NOTED_SHOWN]:
@@ -254,7 +254,7 @@ def _noted(noted: Json) -> Iterator[tuple[str, object]]:
         label = ""
 
 
-def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
+def _counted_failures(counted_kinds: "Json") -> Iterator[tuple[str, object]]:
     label = "counted"
     for one in rows(counted_kinds):
         kind = at(one, "words") or at(one, "kind")
@@ -268,7 +268,7 @@ def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
         label = ""
 
 
-def _skills(facts: Json) -> str:
+def _skills(facts: "Json") -> str:
     """The number of skills in force, by state unless all are live."""
     states = at(facts, "counts", "skills")
     by_state = (
@@ -285,7 +285,7 @@ def _skills(facts: Json) -> str:
     return f"{words}, generation {at(facts, 'generation')}"
 
 
-def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
+def _learning(learning: "Json", counts: "Json") -> Iterator[tuple[str, object]]:
     if learning is None:
         return
     if not at(learning, "on"):
@@ -329,7 +329,7 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "asked", _spent(purpose, cost)
 
 
-def _policy(facts: Json) -> Iterator[tuple[str, object]]:
+def _policy(facts: "Json") -> Iterator[tuple[str, object]]:
     """The serving policy version, the state of training, and why turns are set aside."""
     training = at(facts, "training")
     version, canary = at(facts, "policy_version"), at(training, "canary")
@@ -349,7 +349,7 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
 
 
-def _progress(training: Json) -> str:
+def _progress(training: "Json") -> str:
     """How far a run is, or the test of its version."""
     if at(training, "state") != LoopState.TRAINING:
         return f" ({test})" if (test := at(training, "test")) else ""
@@ -368,7 +368,7 @@ def _progress(training: Json) -> str:
     )
 
 
-def _last_version(version: Json) -> str:
+def _last_version(version: "Json") -> str:
     """That the newest version is being tested, or was rejected and why; empty otherwise."""
     number, state = at(version, "version"), at(version, "state")
     if state == "candidate":
@@ -382,7 +382,7 @@ def _last_version(version: Json) -> str:
     )
 
 
-def _pending(pending: Json) -> str:
+def _pending(pending: "Json") -> str:
     """The work that waits for learning."""
     if not isinstance(pending, dict):
         return "cannot be counted now"
@@ -403,7 +403,7 @@ def _pending(pending: Json) -> str:
     return ", ".join(left) or "nothing; everything so far has been examined"
 
 
-def _verdicts(verdicts: Json, support: Json) -> str:
+def _verdicts(verdicts: "Json", support: "Json") -> str:
     if verdicts is None:
         return "cannot be counted now"
     taught = f"; {counted(support, 'turn')} taught skills" if support else ""
@@ -415,7 +415,7 @@ def _verdicts(verdicts: Json, support: Json) -> str:
     return f"{_counts(in_words) or 'none yet'}{taught}"
 
 
-def _counts(counts: Json) -> str:
+def _counts(counts: "Json") -> str:
     return (
         ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         if isinstance(counts, dict)
@@ -423,7 +423,7 @@ def _counts(counts: Json) -> str:
     )
 
 
-def _trust(trust: Json) -> Iterator[tuple[str, object]]:
+def _trust(trust: "Json") -> Iterator[tuple[str, object]]:
     """The measured reliability of verdicts, if enough turns have feedback."""
     ranked, calibrated = at(trust, "auroc"), at(trust, "ece")
     if isinstance(ranked, int | float) and isinstance(calibrated, int | float):
@@ -434,14 +434,14 @@ def _trust(trust: Json) -> Iterator[tuple[str, object]]:
         )
 
 
-def _spent(purpose: str, cost: Json) -> str:
+def _spent(purpose: str, cost: "Json") -> str:
     failures = at(cost, "failures")
     failed = f", {failures} failed" if failures else ""
     tokens = f"{at(cost, 'input_tokens')} → {at(cost, 'output_tokens')} tokens"
     return f"{purpose}: {counted(at(cost, 'calls'), 'call')}{failed}, {tokens}"
 
 
-def _recorded(counts: Json) -> str:
+def _recorded(counts: "Json") -> str:
     turns, sessions, active = (
         at(counts, "turns"),
         at(counts, "sessions"),
@@ -453,7 +453,7 @@ def _recorded(counts: Json) -> str:
     return f"{counted(turns, 'turn')} in {counted(sessions, 'session')}{still_open}"
 
 
-def _store(store: Json) -> str:
+def _store(store: "Json") -> str:
     words = f"{at(store, 'kind')}, {at(store, 'health')}"
     size, limit, removed = (
         at(store, "size_bytes"),
@@ -475,7 +475,7 @@ def _store(store: Json) -> str:
     return words
 
 
-def failing(provider: Json) -> str | None:
+def failing(provider: "Json") -> str | None:
     """A sentence about a failing provider: how often in a row, when and why. None if its last
     request was answered.
     """
@@ -492,43 +492,10 @@ def failing(provider: Json) -> str | None:
     return f"provider {at(provider, 'name')} failed {times}: {at(failure, 'reason')}"
 
 
-def _provider(provider: Json) -> str:
+def _provider(provider: "Json") -> str:
     wires = ", ".join(str(wire) for wire in rows(at(provider, "wires")))
     models = ", ".join(str(model) for model in rows(at(provider, "models")))
     kind = f"{at(provider, 'kind')}: {wires}" if wires else str(at(provider, "kind"))
     return f"{at(provider, 'name')} ({kind}), {at(provider, 'state')}" + (
         f"; serves {models}" if models else ""
     )
-
-
-@click.command()
-@timeout_option(5.0, "Seconds for each provider.", 0.1)
-@home_and_json
-def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
-    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
-    fails.
-    """
-    from metaclaw.cli.checks import FindingState, examine
-
-    findings = list(examine(home, timeout_s))
-    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
-    if as_json:
-        print_json(
-            {
-                "healthy": not failed,
-                "checks": [
-                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
-                    for f in findings
-                ],
-            }
-        )
-        return 1 if failed else 0
-    for finding in findings:
-        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
-        if finding.remedy is not None:
-            click.echo(f"{'':18} → {plain(finding.remedy)}")
-    warned = sum(finding.state is FindingState.WARN for finding in findings)
-    click.echo(
-        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
-    )
-    return 1 if failed else 0

@@ -1,24 +1,34 @@
 """`metaclaw why`: the rules and skills in a turn's prompt. `metaclaw feedback`: a person's verdict
 on a turn. Also describes turns for `metaclaw sessions`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, connect, expect, rows
-from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn, opened, read_in_force, reading
+from metaclaw.cli.client import (
+    WHERE_TURNS,
+    at,
+    check_choice,
+    last_turn,
+    objects,
+    read,
+    request,
+    rows,
+    segment,
+)
 from metaclaw.cli.output import counted, home_and_json, moment, plain, print_json, short
-from metaclaw.domain.status import CAME_LATER, NOT_JUDGED, outcome_word, source_words
-from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.errors import MetaClawError, WireError
+from metaclaw.domain.status import (
+    CAME_LATER,
+    KEEP_RULES,
+    NOT_JUDGED,
+    outcome_word,
+    source_words,
+)
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json, Message, ToolCall
-    from metaclaw.domain.turn import Enforcement, Turn
-    from metaclaw.domain.verdict import Verdict
+    from metaclaw.domain.chat import Json
 
 
 _MOST_TEXT = 90
@@ -36,55 +46,16 @@ _REMINDERS = (
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
     """Show which rules and skills were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
-    facts = _explained(home, turn)
+    wanted = str(last_turn(home)["id"]) if turn is None else turn
+    facts = read(home, f"/api/turns/{segment(wanted)}/why", advice=WHERE_TURNS)
     if as_json:
         print_json(facts)
     else:
         _tell(facts)
 
 
-def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
-    from metaclaw.api import WhyRoutes
-    from metaclaw.config import load
-    from metaclaw.skills import Budgets
-    from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
-
-    config = load(home)
-    with opened(config) as database:
-        if database is None:
-            raise MetaClawError("no turn is recorded yet")
-        reader, policies = LedgerReader(database), SqlPolicies(database)
-
-        def absorbed(version: int) -> frozenset[str]:
-            found = policies.version(version) if version else None
-            return frozenset() if found is None else frozenset(found.absorbed)
-
-        turn = find_turn(reader, wanted)
-        teams = {team.name: team.users for team in config.teams}
-        budgets = Budgets.configured(config.skills)
-        embedded = next(
-            (one.name for one in config.providers if one.kind == "embedded"),
-            None if config.providers else "embedded",
-        )
-        explainer = WhyRoutes(
-            reader,
-            SqlGenerations(database).at,
-            lambda: read_in_force(home)[0],
-            budgets,
-            teams,
-            absorbed,
-            embedded,
-        )
-        facts = explainer.explain(turn)
-    if facts is None:
-        raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
-    return facts
-
-
 def _tell(facts: "dict[str, Json]") -> None:
-    from datetime import datetime
-
-    when = moment(datetime.fromisoformat(str(facts.get("at"))))
+    when = moment(facts["at"])
     scope = {"user": at(facts, "scope", "user"), "project": at(facts, "scope", "workspace")}
     known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
     click.echo(
@@ -128,7 +99,7 @@ def _prompt_words(placed: int, considered: int) -> str:
         return "No rule or skill was in force for it."
     if considered == 1:
         return f"The one rule or skill in force for it was {'' if placed else 'not '}in its prompt."
-    number = "None" if not placed else "All" if placed == considered else placed
+    number = {0: "None", considered: "All"}.get(placed, placed)
     return (
         f"{number} of the {considered} rules and skills in force for it"
         f" {'was' if placed == 1 else 'were'} in its prompt."
@@ -202,17 +173,19 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
     TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must
     be ISO" """
     named, outcome, words = _parse_words(said, last=last)
-    turn = _resolved(home, named)
     comment = " ".join(words) or comment
-    facts = (
-        _tell_proxy(home, turn, outcome, comment)
-        if find(home) is not None
-        else _record(home, turn, outcome, comment)
+    turn = str(last_turn(home)["id"]) if named is None else named
+    facts = request(
+        home,
+        "POST",
+        "/api/feedback",
+        {"turn": turn, "outcome": outcome, "comment": comment},
+        advice=WHERE_TURNS,
     )
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"Noted: {plain(turn)} was {outcome_word(outcome)}.")
+        click.echo(f"Noted: {plain(facts['turn'])} was {outcome_word(outcome)}.")
         if outcome == "fail" and not comment:
             click.echo(
                 'It learns more if you say what was wrong: metaclaw feedback --last fail "…"'
@@ -239,42 +212,6 @@ def _parse_words(words: tuple[str, ...], *, last: bool) -> tuple[str | None, str
     return named, rest[0], rest[1:]
 
 
-def _resolved(home: Path, named: str | None) -> str:
-    """The whole id. An unknown id is returned unchanged; the proxy refuses it."""
-
-    with reading(home) as reader:
-        if named is not None and (reader is None or not reader.find_turns(named)):
-            return named
-        return find_turn(reader, named)
-
-
-def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
-    _, api = connect(home)
-    return expect(
-        *api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment}),
-        advice=WHERE_TURNS,
-    )
-
-
-def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
-    """Record the verdict in the store, from which the next proxy learns."""
-    from metaclaw.api import verdict_view
-    from metaclaw.domain.ids import TurnId
-    from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-    from metaclaw.store import LedgerReader, SqlVerdicts
-
-    is_fail = outcome == Outcome.FAIL
-    p_fail, fault = (1.0, Fault.AGENT) if is_fail else (0.0, None)
-    verdict = Verdict(
-        TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip()
-    )
-    with opened(home) as database:
-        if database is None or LedgerReader(database).standing_of(verdict.turn) is None:
-            raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
-        SqlVerdicts(database).record_verdict(verdict)
-    return {"turn": turn, "verdict": verdict_view(verdict)}
-
-
 _GOT = {
     "complied": "the client got an answer that follows it",
     "stopped": "the client got a text in place of the calls",
@@ -282,77 +219,25 @@ _GOT = {
 }
 
 
-def is_continued(turn: "Turn") -> bool:
-    """Whether the request ends with tool results and no words of the user."""
-    from metaclaw.api import words_in
-    from metaclaw.domain.chat import ToolResult
-    from metaclaw.proxy import own_words
-
-    messages = _messages(turn)
-    return (
-        bool(messages)
-        and any(isinstance(part, ToolResult) for part in messages[-1].parts)
-        and not words_in(own_words, turn.agent, messages[-1])
-    )
-
-
-def answered(turn: "Turn") -> str:
-    """The model's answer: its text, and one line for each tool call."""
-    from metaclaw.domain.chat import Text, ToolCall
-    from metaclaw.wires import said_parts
-
-    lines: list[str] = []
-    for part in said_parts(turn.wire, turn.stream, turn.exchange.shown, partial=True):
-        if isinstance(part, Text) and part.text.strip():
-            lines.append(part.text.strip())
-        elif isinstance(part, ToolCall):
-            lines.append(_call(part))
-    return "\n".join(lines)
-
-
-def held_in_words(enforcement: "Enforcement") -> str:
+def held_in_words(turn: "dict[str, Json]") -> str:
     """Which rules held calls of an answer, and what the client got."""
-    names = ", ".join(one.rule for one in enforcement.rules)
+    rules = objects(turn["enforced"])
+    names = ", ".join(plain(one["rule"]) for one in rules)
     what = (
         "calls that break"
-        if any(one.is_checked for one in enforcement.rules)
+        if any(one["checked"] for one in rules)
         else "calls that could not be checked against"
     )
-    times = len(enforcement.attempts)
-    tries = "" if times < 2 else f" The model was asked {times} times."
-    return f"{what} {names}; {_GOT[enforcement.rules[0].end.value]}.{tries} (details: metaclaw why)"
+    times = turn["attempts"]
+    asked = f" The model was asked {times} times." if isinstance(times, int) and times > 1 else ""
+    return f"{what} {names}; {_GOT[str(rules[0]['end'])]}.{asked} (details: metaclaw why)"
 
 
-def verdict_in_words(verdict: "Verdict | None") -> str:
+def verdict_in_words(verdict: "Json") -> str:
     """The verdict on a turn and its source, in words."""
-    if verdict is None:
+    if not isinstance(verdict, dict):
         return NOT_JUDGED
-    evidence = verdict.comment or "; ".join(
-        filter(None, (signal.quote for signal in verdict.signals))
-    )
-    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (
-        f": {evidence}" if evidence else ""
-    )
-
-
-def _messages(turn: "Turn") -> "tuple[Message, ...]":
-    from metaclaw.learn import read_request
-
-    try:
-        return tuple(read_request(turn.wire, turn.exchange.request).messages)
-    except WireError:
-        return ()
-
-
-def _call(call: "ToolCall") -> str:
-    """A tool call on one line: its name and its first argument."""
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        arguments = call.arguments
-    values = (
-        [value for value in arguments.values() if isinstance(value, str)]
-        if isinstance(arguments, dict)
-        else [str(arguments)]
-    )
-    return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"
+    quotes = (str(signal["quote"]) for signal in objects(verdict["signals"]))
+    evidence = verdict["comment"] or "; ".join(filter(None, quotes))
+    words = f"{outcome_word(verdict['outcome'])}, {source_words(verdict['source'])}"
+    return f"{words}: {evidence}" if evidence else words

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,11 +23,13 @@ from metaclaw.cli.client import (
     expect,
     parsed,
     rows,
+    segment,
 )
 from metaclaw.cli.output import agent_name, plain
-from metaclaw.domain.chat import Json
-from metaclaw.domain.status import outcome_word, reason_words
-from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.status import KEEP_RULES, outcome_word, reason_words
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -53,7 +55,7 @@ class StreamedEvent:
 
     cursor: str
     kind: str
-    data: dict[str, Json]
+    data: "dict[str, Json]"
 
 
 @click.command()
@@ -212,7 +214,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             return None
 
 
-def held_line(data: dict[str, Json]) -> str:
+def held_line(data: "dict[str, Json]") -> str:
     """The event `rule_held` in words: which call was held, and what the client got."""
     end = (
         "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
@@ -228,7 +230,7 @@ def held_line(data: dict[str, Json]) -> str:
     return f"held a call of {agent_name(data.get('agent'))} that {what}{_GOT.get(end, '')}{lift}"
 
 
-def _everywhere(data: dict[str, Json]) -> str:
+def _everywhere(data: "dict[str, Json]") -> str:
     """The advice for a rule that was stated for an unknown project."""
     if data.get("project") is None:
         return ""
@@ -238,17 +240,17 @@ def _everywhere(data: dict[str, Json]) -> str:
     )
 
 
-def _generation(api: ApiClient, data: dict[str, Json]) -> str:
+def _generation(api: ApiClient, data: "dict[str, Json]") -> str:
     """The reason of a generation, and the texts of the rules that came into force."""
     texts: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
-        status, found = api.get(f"/api/rules/{quote(str(name), safe='')}")
+        status, found = api.get(f"/api/rules/{segment(str(name))}")
         if status == 200:
             texts.append(_short(at(found, "text")))
     return plain(reason_words(data.get("reason"))) + (f": {' / '.join(texts)}" if texts else "")
 
 
-def _short(text: Json) -> str:
+def _short(text: "Json") -> str:
     return plain(" ".join(str(text).split())[:_MOST_TEXT])
 
 

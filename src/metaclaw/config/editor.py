@@ -262,5 +262,6 @@ def _section(name: str, field: FieldInfo, key: str) -> str:
 
 def _shown(field: FieldInfo) -> str:
     default = field.get_default()
-    is_plain = default is not None and default is not PydanticUndefined
-    return toml_value(default if is_plain else field.examples[0] if field.examples else "")
+    if default is not None and default is not PydanticUndefined:
+        return toml_value(default)
+    return toml_value(field.examples[0] if field.examples else "")

@@ -57,6 +57,7 @@ from metaclaw.config.sources import (
 )
 from metaclaw.config.training import PolicyConfig, ScheduleConfig, TrainingMode
 from metaclaw.errors import ConfigError
+from metaclaw.hooks import CALENDARS, MODEL_HOSTS, TRAINING_SERVICES
 
 
 class Config(Section):
@@ -130,8 +131,8 @@ class Config(Section):
         if host is not None and host.kind != "openai":
             raise PydanticCustomError(
                 "policy_provider",
-                "policy.provider names {name}, which is not of kind openai as a vLLM or SGLang"
-                " server is",
+                "policy.provider names {name}, which is not of kind openai as a server of weights"
+                " is",
                 {"name": host.name},
             )
         is_own = policy.backend == "embedded" and policy.serve == "backend"
@@ -173,6 +174,15 @@ class Config(Section):
     def mode(self) -> TrainingMode:
         """When weights are trained: `skills_only` is never."""
         return "skills_only" if self.policy is None else self.policy.mode
+
+    def plugins(self) -> Iterator[tuple[str, str, str]]:
+        """The keys that name a plugin, each with the plugin's hook and name."""
+        for number, calendar in enumerate(self.schedule.calendars):
+            yield f"schedule.calendars.{number}.kind", CALENDARS, calendar.kind
+        if self.policy is not None and self.policy.backend != "embedded":
+            yield "policy.backend", TRAINING_SERVICES, self.policy.backend
+        if self.policy is not None and self.policy.serve != "backend":
+            yield "policy.serve", MODEL_HOSTS, self.policy.serve
 
     @property
     def untrainable(self) -> str | None:

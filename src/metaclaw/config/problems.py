@@ -98,6 +98,9 @@ def _explain_one(
     if kind == "anthropic_url":
         shorter = without_password(str(details["input"]).rstrip("/").removesuffix("/v1"))
         return Problem(place, key, details["msg"], f"write base_url = {toml_value(shorter)}")
+    if kind == "plugin_missing":
+        what, _, remedy = details["msg"].partition("; ")
+        return Problem(place, key, what, remedy)
     return Problem(place, key, _what(details), _example(path, field))
 
 

@@ -15,14 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Validat
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from metaclaw.errors import ConfigError
+from metaclaw.home import default_home as default_home
 
 CONFIG_NAME = "config.toml"
-
-
-def default_home(env: Mapping[str, str] | None = None) -> Path:
-    """`METACLAW_HOME`, or `~/.metaclaw`."""
-    named = (os.environ if env is None else env).get("METACLAW_HOME", "").strip()
-    return Path(named or "~/.metaclaw").expanduser().absolute()
 
 
 def prepare_home(home: Path) -> None:

@@ -22,9 +22,9 @@ from metaclaw.config.section import (
     is_http,
     whole_path,
 )
+from metaclaw.hooks import MODEL_HOSTS, TRAINING_SERVICES, PluginError, find_entry, known_names
 
 TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
-Backend: TypeAlias = Literal["embedded", "tinker", "mint", "weaver"]
 _NAME = re.compile(r"\S(.*\S)?")
 
 
@@ -74,11 +74,11 @@ class PolicyConfig(Section):
             " batch is full; `skills_only`: never. `start --mode` sets it for one run."
         ),
     )
-    backend: Backend = Field(
+    backend: str = Field(
         default="embedded",
         description=(
-            "What trains: this machine (`embedded`), Tinker (or a server with its API at"
-            " `base_url`), MinT or Weaver."
+            "What trains: this machine (`embedded`), Tinker (`tinker`, or a server with its API at"
+            " `base_url`), or a training service of a plugin (`mint`, `weaver`)."
         ),
     )
     base_model: str | None = Field(
@@ -265,19 +265,29 @@ class PolicyConfig(Section):
         le=1000,
         description="Number of versions whose weights are kept, besides those in use.",
     )
-    serve: Literal["backend", "vllm", "sglang"] = Field(
+    serve: str = Field(
         default="backend",
         description=(
-            "What serves trained weights: the backend that trained them, or a vLLM or SGLang server"
-            " that loads adapters."
+            "What serves trained weights: the backend that trained them, a vLLM server that loads"
+            " adapters (`vllm`), or a server of a plugin (`sglang`)."
         ),
     )
     provider: str | None = Field(
         default=None,
-        description="The provider that is the vLLM or SGLang server of `serve`.",
+        description="The provider that is the server of `serve`.",
         examples=["openai"],
     )
     distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
+
+    @field_validator("backend")
+    @classmethod
+    def _check_backend(cls, name: str) -> str:
+        return _installed(TRAINING_SERVICES, name, "embedded")
+
+    @field_validator("serve")
+    @classmethod
+    def _check_serve(cls, name: str) -> str:
+        return _installed(MODEL_HOSTS, name, "backend")
 
     @field_validator("base_model")
     @classmethod
@@ -351,9 +361,26 @@ class PolicyConfig(Section):
             )
         if (self.serve != "backend") != (self.provider is not None):
             raise PydanticCustomError(
-                "serve", 'needs provider with serve = "vllm" or "sglang", and only then'
+                "serve", "needs provider if serve names a server, and only then"
             )
         return self
+
+
+def _installed(group: str, name: str, own: str) -> str:
+    """The name, if it is the program's own part or a plugin has it."""
+    if name == own:
+        return name
+    known = [own, *known_names(group)]
+    if name not in known:
+        names = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise PydanticCustomError("plugin_unknown", "must be {names}", {"names": names})
+    try:
+        find_entry(group, name)
+    except PluginError as error:
+        raise PydanticCustomError(
+            "plugin_missing", "cannot be used: {reason}", {"reason": str(error)}
+        ) from error
+    return name
 
 
 def _require_service(value: object, known: ValidationInfo) -> None:

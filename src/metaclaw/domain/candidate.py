@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NewType
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Lesson, Skill, SkillState
+from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 
 CandidateId = NewType("CandidateId", str)
@@ -35,19 +35,6 @@ class Proposal:
     kind: str
     written_by: str
     is_instruction: bool = False
-
-    @property
-    def is_rule(self) -> bool:
-        """Whether it is a person's own rule or fact, which is in force at once, without a replay or
-        a trial.
-        """
-        return not self.skill.is_skill and self.skill.author is not Authorship.EVOLVER
-
-    @property
-    def is_proven_by_use(self) -> bool:
-        """Whether it comes into force without a replay or a trial: a person's own words, and a
-        lesson, whose failures are counted before and after."""
-        return self.is_rule or isinstance(self.skill, Lesson)
 
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):

@@ -140,6 +140,10 @@ SOURCES: Final = {
 }
 CAME_LATER: Final = "it came into force after this turn"
 """Why a rule or skill of today was not in an earlier prompt."""
+KEEP_RULES: Final = "metaclaw-keep-rules"
+"""The name of the built-in rule that an agent must not change the person's rules. It applies while
+any rule is held.
+"""
 EVERYONE: Final = "everyone"
 YOU: Final = "you"
 _UNKNOWN_AGENT: Final = "agent not known"
@@ -162,7 +166,7 @@ def source_words(source: object) -> str:
     return SOURCES.get(str(source), str(source))
 
 
-def session_words(outcomes: "Mapping[Outcome, int]", failed: int) -> str:
+def session_words(outcomes: "Mapping[Outcome, int] | Mapping[str, int]", failed: int) -> str:
     """The verdicts of a session's turns: `1 bad, 2 good, 6 failed`, `unclear` or `not judged
     yet`.
     """

@@ -21,6 +21,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.status import KEEP_RULES as KEEP_RULES
 
 ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are stored with the turn
@@ -30,10 +31,6 @@ that the client saw.
 TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
 """The question that `metaclaw agents test` asks through an agent. It is not judged, and nothing is
 learned from it.
-"""
-KEEP_RULES: Final = "metaclaw-keep-rules"
-"""The name of the built-in rule that an agent must not change the person's rules. It applies while
-any rule is held.
 """
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
 """The beginning of a text that the client gets in place of calls."""

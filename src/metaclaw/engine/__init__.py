@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import CallParser, FolderTokeniser, Prompt, build_prompt, make_message
+from metaclaw.engine.prompt import (
+    CallParser,
+    FolderTokeniser,
+    Prompt,
+    StopFinder,
+    build_prompt,
+    make_message,
+)
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.run_files import is_complete_adapter
 
@@ -20,14 +27,14 @@ if TYPE_CHECKING:
         MeaningSearch,
         missing_packages,
     )
-    from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
+    from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 
 _LOADED_ON_USE = {
     **dict.fromkeys(
         ("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"),
         "metaclaw.engine.embedding",
     ),
-    **dict.fromkeys(("Detokenizer", "StopFinder", "Vocabulary"), "metaclaw.engine.vocabulary"),
+    **dict.fromkeys(("Detokenizer", "Vocabulary"), "metaclaw.engine.vocabulary"),
 }
 
 

@@ -453,7 +453,9 @@ class EmbeddedModel(HostedVersions):
 
 
 def _make_end(event: frames.Finished, request: ChatRequest, *, called: bool) -> End:
-    finish = Finish.LENGTH if event.at_length else Finish.TOOL_CALLS if called else Finish.STOP
+    finish = Finish.TOOL_CALLS if called else Finish.STOP
+    if event.at_length:
+        finish = Finish.LENGTH
     return End(
         finish=finish,
         usage=Usage(

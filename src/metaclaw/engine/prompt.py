@@ -122,7 +122,7 @@ class CallParser:
             end += len(CLOSE)
             deltas += self._words(self._held[:start]) + self._read(self._held[start:end])
             self._held = self._held[end:]
-        certain = start if start >= 0 else len(self._held) - held_back(self._held, (OPEN,))
+        certain = start if start >= 0 else len(self._held) - _held_back(self._held, (OPEN,))
         deltas += self._words(self._held[:certain])
         self._held = self._held[certain:]
         return deltas
@@ -178,7 +178,40 @@ def _decode(body: str) -> list[_Call]:
         return []
 
 
-def held_back(text: str, words: Sequence[str]) -> int:
+class StopFinder:
+    """Passes text on up to the first stop string, and holds back an end that may become one."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text."""
+
+    def push(self, text: str) -> str:
+        """The text that is certain now; nothing after a stop string was found."""
+        if self.found is not None:
+            return ""
+        self._held += text
+        hits = [
+            (position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0
+        ]
+        if hits:
+            # The stop string that is complete first, however the text was cut into pieces.
+            position, self.found = min(hits, key=lambda hit: (hit[0] + len(hit[1]), hit[0]))
+            return self._let(position, drop=True)
+        return self._let(len(self._held) - _held_back(self._held, self._stops))
+
+    def flush(self) -> str:
+        """The text held back, after the last token."""
+        return self._let(len(self._held))
+
+    def _let(self, count: int, *, drop: bool = False) -> str:
+        out, rest = self._held[:count], self._held[count:]
+        self._held = "" if drop else rest
+        return out
+
+
+def _held_back(text: str, words: Sequence[str]) -> int:
     """The length of the longest end of a text that is the beginning of one of these words, but not
     the whole word.
     """

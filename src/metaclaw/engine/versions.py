@@ -19,6 +19,7 @@ from metaclaw.engine.batch import Batch, DrawnToken, Job
 from metaclaw.engine.checkpoint import Shape, Steps
 from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
 from metaclaw.engine.llama import Changes, Llama, LowRankChange, interleave
+from metaclaw.engine.prompt import StopFinder
 from metaclaw.engine.training.lora import (
     Adapter,
     Pair,
@@ -27,7 +28,7 @@ from metaclaw.engine.training.lora import (
     projection_shapes,
     reading_adapter,
 )
-from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
+from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 from metaclaw.errors import TrainingError, WireError
 
 

@@ -1,5 +1,5 @@
-"""The tokenizer of a model folder: its chat template, decoding that never shows half a character,
-and stop strings.
+"""The tokenizer of a model folder: its chat template, and decoding that never shows half a
+character.
 """
 
 import json
@@ -13,7 +13,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from metaclaw.domain.chat import Json
-from metaclaw.engine.prompt import held_back
 from metaclaw.errors import EngineError, WireError
 
 _UNDECIDED: Final = "\ufffd"
@@ -145,39 +144,6 @@ class Detokenizer:
     def _settle(self) -> None:
         if self._pending:
             self._context, self._pending = self._pending, []
-
-
-class StopFinder:
-    """Passes text on up to the first stop string, and holds back an end that may become one."""
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = [stop for stop in stops if stop]
-        self._held = ""
-        self.found: str | None = None
-        """The stop string that ended the text."""
-
-    def push(self, text: str) -> str:
-        """The text that is certain now; nothing after a stop string was found."""
-        if self.found is not None:
-            return ""
-        self._held += text
-        hits = [
-            (position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0
-        ]
-        if hits:
-            # The stop string that is complete first, however the text was cut into pieces.
-            position, self.found = min(hits, key=lambda hit: (hit[0] + len(hit[1]), hit[0]))
-            return self._let(position, drop=True)
-        return self._let(len(self._held) - held_back(self._held, self._stops))
-
-    def flush(self) -> str:
-        """The text held back, after the last token."""
-        return self._let(len(self._held))
-
-    def _let(self, count: int, *, drop: bool = False) -> str:
-        out, rest = self._held[:count], self._held[count:]
-        self._held = "" if drop else rest
-        return out
 
 
 def read_json(path: Path) -> dict[str, Json]:

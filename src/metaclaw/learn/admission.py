@@ -453,7 +453,7 @@ class CandidateAdmission:
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
+            gone, expected = self._gone(proposal), self._expected(proposal, seen)
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
             generation = await self._put(
@@ -486,11 +486,10 @@ class CandidateAdmission:
             )
         )
 
-    def _gone(self, proposal: Proposal, admission: GateResult) -> list[SkillName]:
-        names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
+    def _gone(self, proposal: Proposal) -> list[SkillName]:
         return [
             name
-            for name in names
+            for name in proposal.replaces
             if name != proposal.skill.name and self.library.view.get(name) is not None
         ]
 

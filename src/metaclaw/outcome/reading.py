@@ -213,8 +213,15 @@ def read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
     if shown is not None:
         return _read_object(shown, whole, result, kind, command)
     exit_code = _exit_code(whole, kind)
-    failed = exit_code != 0 if exit_code is not None else (True if result.is_error else None)
+    failed = _has_failed(exit_code, result.is_error)
     return ToolRun(kind, command, ends_of(whole), exit_code, failed, False)
+
+
+def _has_failed(exit_code: int | None, reports_error: bool) -> bool | None:
+    """Whether a tool failed; without an exit code, silence says nothing."""
+    if exit_code is not None:
+        return exit_code != 0
+    return True if reports_error else None
 
 
 def _decode(text: str) -> _Shown | None:
@@ -240,11 +247,7 @@ def _read_object(
     has_failed = (
         has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
     )
-    failed = (
-        exit_code != 0
-        if exit_code is not None
-        else (True if has_failed or result.is_error else None)
-    )
+    failed = _has_failed(exit_code, has_failed or result.is_error)
     error = (
         ""
         if bytes(shown.error).strip() in _EMPTY

@@ -151,13 +151,9 @@ def _program(arguments: dict[str, object]) -> str | None:
     command = next(
         (arguments[key] for key in ("command", "cmd", "script") if key in arguments), None
     )
-    words = (
-        command.split()
-        if isinstance(command, str)
-        else [str(word) for word in command]
-        if isinstance(command, list)
-        else []
-    )
+    words = command.split() if isinstance(command, str) else []
+    if isinstance(command, list):
+        words = [str(word) for word in command]
     return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None
 
 

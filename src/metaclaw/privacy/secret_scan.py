@@ -209,19 +209,16 @@ def _strength(word: str, text: str, low: str, start: int) -> str:
         if last in _INNOCENT:
             return ""
         if word == "key":
-            is_named = last.endswith(_WEAK_KEY) or (last and sign == "_")
-            return (
-                "strong"
-                if last.endswith(_STRONG_KEY)
-                else "weak"
-                if is_named
-                else "key"
-                if begins
-                else ""
-            )
+            if last.endswith(_STRONG_KEY):
+                return "strong"
+            if last.endswith(_WEAK_KEY) or (last and sign == "_"):
+                return "weak"
+            return "key" if begins else ""
     if word == "pass" and not (begins and sign.strip()):
         return "weak" if begins and text.startswith(word, start) else ""
-    return ("weak" if is_weak else "strong") if begins or not word.startswith(_BEGINNING) else ""
+    if not begins and word.startswith(_BEGINNING):
+        return ""
+    return "weak" if is_weak else "strong"
 
 
 def _after(begin: int, end: int, strength: str, text: str, low: str) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,8 @@ class Acknowledgements:
 
     def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
         self._session_of = session_of
-        self._notes: OrderedDict[SessionId, dict[SkillName, str]] = OrderedDict()
+        self.notes: OrderedDict[SessionId, dict[SkillName, str]] = OrderedDict()
+        """The lines to add, by rule; empty if nothing is to be acknowledged."""
 
     def noted(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
         """Remember rules that the newest of these turns put in force or retired. Call from a
@@ -36,30 +37,30 @@ class Acknowledgements:
         if session is None:
             return
         notes = dict(
-            self._notes.get(session, {})
+            self.notes.get(session, {})
         )  # a copy, because the event loop may be reading the original
         for rule in gone:
             if notes.pop(rule.name, None) is None and not put:
                 notes[rule.name] = f"no longer in force: {_one_line(rule)}"
         notes |= {rule.name: _one_line(rule) for rule in put}
-        self._notes[session] = notes
-        while len(self._notes) > _MOST_SESSIONS:
-            self._notes.popitem(last=False)
+        self.notes[session] = notes
+        while len(self.notes) > _MOST_SESSIONS:
+            self.notes.popitem(last=False)
 
     def footer(self, incoming: Incoming, origin: Origin) -> Footer | None:
         """The footer that adds the line to the answer of this request; None if there is nothing to
         acknowledge.
         """
-        if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
+        if origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
-        notes = self._notes.get(origin.session)
+        notes = self.notes.get(origin.session)
         if not notes or wire_format(incoming.wire).wants_json(incoming.json):
             return None
         return Footer(incoming.wire, _line(list(notes.values())))
 
     def acknowledged(self, session: SessionId) -> None:
         """Drop the session's notes, because the line was added."""
-        self._notes.pop(session, None)
+        self.notes.pop(session, None)
 
 
 def _one_line(rule: Skill) -> str:

@@ -89,7 +89,7 @@ class Providers:
     ) -> None:
         self.all = tuple(providers)
         self.wires = AssumedWires(assumed_wires)
-        self._policy = policy
+        self._policy = policy or PolicySlot("")
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
         destinations = tuple(self._destination(provider) for provider in providers)
@@ -101,11 +101,7 @@ class Providers:
         """
 
     def _destination(self, provider: Provider) -> Destination:
-        if (
-            self._policy is not None
-            and self._policy.leads
-            and provider.name == self._policy.provider
-        ):
+        if self._policy.leads and self.has_versions(provider.name):
             return Destination(provider.name, provider.models, leads=True)
         # A model in this process answers under any name: if there is no other provider, that is
         # better than an error.
@@ -142,7 +138,7 @@ class Providers:
 
     def has_versions(self, name: str) -> bool:
         """Whether this provider answers with the weights that a request was stamped with."""
-        return self._policy is not None and self._policy.provider == name
+        return self._policy.provider == name
 
     def policy_answers(self, wire: Wire, model: str) -> bool:
         """Whether the first candidate answers with the policy's weights."""
@@ -158,15 +154,10 @@ class Providers:
         """The model name to send to a provider. Some providers serve each policy version under its
         own name.
         """
-        policy = self._policy
-        if (
-            policy is None
-            or policy.model_of is None
-            or policy.provider != candidate.name
-            or version == BASE_POLICY
-        ):
+        name_of = self._policy.model_of
+        if name_of is None or version == BASE_POLICY or not self.has_versions(candidate.name):
             return candidate.model
-        return policy.model_of(version)
+        return name_of(version)
 
     def named(self, name: str) -> Provider:
         return self._named[name]
@@ -175,9 +166,9 @@ class Providers:
 class Opener:
     """Asks one provider after another, each in a wire it speaks."""
 
-    def __init__(self, providers: Providers, health: ProviderHealth | None = None) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth) -> None:
         self._providers = providers
-        self.health = health or ProviderHealth()
+        self.health = health
 
     async def open(self, builder: TurnBuilder) -> OpenedAnswer:
         """Return the first answer to relay. The builder records the provider and what was sent to

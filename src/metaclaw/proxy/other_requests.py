@@ -34,24 +34,17 @@ class OtherRequests:
         self._max_items = max_items
 
     async def serve(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        caller: Mapping[str, str],
-        body: bytes,
-        client: Client,
-        wire: Wire,
+        self, call: Call, caller: Mapping[str, str], client: Client, wire: Wire
     ) -> None:
         """Answer lists of models and token counts here; relay everything else to the provider of
         the named model.
         """
-        if method in ("GET", "HEAD") and path == "/models":
+        if call.method in ("GET", "HEAD") and call.path == "/models":
             client.respond(200, JSON_HEADERS, await self._models(caller))
-        elif method == "POST" and path == "/messages/count_tokens":
-            await self._count_tokens(query, caller, body, client)
+        elif call.method == "POST" and call.path == "/messages/count_tokens":
+            await self._count_tokens(call, caller, client)
         else:
-            await self._relay(method, path, query, caller, body, client, wire)
+            await self._relay(call, caller, client, wire)
 
     async def _models(self, caller: Mapping[str, str]) -> bytes:
         lists = await asyncio.gather(
@@ -86,60 +79,35 @@ class OtherRequests:
             log.warning("models_unknown provider=%s error=%s", provider.name, error)
             return []
 
-    async def _count_tokens(
-        self, query: str, caller: Mapping[str, str], body: bytes, client: Client
-    ) -> None:
-        json = parse_object(body)
+    async def _count_tokens(self, call: Call, caller: Mapping[str, str], client: Client) -> None:
+        json = parse_object(call.body)
         check_items(Wire.MESSAGES, json, self._max_items)
         model = json.get("model")
         chosen = self._providers.candidates(Wire.MESSAGES, model if isinstance(model, str) else "")
         first = self._providers.named(chosen[0].name)
         if is_http(first) and Wire.MESSAGES in first.wires:
-            named = _renamed(body, chosen[0].model)
-            await self._pass_on(
-                first,
-                Call("POST", "/messages/count_tokens", query, list(caller.items()), named),
-                caller,
-                client,
-            )
+            await self._pass_on(first, _renamed(call, chosen[0].model), caller, client)
             return
         count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
         client.respond(200, JSON_HEADERS, msgspec.json.encode({"input_tokens": count}))
 
     async def _relay(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        caller: Mapping[str, str],
-        body: bytes,
-        client: Client,
-        wire: Wire,
+        self, call: Call, caller: Mapping[str, str], client: Client, wire: Wire
     ) -> None:
-        provider, model = self._provider_for(wire, body)
-        if provider is None:
-            raise WireError(
-                f"no configured provider serves /v1{path}; the embedded model answers only chat,"
-                " responses and messages",
-                status=404,
-                code="not_found",
-            )
-        await self._pass_on(
-            provider,
-            Call(method, path, query, list(caller.items()), _renamed(body, model)),
-            caller,
-            client,
-        )
-
-    def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
-        """The first HTTP provider for the named model, and its name for that model. There is no
-        fallback to another provider.
+        """Relay to the first HTTP provider for the named model. There is no fallback to another
+        provider.
         """
-        for candidate in self._providers.candidates(wire, _model_named(body)):
+        for candidate in self._providers.candidates(wire, _model_named(call.body)):
             provider = self._providers.named(candidate.name)
             if is_http(provider):
-                return provider, candidate.model
-        return None, ""
+                await self._pass_on(provider, _renamed(call, candidate.model), caller, client)
+                return
+        raise WireError(
+            f"no configured provider serves /v1{call.path}; the embedded model answers only chat,"
+            " responses and messages",
+            status=404,
+            code="not_found",
+        )
 
     async def _pass_on(
         self, provider: HttpProvider, call: Call, caller: Mapping[str, str], client: Client
@@ -206,8 +174,11 @@ def _entry(model: str, provider: str) -> dict[str, Json]:
     }
 
 
-def _renamed(body: bytes, model: str) -> bytes:
-    return body if _model_named(body) == model else replace_model(body, model)
+def _renamed(call: Call, model: str) -> Call:
+    """The same call for the model's name at its provider."""
+    if _model_named(call.body) == model:
+        return call
+    return msgspec.structs.replace(call, body=replace_model(call.body, model))
 
 
 def _model_named(body: bytes) -> str:

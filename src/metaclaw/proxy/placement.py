@@ -23,7 +23,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -32,7 +32,6 @@ import msgspec
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Nearness, Skill, SkillState
 from metaclaw.domain.turn import (
     REMINDER,
@@ -47,7 +46,7 @@ from metaclaw.domain.turn import (
     listed_names,
 )
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.reminders import Due, Reminders
+from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
@@ -107,14 +106,10 @@ class SkillAssignment:
 
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
         """Draw whether each skill with a propensity below 1 is placed."""
-        uncertain = [
-            (skill.name, propensity)
-            for skill in skills
-            if (propensity := self.propensity(skill)) < 1.0
-        ]
         return tuple(
-            Draw(name, self._uniform(session, segment, name) < propensity, propensity)
-            for name, propensity in uncertain
+            Draw(skill.name, self._uniform(session, segment, skill.name) < share, share)
+            for skill in skills
+            if (share := self.propensity(skill)) < 1.0
         )
 
     def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:
@@ -159,14 +154,14 @@ class Placer:
     canary_share: float = 1.0
     holdout_share: float = 0.0
     teams: Teams | None = None
-    policy: PolicySlot | None = None
+    policy: PolicySlot = field(default_factory=lambda: PolicySlot(""))
     policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True
     """Whether the first provider asked for a model answers with the policy's weights."""
     is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False
     """Whether the embedded model is the first provider asked for a model."""
     today: Callable[[], date] = date.today
     max_sessions: int = 4096
-    reminders: Reminders | None = None
+    reminders: Reminders | NoReminders = field(default_factory=NoReminders)
 
     def __post_init__(self) -> None:
         budgets = self.budgets
@@ -200,7 +195,7 @@ class Placer:
         near each skill is to the task in meaning; only the first request of a segment needs it.
         `query` is the result of `query`, if it has been called."""
         view = self.view()
-        version = BASE_POLICY if self.policy is None else self.policy.pick(origin.session)
+        version = self.policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
         # If the session begins only now, the state under its id belongs to another session.
@@ -223,11 +218,9 @@ class Placer:
                 _in_effect(adopted.draws, ()),
             )
         standing: Sequence[Placement] = (*held, *wanted)
-        due = (
-            _NOTHING_DUE
-            if self.reminders is None
-            else self.reminders.due(incoming, _names_in(standing))
-        )
+        due = _NOTHING_DUE
+        if self.reminders.broken:
+            due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
         spliced = placement_splices(
             incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail
@@ -251,13 +244,13 @@ class Placer:
         """Place the rules about what a side turn writes. The blocks of its session do not
         change.
         """
-        words = words_for(origin.kind_reason) if self.enabled else ()
-        found = (
-            view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules
-            if words
-            else ()
-        )
-        block = self._render(Selection(rules_about(words, found)))
+        words = words_for(origin.kind_reason) if self.enabled else None
+        rules: tuple[Skill, ...] = ()
+        if words is not None:
+            today = self.today()
+            found = view.select("", self.budgets, origin.scope, self.teams, today=today).rules
+            rules = tuple(rule for rule in found if _names(words, rule))
+        block = self._render(Selection(rules))
         if not block.text:
             return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
         placements = (Placement(b"", block.skills, block.text),)
@@ -336,7 +329,7 @@ class Placer:
         """Select items for the task and its speaker, except skills that the weights that will
         answer have absorbed.
         """
-        absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
+        absorbed = self.policy.absorbed(version)
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
@@ -528,59 +521,31 @@ def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) 
 
 
 # What a side turn writes, by the end of its reason code, and the words by which rules name that.
-_COMMIT: Final = ("commit", "коммит", "コミット", "커밋", "提交")
-_TITLE: Final = (
-    "title",
-    "titel",
-    "titre",
-    "título",
-    "titulo",
-    "titolo",
-    "заголов",
-    "タイトル",
-    "題名",
-    "제목",
-    "标题",
-    "標題",
-)
 _SUMMARY: Final = (
-    *(
-        "summar",
-        "recap",
-        "compact",
-        "zusammenfass",
-        "résumé",
-        "resumen",
-        "resumo",
-        "riassun",
-        "сводк",
-        "резюме",
+    "summar|recap|compact|zusammenfass|résumé|resumen|resumo|riassun|сводк|резюме|要約|まとめ|요약"
+    "|总结|摘要|總結"
+)
+_WRITTEN: Final = {
+    "commit-message": re.compile("commit|коммит|コミット|커밋|提交"),
+    "title": re.compile(
+        "title|titel|titre|título|titulo|titolo|заголов|タイトル|題名|제목|标题|標題"
     ),
-    *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
-)
-_WRITTEN: Final = (
-    ("commit-message", _COMMIT),
-    ("title", _TITLE),
-    ("summary", _SUMMARY),
-    ("compaction", _SUMMARY),
-)
+    "summary": re.compile(_SUMMARY),
+    "compaction": re.compile(_SUMMARY),
+}
 
 
-def words_for(reason: str) -> tuple[str, ...]:
-    """The words by which rules name what a side turn with this reason writes; empty if it writes
+def words_for(reason: str) -> re.Pattern[str] | None:
+    """The words by which rules name what a side turn with this reason writes; None if it writes
     nothing that rules are about.
     """
-    return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
+    return next((words for end, words in _WRITTEN.items() if reason.endswith(end)), None)
 
 
-def rules_about(words: tuple[str, ...], rules: Iterable[Skill]) -> tuple[Skill, ...]:
-    """The rules that name one of the words in their text, their condition or their examples."""
-    return tuple(rule for rule in rules if _names(words, rule))
-
-
-def _names(words: tuple[str, ...], rule: Skill) -> bool:
-    said = "\n".join((rule.body, rule.trigger, *rule.examples)).casefold()
-    return any(word in said for word in words)
+def _names(words: re.Pattern[str], rule: Skill) -> bool:
+    """Whether a rule names one of the words in its text, its condition or its examples."""
+    said = "\n".join((rule.body, rule.trigger, *rule.examples))
+    return words.search(said.casefold()) is not None
 
 
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
@@ -607,6 +572,19 @@ class Search(Protocol):
     def follow(self, skills: Iterable[Skill]) -> None: ...
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None: ...
     def forget(self) -> None: ...
+
+
+class NoSimilarity:
+    """For a program that searches by words alone."""
+
+    def follow(self) -> None:
+        return
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        return None
+
+    def forget(self) -> None:
+        return
 
 
 class LibrarySimilarity:

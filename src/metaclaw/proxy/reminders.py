@@ -85,6 +85,15 @@ class _Broken(NamedTuple):
 _NOTHING: Final = Due()
 
 
+class NoReminders:
+    """For prompts without reminders."""
+
+    broken: Final[Mapping[SkillName, object]] = {}
+
+    def due(self, incoming: Incoming, placed: tuple[SkillName, ...]) -> Due:
+        return _NOTHING
+
+
 class Reminders:
     """Chooses the reminders of each request from the rules that were broken lately."""
 
@@ -94,7 +103,8 @@ class Reminders:
         self._counts = counts
         self._rules = rules
         self._today = today
-        self._broken: Mapping[SkillName, _Broken] = {}
+        self.broken: Mapping[SkillName, _Broken] = {}
+        """The rules that were broken lately, newest first."""
 
     async def run(self) -> None:
         """Call `refresh` again and again until cancelled."""
@@ -126,18 +136,17 @@ class Reminders:
             ):
                 found[name] = (last, turns.get((name, hash_), 0)), broken
         newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
-        self._broken = {name: found[name][1] for name in newest_first}
+        self.broken = {name: found[name][1] for name in newest_first}
 
     def due(self, incoming: Incoming, placed: tuple[SkillName, ...]) -> Due:
         """The rules to remind of in a request whose prompt holds the `placed` ones."""
-        known = self._broken
-        if not known or any(incoming.json.get(field) for field in _LEFT_WITH_PROVIDER):
+        if any(incoming.json.get(field) for field in _LEFT_WITH_PROVIDER):
             # The provider stores the history: reminders would stay in it and pile up.
             return _NOTHING
         offered = _offered(incoming)
         wanted = [
             broken
-            for name, broken in known.items()
+            for name, broken in self.broken.items()
             if name in placed and _matters(broken, incoming, offered)
         ]
         if not wanted:

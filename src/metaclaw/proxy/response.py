@@ -6,7 +6,7 @@ without which the answer is incomplete. The caller sends the tail once the turn 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -67,7 +67,6 @@ SSE_HEADERS: Final[RawHeaders] = [
     (b"cache-control", b"no-cache"),
 ]
 JSON_HEADERS: Final[RawHeaders] = [(b"content-type", b"application/json")]
-BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LINGER_S: Final = 0.05
 
 
@@ -105,9 +104,11 @@ class TurnBuilder:
     enforced: tuple[SkillName, ...] = ()
     """The rules that held calls of this answer back."""
     enforcement: Enforcement | None = None
-    failed_checks: Sequence[tuple[HeldRule, str]] = ()
+    failed_checks: tuple[tuple[HeldRule, str], ...] = ()
     """Held rules whose check could not be run, and why."""
-    not_held: Sequence[HeldRule] = ()
+    held: tuple[HeldRule, ...] = ()
+    """The rules that hold the calls of this answer."""
+    not_held: tuple[HeldRule, ...] = ()
     """Held rules that cannot be enforced for this request."""
     budget: RecordBudget = field(default_factory=RecordBudget)
     _said: AnswerRecord = field(init=False)
@@ -378,6 +379,17 @@ def raw_headers(headers: Headers) -> RawHeaders:
     ]
 
 
+def send(builder: TurnBuilder, opened: OpenedAnswer, client: Client) -> Awaitable[bytes]:
+    """Send an answer except its tail, and return the tail."""
+    match opened:
+        case RelayedAnswer():
+            return relay(builder, opened, client)
+        case TranslatedAnswer():
+            return translate(builder, opened, client)
+        case GeneratedAnswer():
+            return render(builder, opened.deltas, opened.request, client)
+
+
 async def relay(builder: TurnBuilder, opened: RelayedAnswer, client: Client) -> bytes:
     """Send the provider's bytes to a client of the same wire."""
     raw = raw_headers(opened.headers) + builder.headers()
@@ -541,11 +553,7 @@ async def render(
         return await _render_stream(builder, deltas, request, client)
     builder.require_whole()
     completion = collect([delta async for delta in deltas])
-    builder.status = 200
-    body = render_whole(builder, completion, request)
-    builder.complete(completion.finish, completion.usage, completion.tokens)
-    client.defer(200, JSON_HEADERS + builder.headers())
-    return body
+    return send_whole(builder, completion, request, client, JSON_HEADERS)
 
 
 async def _render_stream(
@@ -584,13 +592,22 @@ async def _render_stream(
     return tail
 
 
-def render_whole(builder: TurnBuilder, completion: Completion, request: ChatRequest) -> bytes:
-    """The body of a whole answer in the client's wire."""
+def send_whole(
+    builder: TurnBuilder,
+    completion: Completion,
+    request: ChatRequest,
+    client: Client,
+    headers: RawHeaders,
+) -> bytes:
+    """Write a whole answer in the client's wire; its body is the tail."""
     body = wire_format(builder.incoming.wire).render_answer(completion, request)
     if builder.footer is not None:
         body = builder.footer.whole(body)
     builder.add_client_bytes(body)
     builder.answer_id, builder.model = completion.id, completion.model or builder.model
+    builder.status = 200
+    builder.complete(completion.finish, completion.usage, completion.tokens)
+    client.defer(200, headers + builder.headers())
     return body
 
 

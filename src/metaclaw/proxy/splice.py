@@ -56,30 +56,38 @@ def placement_splices(
 
     A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the
     others all are made, or none. The tail is left out if the last message cannot be extended."""
+    index_of = {anchor.digest: anchor.index for anchor in anchors}
+    texts: dict[int, str] = {}
+    placed: list[Placement] = []
+    for placement in placements:
+        index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
+        if index is not None:
+            _add(texts, index, placement.text)
+            placed.append(placement)
     if tail:
-        spliced = _splices(wire, body, parsed, _sort_out(placements, anchors), tail)
+        spliced = _splices(wire, body, parsed, texts, placed, tail)
         if spliced.has_tail:
             return spliced
-    return _splices(wire, body, parsed, _sort_out(placements, anchors), "")
+    return _splices(wire, body, parsed, texts, placed, "") if placed else Spliced()
 
 
 def _splices(
     wire: Wire,
     body: bytes,
     parsed: Mapping[str, Json],
-    sorted_out: tuple[dict[int, str], list[Placement]],
+    texts: Mapping[int, str],
+    placed: Sequence[Placement],
     tail: str,
 ) -> Spliced:
-    texts, placed = sorted_out
-    if not placed and not tail:
-        return Spliced()
+    """The insertions of `texts`, each at the end of the message with its index, and of `tail`."""
     try:
         edit = _BodyEdit(wire, body, parsed)
         if tail:
             last = edit.last_index()
             if last is None:
                 return Spliced()
-            texts[last] = f"{texts[last]}{_BLANK_LINE}{tail}" if last in texts else tail
+            texts = {**texts}
+            _add(texts, last, tail)
         for index, text in texts.items():
             if index == _SYSTEM:
                 edit.place_in_system(text)
@@ -94,21 +102,8 @@ def _splices(
     return Spliced(tuple(edit.splices), tuple(placed), None, bool(tail))
 
 
-def _sort_out(
-    placements: Sequence[Placement], anchors: Sequence[Anchor]
-) -> tuple[dict[int, str], list[Placement]]:
-    """The text to add to each message, by its index, and the placements this makes."""
-    index_of = {anchor.digest: anchor.index for anchor in anchors}
-    texts: dict[int, str] = {}
-    placed: list[Placement] = []
-    for placement in placements:
-        index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
-        if index is not None:
-            texts[index] = (
-                f"{texts[index]}{_BLANK_LINE}{placement.text}" if index in texts else placement.text
-            )
-            placed.append(placement)
-    return texts, placed
+def _add(texts: dict[int, str], index: int, text: str) -> None:
+    texts[index] = f"{texts[index]}{_BLANK_LINE}{text}" if index in texts else text
 
 
 class _RefusedError(Exception):

@@ -24,7 +24,7 @@ from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered
 from metaclaw.schedule.forecast import Habits, read_history
 from metaclaw.schedule.input import ASK_OPEN_S, InputSource, SignalError, TtyInput
 from metaclaw.schedule.machine_load import MachineLoad
-from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.screen import EitherInput, MacInput, is_wayland, swayidle_input, x11_input
 from metaclaw.schedule.training_windows import Announce, ManualWindows, ScheduledWindows
 
@@ -145,7 +145,9 @@ def build_windows(
         ),
         calendars=calendars,
         machine_load=machine_load,
-        rules=WindowRules(timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)),
+        rules=WindowThresholds(
+            timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)
+        ),
         clock=clock,
         announce=announce,
         keep=folder / _HISTORY,

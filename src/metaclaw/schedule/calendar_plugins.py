@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from importlib.metadata import entry_points
 from typing import Final, Protocol, cast
 from urllib.parse import urljoin, urlsplit
 from zoneinfo import ZoneInfo
@@ -23,15 +22,9 @@ import anyio
 import msgspec
 
 from metaclaw.errors import MetaClawError
+from metaclaw.hooks import CALENDARS, PluginError, load_plugin
 from metaclaw.http_request import open_response
 from metaclaw.schedule.clock import LocalZone
-
-GROUP: Final = "metaclaw.calendars"
-# Kinds that distributions of this project read: the distribution, and its folder in the repository.
-_ELSEWHERE: Final = {
-    "google": ("metaclaw-google-calendar", "./plugins/google_calendar"),
-    "caldav": ("metaclaw-caldav", "./plugins/caldav"),
-}
 
 
 class CalendarError(MetaClawError):
@@ -86,34 +79,11 @@ class CalendarPlugin(Protocol):
 
 
 def find_plugin(kind: str) -> CalendarPlugin:
-    """What reads this kind of calendar. Raises CalendarError if it is not installed, with what to
-    install.
-    """
-    found = next(iter(entry_points(group=GROUP, name=kind)), None)
-    if found is None and kind in _ELSEWHERE:
-        package, folder = _ELSEWHERE[kind]
-        raise CalendarError(
-            f"{package} is not installed, which reads it; in MetaClaw's repository run: pip install"
-            f" {folder}"
-        )
-    if found is None:
-        kinds = sorted({*_ELSEWHERE, *(one.name for one in entry_points(group=GROUP))})
-        raise CalendarError(
-            f"no installed package reads calendars of kind {kind!r}; known kinds are"
-            f" {', '.join(kinds)}"
-        )
+    """What reads this kind of calendar. Raises CalendarError with what to install."""
     try:
-        return cast(CalendarPlugin, found.load())
-    except ImportError as error:
-        package = found.dist.name if found.dist is not None else found.value
-        remedy = (
-            "pip install 'metaclaw-proxy[calendar]'"
-            if kind == "ics"
-            else f"install {package} again"
-        )
-        raise CalendarError(
-            f"it cannot be read without a package that is missing ({error}); {remedy}"
-        ) from error
+        return cast(CalendarPlugin, load_plugin(CALENDARS, kind, object))
+    except PluginError as error:
+        raise CalendarError(str(error)) from error
 
 
 class CalendarReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ class FollowedSignal(PresenceSignal, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowRules:
+class WindowThresholds:
     """A window is not opened if it would be shorter than `least`; after a window was shut, none
     opens for `cooldown`.
     """
@@ -103,7 +103,7 @@ class WindowDecision:
     reason: str
 
 
-def decide(moment: Moment, rules: WindowRules) -> WindowDecision:
+def decide(moment: Moment, rules: WindowThresholds) -> WindowDecision:
     """Whether a window may be open at this moment."""
     present = [one for one in moment.readings if one.reading.presence is Presence.PRESENT]
     away = [one for one in moment.readings if one.reading.presence is Presence.AWAY]

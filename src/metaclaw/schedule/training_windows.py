@@ -28,7 +28,7 @@ from metaclaw.schedule.presence import (
     Presence,
     PresenceSignal,
     Traffic,
-    WindowRules,
+    WindowThresholds,
     decide,
     in_words,
 )
@@ -130,7 +130,7 @@ class ScheduledWindows(_Gate):
         sleep: PresenceSignal | None = None,
         calendars: Sequence[FollowedSignal] = (),
         machine_load: LoadMonitor | None = None,
-        rules: WindowRules,
+        rules: WindowThresholds,
         clock: Clock,
         announce: Announce,
         keep: Path | None = None,

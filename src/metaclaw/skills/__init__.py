@@ -61,16 +61,6 @@ from metaclaw.skills.failure_groups import (
     is_learnable,
     is_spoken_against,
 )
-from metaclaw.skills.fields import (
-    OWNER,
-    Teams,
-    applies,
-    applying,
-    is_untouchable,
-    may_be_withheld,
-    owned,
-    scope_of_lesson,
-)
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
     parse_skill,
@@ -132,11 +122,19 @@ from metaclaw.skills.rules import (
     rule_name,
     with_free_name,
 )
+from metaclaw.skills.scopes import (
+    OWNER,
+    Teams,
+    applies,
+    applying,
+    is_untouchable,
+    may_be_withheld,
+    owned,
+    scope_of_lesson,
+)
 from metaclaw.skills.transfer import (
+    Pack,
     read_pack,
     read_rules,
     render_section,
-    vouched,
-    with_section,
-    write_pack,
 )

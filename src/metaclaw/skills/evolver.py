@@ -27,9 +27,9 @@ from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.failure_groups import Failure, FailureGroup
-from metaclaw.skills.fields import applying, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.rules import free_name
+from metaclaw.skills.scopes import applying, is_untouchable
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]

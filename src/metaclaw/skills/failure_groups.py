@@ -17,8 +17,8 @@ from math import log, sqrt
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Fault, Source, Verdict
-from metaclaw.skills.fields import scope_of_lesson
 from metaclaw.skills.rules import digest, slug
+from metaclaw.skills.scopes import scope_of_lesson
 from metaclaw.text import list_terms, list_words
 
 CORRECTION_READ = "correction.read"

@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.durable_files import replace_file, sync_path
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import choice_fault, fault_of
+from metaclaw.skills.scopes import choice_fault, fault_of
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024

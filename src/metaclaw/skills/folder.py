@@ -10,7 +10,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -257,12 +257,10 @@ class FolderUpkeep:
     def owe(self, changes: Mapping[SkillName, Skill | None]) -> None:
         """Add published changes that must be written to files; None for a file to remove."""
         self._due |= changes
-        self.allow({name: () if skill is None else (skill,) for name, skill in changes.items()})
-
-    def allow(self, texts: Mapping[SkillName, Collection[Skill]]) -> None:
-        """Do not take a file with one of these texts for a person's edit while it is due."""
-        for name, skills in texts.items():
-            self._begun[name] = self._begun.get(name, frozenset()).union(map(digest_of, skills))
+        for name, skill in changes.items():
+            # While it is due, a file with this text is not a person's edit.
+            digests = () if skill is None else (digest_of(skill),)
+            self._begun[name] = self._begun.get(name, frozenset()).union(digests)
             self._is_up_to_date = False
 
     def settle(self, generation: int, library: str) -> list[SkillName]:

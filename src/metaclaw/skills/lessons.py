@@ -24,8 +24,8 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Authorship, Lesson, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.ports import Model, Purpose
-from metaclaw.skills.fields import scope_of_lesson
 from metaclaw.skills.rules import free_name
+from metaclaw.skills.scopes import scope_of_lesson
 from metaclaw.text import answer_documents, cut_middle
 
 log = logging.getLogger(__name__)

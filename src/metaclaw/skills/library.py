@@ -45,12 +45,12 @@ from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.skills.fields import is_untouchable, owned
 from metaclaw.skills.file_record import FileFate, digest_of, names_due, read_record
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
+from metaclaw.skills.scopes import is_untouchable, owned
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,6 @@ _FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
 _MOST_TRIES = 20
-# Before there was a record, files that could not be written for a while could be several
-# generations behind.
 _REMOVED = "removed"
 FILES = "files"
 """The reason of a generation that comes from changed files begins with this word."""
@@ -119,6 +117,17 @@ class SkillLibrary:
         """Finish interrupted writes, read all changes on disk, and return the view. Before the
         first call, it is the empty generation 0."""
         return self._sync(None)
+
+    def read(self) -> LibraryView:
+        """Show the files as they are and write nothing, for a look while no program runs. Raises
+        OSError and StoreError."""
+        latest = self._generations.latest()
+        known = {skill.name: skill for skill in latest.skills}
+        names = sorted(FolderScan(self.folder, self._clock).poll(None).changed)
+        found = [skill for skill in map(self._read, names) if skill is not None]
+        index = SkillIndex().changed([owned(skill, known.get(skill.name)) for skill in found])
+        self._view = LibraryView(latest.number, index, tuple(self._skipped.values()))
+        return self._view
 
     async def watch(self, interval_s: float = 0.4) -> None:
         """Keep the view up to date with the folder, and at every second look with the store, until

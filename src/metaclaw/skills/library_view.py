@@ -20,7 +20,9 @@ from metaclaw.skills.block import (
     listed_briefly,
     rule_line,
 )
-from metaclaw.skills.fields import (
+from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
+from metaclaw.skills.query import query_text
+from metaclaw.skills.scopes import (
     Teams,
     applies,
     applying,
@@ -28,8 +30,6 @@ from metaclaw.skills.fields import (
     most_specific,
     rank_of,
 )
-from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
-from metaclaw.skills.query import query_text
 
 MOST_STANDING = 5
 """The most skills that apply to every task and are placed in full."""

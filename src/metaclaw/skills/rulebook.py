@@ -21,6 +21,7 @@ from metaclaw.domain.skill import (
 )
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
+from metaclaw.skills.files import parse_skill, remove_skill
 from metaclaw.skills.library import FILES, SkillLibrary
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, new_rule
 
@@ -164,13 +165,33 @@ class Rulebook:
             replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}"
         )
 
-    def rewrite(self, name: str, *, trigger: str | None = None, body: str | None = None) -> Skill:
-        """Change a skill's text and make the person its author: the program no longer changes,
-        withholds or retires it.
+    def rewrite(
+        self,
+        name: str,
+        *,
+        trigger: str | None = None,
+        body: str | None = None,
+        text: str | None = None,
+    ) -> Skill:
+        """Change a skill's trigger or body, or its whole file (`text`), and make the person its
+        author: the program no longer changes, withholds or retires it.
         """
+        skill = self.library.view.get(name)
+        if skill is not None and not skill.is_skill:
+            raise SkillError(
+                f"{name} is a {skill.kind}: change it with: metaclaw rules edit {name}"
+            )
         skill = self._skill(name)
+        changed = skill if text is None else parse_skill(text, "the edited text")
+        if changed.name != skill.name:
+            raise SkillError(
+                f"the name was changed to {changed.name}: leave `name: {name}`, or add it as a skill"
+                " of its own"
+            )
         try:
-            changed = replace(skill, trigger=trigger or skill.trigger, body=body or skill.body)
+            changed = replace(
+                changed, trigger=trigger or changed.trigger, body=body or changed.body
+            )
         except ValueError as error:
             raise SkillError(str(error)) from error
         return self._settle(
@@ -178,6 +199,18 @@ class Rulebook:
             f"edited the skill {name}",
             skill,
         )
+
+    def put(self, skills: Sequence[Skill]) -> None:
+        """Put skills in force as if a person had written their files."""
+        names = ", ".join(skill.name for skill in skills[:_NAMES_TOLD])
+        more = f" and {len(skills) - _NAMES_TOLD} more" if len(skills) > _NAMES_TOLD else ""
+        self.library.publish(skills, (), f"{FILES}: added {names}{more}", by_person=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a skill's folder, also one that cannot be read. Raises SkillError."""
+        remove_skill(self.library.folder, name)
+        if self.library.view.get(name) is not None:
+            self.library.retire(SkillName(name), f"{FILES}: removed {name}")
 
     def adopt(self, skill: Skill) -> Skill:
         """Put a rejected proposal in force, with the person as its author."""

@@ -19,7 +19,7 @@ from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Authorship, Fact, Rule, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.fields import OWNER, choice_fault, fault_of
+from metaclaw.skills.scopes import OWNER, choice_fault, fault_of
 from metaclaw.text import hides_text, list_words
 
 MAX_RULE_CHARS: Final = 2_000

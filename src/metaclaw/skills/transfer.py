@@ -5,30 +5,22 @@ In Markdown, each list item and each short paragraph is a rule; the heading abov
 applies, unless it is general, such as "Rules". Scope, project and last day, for which Markdown has
 no place, are in a comment after the rule.
 
-A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It is not trusted: no path in it is used.
-Each SKILL.md is read, within limits, like any skill file, and its folder is named after the skill.
-A skill from a pack is live, and the person who adds it is its author."""
+A pack is several files in the format of SKILL.md. Each is read, within limits, like any skill file;
+no path of a pack is used."""
 
-import io
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
 from typing import Final, cast
 
 import msgspec
 
 from metaclaw.domain.skill import ALWAYS, Authorship, Skill, SkillKind, SkillState
-from metaclaw.durable_files import replace_file
 from metaclaw.errors import SkillError
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
-    SKILL_FILE,
     decode_skill,
     parse_skill,
-    render_skill,
-    write_skill,
 )
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
@@ -139,15 +131,6 @@ def render_section(rules: Sequence[Skill]) -> str:
                 *(_item(rule) for rule in group),
             ]
     return "\n".join([*lines, "", END, ""])
-
-
-def with_section(text: str, section: str) -> str:
-    """A file's text with the section in the place of an earlier section, or at the end."""
-    begin, end = text.find(BEGIN), text.find(END)
-    if 0 <= begin < end:
-        after = text[end + len(END) :]
-        return text[:begin] + section.removesuffix("\n") + after
-    return f"{text.rstrip()}\n\n{section}" if text.strip() else section
 
 
 def _item(rule: Skill) -> str:
@@ -345,14 +328,6 @@ def _from_json(text: str) -> RuleFile:
     return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())
 
 
-MAX_SKILLS = 10_000
-_SUFFIX = ".zip"
-_DEPTH = 4
-# The same date for all entries, the earliest that a .zip allows, so that the same skills make the
-# same bytes.
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Pack:
     """The skills of a pack by name, and its unusable files with the reason."""
@@ -361,117 +336,21 @@ class Pack:
     faults: tuple[tuple[str, str], ...]
 
 
-def read_pack(path: Path) -> Pack:
-    """Read a .zip, a folder of skills, or one SKILL.md. Raises SkillError for anything else."""
+def read_pack(files: Iterable[tuple[str, str]]) -> Pack:
+    """Read files in the format of SKILL.md, each with its name for messages. From then on they are
+    the person's, who vouches for them by adding them."""
     skills: dict[str, Skill] = {}
     faults: list[tuple[str, str]] = []
-    for number, (where, raw) in enumerate(_entries(path)):
-        if number >= MAX_SKILLS:
-            raise SkillError(f"{path}: more than {MAX_SKILLS} skills: bring them in several packs")
+    for where, text in files:
         try:
-            if len(raw) > MAX_FILE_BYTES:
+            if len(text.encode()) > MAX_FILE_BYTES:
                 raise SkillError(
                     f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it"
                 )
-            skill = vouched(parse_skill(decode_skill(raw, where), where))
+            skill = parse_skill(decode_skill(text.encode(), where), where)
             if skill.name in skills:
                 raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
-            skills[skill.name] = skill
+            skills[skill.name] = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
         except SkillError as error:
             faults.append((where, str(error).removeprefix(f"{where}: ")))
-    if not skills and not faults:
-        raise SkillError(
-            f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX}"
-            " of one"
-        )
     return Pack(tuple(skills[name] for name in sorted(skills)), tuple(faults))
-
-
-def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = False) -> None:
-    """Write skills to a .zip, or to a folder if the path does not end in `.zip`. Raises SkillError,
-    also if the target exists.
-    """
-    if path.suffix == _SUFFIX:
-        if path.exists() and not replace_file:
-            raise SkillError(
-                f"{path} is there already: choose another name, or say --yes to replace it"
-            )
-        _write_zip(path, skills)
-        return
-    taken = [skill.name for skill in skills if (path / skill.name).exists()]
-    if taken and not replace_file:
-        raise SkillError(
-            f"{path} has {', '.join(taken[:5])} already: choose another folder, or say --yes to"
-            " replace"
-        )
-    for skill in skills:
-        write_skill(path, skill)
-
-
-def vouched(skill: Skill) -> Skill:
-    """The skill, live and with a person as its author, who vouches for it by adding it."""
-    return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
-
-
-def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every SKILL.md with its name for messages; a file that is too large is cut one byte after the
-    limit.
-    """
-    try:
-        if path.is_dir():
-            files = (
-                file
-                for depth in range(_DEPTH)
-                for file in sorted(path.glob("*/" * depth + SKILL_FILE))
-            )
-            visible = (
-                file
-                for file in files
-                if not any(part.startswith(".") for part in file.relative_to(path).parts)
-            )
-            yield from ((str(file), _beginning(file)) for file in visible if file.is_file())
-        elif zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                for entry in archive.infolist():
-                    if PurePosixPath(entry.filename).name == SKILL_FILE and not entry.is_dir():
-                        with archive.open(entry) as file:
-                            yield f"{path}/{entry.filename}", file.read(MAX_FILE_BYTES + 1)
-        elif path.name == SKILL_FILE:
-            yield str(path), _beginning(path)
-        else:
-            raise SkillError(
-                f"{path}: neither a folder nor a {_SUFFIX}: give a folder of skills, a {_SUFFIX} of"
-                f" one, or a {SKILL_FILE}"
-            )
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        RuntimeError,
-        NotImplementedError,
-        EOFError,
-    ) as error:
-        raise SkillError(
-            f"{path} cannot be read ({error or type(error).__name__}): pack it again"
-        ) from error
-
-
-def _beginning(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_FILE_BYTES + 1)
-
-
-def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
-    """Write the file atomically."""
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        for skill in sorted(skills, key=lambda skill: skill.name):
-            entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
-            archive.writestr(entry, render_skill(skill))
-    try:
-        replace_file(path, written.getvalue(), follow_links=False)
-    except OSError as error:
-        raise SkillError(
-            f"{path} cannot be written: {error.strerror or error}: choose another place"
-        ) from error

@@ -16,7 +16,7 @@ from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
+from metaclaw.store.rows import pack_instant, unpack_instant
 from metaclaw.store.schema import backups
 from metaclaw.store.upkeep import SalvagedTable, check_file, read_only, salvage
 
@@ -39,7 +39,7 @@ class SqlBackups:
 
     def add(self, backup: Backup) -> None:
         """Add a backup to the list, in place of an earlier one at the same path."""
-        path = pack_text(str(backup.path))
+        path = str(backup.path)
         with self._database.writing("noting a backup") as connection:
             connection.execute(delete(backups).where(backups.c.path == path))
             connection.execute(
@@ -48,7 +48,7 @@ class SqlBackups:
 
     def remove(self, path: Path) -> None:
         with self._database.writing("removing a backup from the list") as connection:
-            connection.execute(delete(backups).where(backups.c.path == pack_text(str(path))))
+            connection.execute(delete(backups).where(backups.c.path == str(path)))
 
     def known(self) -> list[Backup]:
         """The known backups, newest first."""
@@ -56,7 +56,7 @@ class SqlBackups:
         return self._database.read(
             "reading the known backups",
             query,
-            lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us)),
+            lambda row: Backup(Path(row.path), unpack_instant(row.made_us)),
         )
 
 
@@ -150,7 +150,7 @@ def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
     """Forget sessions that were forgotten after the backup, and carry the list of later backups
     over. Returns the sessions.
     """
-    database = open_database(f"sqlite:///{partial}")  # also migrates it
+    database = open_database(f"sqlite:///{partial}", is_copy=True)
     try:
         forgotten, known = _read_forgotten(path)
         with database.reading("looking for forgotten sessions") as connection:

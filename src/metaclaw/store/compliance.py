@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, tuple_
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.compliance import (
@@ -35,6 +35,7 @@ from metaclaw.domain.turn import (
     Turn,
 )
 from metaclaw.store.database import Database, utc_now
+from metaclaw.store.dialects import insert_into
 from metaclaw.store.rows import (
     ResultRow,
     Values,
@@ -43,8 +44,6 @@ from metaclaw.store.rows import (
     pack_text,
     unpack_instant,
     unpack_json,
-    unpack_optional,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     events,
@@ -64,10 +63,6 @@ _FAILED_DAYS = 7
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
 _RULE, _DAY = _KEYS.index("rule"), _KEYS.index("day")
 _FIND = select(rule_counts.c.seq)
-_BEGIN = text(
-    f"INSERT INTO rule_counts ({', '.join(_KEYS)}, times) VALUES"
-    f" ({', '.join(f':{name}' for name in _KEYS)}, 0) ON CONFLICT ({', '.join(_KEYS)}) DO NOTHING"
-)
 _BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
 
 
@@ -97,12 +92,10 @@ class SqlCompliance:
             known = present(
                 connection,
                 memberships.c.name,
-                {pack_text(out.rule) for turn in fresh for out in turn.outcomes},
+                {out.rule for turn in fresh for out in turn.outcomes},
             )
             found = [(turn, out) for turn in fresh if turn.seq in recorded for out in turn.outcomes]
-            self._add(
-                connection, [(turn, out) for turn, out in found if pack_text(out.rule) in known]
-            )
+            self._add(connection, [(turn, out) for turn, out in found if out.rule in known])
             write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
@@ -128,15 +121,15 @@ class SqlCompliance:
         """The sums of the days from `since` on, of these rules or of all."""
         query = select(rule_counts).where(rule_counts.c.day >= since, rule_counts.c.times > 0)
         if rules is not None:
-            query = query.where(rule_counts.c.rule.in_([pack_text(rule) for rule in rules]))
+            query = query.where(rule_counts.c.rule.in_(rules))
         return self._database.read(
             "reading how rules are followed",
             query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq),
             lambda row: CountedResult(
-                SkillName(unpack_text(row.rule)),
+                SkillName(row.rule),
                 row.hash,
-                unpack_text(row.agent),
-                unpack_text(row.model),
+                row.agent,
+                row.model,
                 row.day,
                 RuleResult(row.result),
                 Reminded(row.reminder),
@@ -157,7 +150,7 @@ class SqlCompliance:
             self._database.read(
                 "reading where rules were broken last",
                 query,
-                lambda row: ((SkillName(unpack_text(row.rule)), row.hash), row.last),
+                lambda row: ((SkillName(row.rule), row.hash), row.last),
             )
         )
 
@@ -175,7 +168,7 @@ class SqlCompliance:
         found: dict[SkillName, dict[str, Compliance]] = {name: {} for name in hashes}
         with self._database.reading("reading how rules are followed") as connection:
             for row in connection.execute(query):
-                rule, agent = SkillName(unpack_text(row.rule)), unpack_text(row.agent)
+                rule, agent = SkillName(row.rule), row.agent
                 if hashes.get(rule) == row.hash:
                     more = Compliance.of({RuleResult(row.result): int(row.times)})
                     found[rule][agent] = found[rule].get(agent, Compliance()) + more
@@ -209,7 +202,7 @@ class SqlCompliance:
             .join(rule_results, rule_results.c.count == rule_counts.c.seq)
             .join(turns, turns.c.seq == rule_results.c.turn)
             .where(
-                rule_counts.c.rule == pack_text(rule),
+                rule_counts.c.rule == rule,
                 rule_counts.c.hash == hash_,
                 rule_counts.c.result.in_(_BAD),
             )
@@ -220,12 +213,12 @@ class SqlCompliance:
             "reading where a rule was broken",
             query,
             lambda row: Violation(
-                TurnId(unpack_text(row.id)),
+                TurnId(row.id),
                 unpack_instant(row.received_us),
-                unpack_text(row.agent),
-                unpack_text(row.model),
+                row.agent,
+                row.model,
                 row.result == RuleResult.HELD.value,
-                unpack_text(row.reason or ""),
+                row.reason or "",
             ),
         )
 
@@ -244,7 +237,7 @@ class SqlCompliance:
             )
             .join(rule_results, rule_results.c.count == rule_counts.c.seq)
             .where(
-                rule_counts.c.rule.in_([pack_text(rule) for rule in hashes]),
+                rule_counts.c.rule.in_(hashes),
                 rule_counts.c.day >= since,
             )
             .subquery()
@@ -259,7 +252,7 @@ class SqlCompliance:
         found = self._database.read(
             "reading which checks failed",
             query,
-            lambda row: (SkillName(unpack_text(row.rule)), row.hash, unpack_text(row.reason)),
+            lambda row: (SkillName(row.rule), row.hash, row.reason),
         )
         return {rule: reason for rule, hash_, reason in found if hashes[rule] == hash_}
 
@@ -269,13 +262,13 @@ class SqlCompliance:
             select(rule_counts.c.rule, rule_results.c.reason)
             .join(rule_results, rule_results.c.count == rule_counts.c.seq)
             .join(turns, turns.c.seq == rule_results.c.turn)
-            .where(turns.c.id == pack_text(turn), rule_counts.c.result == RuleResult.BROKEN.value)
+            .where(turns.c.id == turn, rule_counts.c.result == RuleResult.BROKEN.value)
             .order_by(rule_counts.c.rule)
         )
         return self._database.read(
             "reading which rules a turn broke",
             query,
-            lambda row: (SkillName(unpack_text(row.rule)), unpack_text(row.reason or "")),
+            lambda row: (SkillName(row.rule), row.reason or ""),
         )
 
     def _add(
@@ -286,20 +279,20 @@ class SqlCompliance:
             return
         self._announce(connection, outcomes)
         keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in outcomes]
-        connection.execute(
-            _BEGIN, [dict(zip(_KEYS, key, strict=True)) for key in dict.fromkeys(keys)]
-        )
+        begun = insert_into(rule_counts, connection.dialect.name).on_conflict_do_nothing()
+        rows = [dict(zip(_KEYS, key, strict=True)) | {"times": 0} for key in dict.fromkeys(keys)]
+        connection.execute(begun, rows)
         columns = [rule_counts.c[name] for name in _KEYS]
         rules, days = {key[_RULE] for key in keys}, {key[_DAY] for key in keys}
         query = select(rule_counts.c.seq, *columns).where(
             rule_counts.c.rule.in_(rules), rule_counts.c.day.in_(days)
         )
         counts = {tuple(key): seq for seq, *key in connection.execute(query)}
-        rows = [
+        results = [
             {"turn": turn.seq, "count": counts[key], "reason": _reason(outcome)}
             for (turn, outcome), key in zip(outcomes, keys, strict=True)
         ]
-        connection.execute(insert(rule_results), rows)
+        connection.execute(insert(rule_results), results)
 
     def _announce(
         self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]
@@ -312,7 +305,7 @@ class SqlCompliance:
         ]
         if not any(outcome.is_shown for _, outcome in broken):
             return
-        is_mine = rule_counts.c.rule.in_({pack_text(outcome.rule) for _, outcome in broken})
+        is_mine = rule_counts.c.rule.in_({outcome.rule for _, outcome in broken})
         query = select(rule_counts.c.rule, rule_counts.c.day, func.sum(rule_counts.c.times)).where(
             is_mine, rule_counts.c.result == RuleResult.BROKEN.value
         )
@@ -323,7 +316,7 @@ class SqlCompliance:
             times[rule, day] = int(sum_)
         told: list[tuple[str, dict[str, Json]]] = []
         for turn, outcome in broken:
-            rule = pack_text(outcome.rule)
+            rule = outcome.rule
             if outcome.is_shown:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
                 told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
@@ -357,15 +350,15 @@ def _events_of(
 
 
 def _reason(outcome: RuleOutcome) -> str | None:
-    return pack_text(outcome.reason) if outcome.reason else None
+    return outcome.reason if outcome.reason else None
 
 
 def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:
     return {
-        "rule": pack_text(outcome.rule),
+        "rule": outcome.rule,
         "hash": outcome.hash,
-        "agent": pack_text(turn.agent),
-        "model": pack_text(turn.model),
+        "agent": turn.agent,
+        "model": turn.model,
         "day": turn.day,
         "result": result.value,
         "reminder": outcome.reminded.value,
@@ -479,9 +472,9 @@ class SqlTrueAnswers:
         )
         return [
             StoredAnswer(
-                TurnId(unpack_text(row.id)),
-                SessionId(unpack_text(row.session)),
-                unpack_optional(row.user_id),
+                TurnId(row.id),
+                SessionId(row.session),
+                row.user_id,
                 _answer(row, has_messages=False),
             )
             for row in rows
@@ -492,17 +485,17 @@ class SqlTrueAnswers:
         query = (
             select(true_answers)
             .join(turns, turns.c.seq == true_answers.c.turn)
-            .where(turns.c.id == pack_text(turn))
+            .where(turns.c.id == turn)
         )
         return self._database.read_one("reading a true answer", query, lambda row: _answer(row))
 
 
 def _rule(row: ResultRow) -> EnforcedRule:
     return EnforcedRule(
-        SkillName(unpack_text(row.rule)),
+        SkillName(row.rule),
         row.attempts,
         HoldEnd(row.outcome),
-        unpack_text(row.reason),
+        row.reason,
     )
 
 
@@ -512,9 +505,9 @@ def _answer(row: ResultRow, *, has_messages: bool = True) -> TrueAnswer:
     return TrueAnswer(
         wire=Wire(row.wire),
         calls=tuple(ShownCall(str(one[0]), str(one[1])) for one in calls if isinstance(one, list)),
-        mark=unpack_text(row.mark),
-        answer_id=unpack_text(row.answer_id),
-        last_id=unpack_text(row.last_id),
+        mark=row.mark,
+        answer_id=row.answer_id,
+        last_id=row.last_id,
         messages=bytes(row.messages) if has_messages else b"",
         rest=bytes(row.rest) if has_messages else b"",
     )

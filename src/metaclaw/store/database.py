@@ -26,7 +26,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import WRITE, make_engine, store_errors
-from metaclaw.store.rows import ResultRow, pack_instant, pack_text
+from metaclaw.store.rows import ResultRow, pack_instant
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
@@ -150,18 +150,19 @@ class Database:
             require_head(stored_revision(connection), doing)
             yield connection
 
-    def prepare(self) -> None:
+    def prepare(self, *, is_copy: bool = False) -> None:
         """Create what is missing: the folder and the file, readable by the owner only, and the
-        tables. Raises StoreError and changes nothing if the database belongs to a newer version or
-        to another program."""
+        tables. A file of the schema before is brought over; unless it `is_copy`, it is copied to
+        the folder `backups` first. Raises StoreError and changes nothing if the database belongs to
+        a newer version or to another program."""
         try:
-            self._prepare(f"opening {self}")
+            self._prepare(f"opening {self}", is_copy=is_copy)
         except StoreError as error:
             self.refusal = str(error)
             raise
         self.refusal = None
 
-    def _prepare(self, doing: str) -> None:
+    def _prepare(self, doing: str, *, is_copy: bool) -> None:
         with store_errors(doing, self.dialect):
             if self.path is not None:
                 self._notice_empty(self.path)
@@ -171,7 +172,7 @@ class Database:
             if self.path is not None and (mode := self.path.stat().st_mode) & 0o077:
                 self.path.chmod(mode & 0o700)
         if stored != HEAD:
-            self._migrate(stored)
+            self._migrate(stored, is_copy=is_copy)
 
     def _notice_empty(self, path: Path) -> None:
         if path.exists() and path.stat().st_size == 0:
@@ -183,17 +184,18 @@ class Database:
                 "database file was empty, a new database is begun in its place database=%s", self
             )
 
-    def _migrate(self, stored: str | None) -> None:
+    def _migrate(self, stored: str | None, *, is_copy: bool) -> None:
         doing = f"migrating {self}"
         with store_errors(doing, self.dialect), self._unverified.connect() as connection:
             if stored is None and self.path is not None:
                 # Takes effect in a file without tables; `SqlUpkeep` gives free pages back.
                 connection.connection.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
-            kept = None if stored is None else self._keep_copy(connection, stored)
+            has_rows = stored is not None and not is_copy
+            kept = self._keep_copy(connection, str(stored)) if has_rows else None
             with _writing_on(connection):
                 upgrade(connection, doing)
                 if kept is not None:
-                    row = {"path": pack_text(str(kept)), "made_us": pack_instant(utc_now())}
+                    row = {"path": str(kept), "made_us": pack_instant(utc_now())}
                     connection.execute(insert(backups), row)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
@@ -295,13 +297,13 @@ def connect(url: str) -> Database:
     return Database(_parse(url))
 
 
-def open_database(url: str) -> Database:
-    """Open, create or migrate the database at a `sqlite:///…` or `postgresql://…` URL. Raises
-    StoreError.
+def open_database(url: str, *, is_copy: bool = False) -> Database:
+    """Open, create or bring over the database at a `sqlite:///…` or `postgresql://…` URL (see
+    `Database.prepare`). Raises StoreError.
     """
     database = connect(url)
     try:
-        database.prepare()
+        database.prepare(is_copy=is_copy)
     except StoreError:
         database.close()
         raise

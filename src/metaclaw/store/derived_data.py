@@ -29,11 +29,9 @@ from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.rows import (
     ResultRow,
     pack_names,
-    pack_text,
     unpack_document,
     unpack_json,
     unpack_names,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     attempts,
@@ -93,7 +91,7 @@ class DerivedData:
 
 def find_derived_data(connection: Connection, session: SessionId | None) -> DerivedData:
     """Find the data derived from the forgotten turns of a session, or of all sessions."""
-    is_mine = true() if session is None else forgotten.c.session == pack_text(session)
+    is_mine = true() if session is None else forgotten.c.session == session
     taught = (
         select(lessons.c.candidate)
         .join(forgotten, forgotten.c.turn == lessons.c.turn)
@@ -113,7 +111,7 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
     )
     live = [row for row in rows if row.until is None]
     return DerivedData(
-        candidates=tuple(CandidateId(unpack_text(candidate)) for candidate in ids),
+        candidates=tuple(CandidateId(candidate) for candidate in ids),
         skills=_names(row for row in live if not _is_by_person(row)),
         edited=_names(row for row in live if _is_by_person(row)),
         names=frozenset(row.name for row in rows if not _is_by_person(row)),
@@ -121,7 +119,7 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
         carriers=carriers,
         sessions=tuple(
             sorted(
-                SessionId(unpack_text(name))
+                SessionId(name)
                 for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers)
             )
         ),
@@ -153,7 +151,7 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
             unpack_document(row.proposal, dict)["replaces"]
         ):
             ids.append(row.id)
-            names |= {unpack_text(row.name)} if row.standing == Standing.ACCEPTED.value else set()
+            names |= {row.name} if row.standing == Standing.ACCEPTED.value else set()
     return ids, names
 
 
@@ -171,10 +169,8 @@ def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
         str(unpack_json(row.extra).get("source")): str(row.candidate)
         for row in connection.execute(query)
     }
-    unwanted = select(forgotten.c.turn).where(
-        is_mine, forgotten.c.turn.in_([pack_text(turn) for turn in sources])
-    )
-    return {sources[unpack_text(turn)] for turn in connection.execute(unwanted).scalars()}
+    unwanted = select(forgotten.c.turn).where(is_mine, forgotten.c.turn.in_(sources))
+    return {sources[turn] for turn in connection.execute(unwanted).scalars()}
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
@@ -186,7 +182,7 @@ def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[
     named = set(
         connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars()
     )
-    named |= {pack_text(name) for name in accepted}
+    named |= set(accepted)
     query = (
         select(memberships, skill_texts.c.author, generations.c.candidate)
         .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
@@ -231,7 +227,7 @@ def _is_by_person(row: ResultRow) -> bool:
 
 
 def _names(rows: Iterable[ResultRow]) -> tuple[SkillName, ...]:
-    return tuple(sorted({SkillName(unpack_text(row.name)) for row in rows}))
+    return tuple(sorted({SkillName(row.name) for row in rows}))
 
 
 def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, ...]:
@@ -239,7 +235,7 @@ def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, .
     held: list[ColumnElement[bool]] = []
     for row in rows:
         # A name is a slug, so nothing in it is a wildcard.
-        named = f"%{pack_names([unpack_text(row.name)])[1:-1]}%"
+        named = f"%{pack_names([row.name])[1:-1]}%"
         is_named = turns.c.skills.like(named) | turns.c.placements.in_(
             _blocks_from(placements.c.skills.like(named))
         )
@@ -296,7 +292,7 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills
     must be retired.
     """
-    names = sorted(derived.names - {pack_text(name) for name in derived.edited})
+    names = sorted(derived.names - set(derived.edited))
     for at in range(0, len(derived.carriers), _PROMPTS_AT_ONCE):
         _clear_prompts(connection, derived.carriers[at : at + _PROMPTS_AT_ONCE], names)
     is_over = memberships.c.skill.in_(derived.texts) & memberships.c.name.in_(derived.names)
@@ -305,7 +301,7 @@ def erase(connection: Connection, derived: DerivedData) -> None:
         ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
     )
     connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(derived.texts), is_unused))
-    ids = [pack_text(one) for one in derived.candidates]
+    ids = derived.candidates
     # A name that another skill has or had may stay.
     shared = set(
         connection.execute(
@@ -444,7 +440,7 @@ def _rename(
     """Replace names in a table's lists of skills."""
     key: Column[object] = next(iter(table.primary_key))
     for found, skills in connection.execute(select(key, table.c.skills).where(where)).all():
-        renamed = [NAMELESS if pack_text(name) in names else name for name in unpack_names(skills)]
+        renamed = [NAMELESS if name in names else name for name in unpack_names(skills)]
         if pack_names(renamed) != skills:
             connection.execute(update(table).where(key == found), {"skills": pack_names(renamed)})
 

@@ -50,7 +50,13 @@ sqlite3.register_adapter(bool, operator.index)
 _WORDS: Final = {
     # Only a column that is declared as INTEGER is the number of its row.
     SQLITE: {"SERIAL": "INTEGER", "NUMBER": "INTEGER", "BYTES": "BLOB"},
-    POSTGRESQL: {"SERIAL": "BIGSERIAL", "NUMBER": "BIGINT", "BYTES": "BYTEA", "AUTOINCREMENT": ""},
+    POSTGRESQL: {
+        "SERIAL": "BIGSERIAL",
+        "NUMBER": "BIGINT",
+        "BYTES": "BYTEA",
+        "DOUBLE": "DOUBLE PRECISION",
+        "AUTOINCREMENT": "",
+    },
 }
 _TRIGGER = re.compile(r"CREATE TRIGGER (\w+) (.+?)\nBEGIN\n(.*)END;", re.DOTALL)
 _REFUSAL = re.compile(r"SELECT RAISE\(ABORT, ('[^']*')\)(?:\s+WHERE ([^;]*))?;")

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Scope
 from metaclaw.store.database import Database
-from metaclaw.store.rows import pack_instant, pack_text, unpack_optional, unpack_text
+from metaclaw.store.rows import pack_instant
 from metaclaw.store.schema import episodes, sessions
 
 FAILED, AVOIDED = "failed", "avoided"
@@ -64,12 +64,12 @@ class SqlEpisodes:
             rows = [
                 {
                     "session": session,
-                    "user_id": None if scope.user is None else pack_text(scope.user),
-                    "workspace_id": None if scope.workspace is None else pack_text(scope.workspace),
-                    "signature": pack_text(signature),
+                    "user_id": scope.user,
+                    "workspace_id": scope.workspace,
+                    "signature": signature,
                     "outcome": outcome,
                     "at_us": pack_instant(at),
-                    "is_shown": pack_text(signature) in shown,
+                    "is_shown": signature in shown,
                 }
                 for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
                 for signature in found
@@ -101,8 +101,8 @@ class SqlEpisodes:
                 )
                 newest = select(episodes.c.session).where(same).order_by(episodes.c.seq.desc())
                 named = tuple(SessionId(one) for one in connection.execute(newest).scalars())
-                scope = Scope(unpack_optional(user), unpack_optional(workspace))
-                found.append(RecurringFailure(unpack_text(signature), scope, named))
+                scope = Scope(user, workspace)
+                found.append(RecurringFailure(unsignature, scope, named))
             return found
 
     def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
@@ -111,7 +111,7 @@ class SqlEpisodes:
             connection.execute(
                 update(episodes)
                 .where(
-                    episodes.c.signature.in_([pack_text(one) for one in signatures]),
+                    episodes.c.signature.in_(list(signatures)),
                     episodes.c.session.in_(list(named)),
                 )
                 .values(is_shown=True)
@@ -130,11 +130,9 @@ class SqlEpisodes:
             number(and_(is_failed, is_since)),
             number(and_(~is_failed, is_since)),
         ).where(
-            episodes.c.signature.in_([pack_text(one) for one in signatures]),
-            episodes.c.user_id.is_not_distinct_from(scope.user and pack_text(scope.user)),
-            episodes.c.workspace_id.is_not_distinct_from(
-                scope.workspace and pack_text(scope.workspace)
-            ),
+            episodes.c.signature.in_(list(signatures)),
+            episodes.c.user_id.is_not_distinct_from(scope.user),
+            episodes.c.workspace_id.is_not_distinct_from(scope.workspace),
         )
         with self._database.reading("counting failures") as connection:
             return FailureCount(*connection.execute(query).one())

@@ -35,7 +35,7 @@ from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
+from metaclaw.store.rows import ResultRow, pack_instant
 from metaclaw.store.schema import (
     batch_turns,
     batches,
@@ -96,9 +96,7 @@ class SqlForgetting:
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if (
-                connection.execute(
-                    select(sessions.c.id).where(sessions.c.id == pack_text(session))
-                ).first()
+                connection.execute(select(sessions.c.id).where(sessions.c.id == session)).first()
                 is None
             ):
                 return
@@ -114,7 +112,7 @@ class SqlForgetting:
             self._database.read(
                 "looking for what is to be forgotten",
                 query,
-                lambda row: (SessionId(unpack_text(row.name).removeprefix(_ASKED)), row.seq),
+                lambda row: (SessionId(row.name.removeprefix(_ASKED)), row.seq),
             )
         )
 
@@ -123,11 +121,11 @@ class SqlForgetting:
         the same name.
         """
         for session, asked_us in self.begun().items():
-            self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
+            self._remove(session, turns.c.received_us <= asked_us, is_remembered=True)
 
     def end(self, done: Iterable[SessionId]) -> None:
         """Record that the turns of these sessions and the data derived from them are deleted."""
-        names = [pack_text(_ASKED + session) for session in done]
+        names = [_ASKED + session for session in done]
         with self._database.writing("noting what is forgotten") as connection:
             connection.execute(delete(cursors).where(cursors.c.name.in_(names)))
 
@@ -139,7 +137,7 @@ class SqlForgetting:
         """Delete the turns of a session and drop the batches they were in. Returns the derived
         data, which `erase` deletes. Only the turns' ids are kept, so that nothing is learned from
         them afterwards."""
-        removed = self._remove(pack_text(session), true(), is_remembered=True)
+        removed = self._remove(session, true(), is_remembered=True)
         found = self.derived_data(session)
         log.info(
             "session removed session=%s turns=%d skills=%d", session, removed, len(found.skills)
@@ -207,7 +205,7 @@ class SqlForgetting:
         """Whether the session was forgotten, and the database's files may still contain text of
         it.
         """
-        query = select(forgotten.c.turn).where(forgotten.c.session == pack_text(session)).limit(1)
+        query = select(forgotten.c.turn).where(forgotten.c.session == session).limit(1)
         with self._database.reading("looking for a forgotten session") as connection:
             is_forgotten = connection.execute(query).first() is not None
         return is_forgotten and self.is_unfinished()
@@ -234,7 +232,7 @@ class SqlForgetting:
 
     def drop_session(self, session: SessionId) -> int:
         """Remove the turns of a session to make room. What was learned from them stays."""
-        return self._remove(pack_text(session), true(), is_remembered=False)
+        return self._remove(session, true(), is_remembered=False)
 
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
         """Remove the turns of a session that meet the condition, newest first, so that few

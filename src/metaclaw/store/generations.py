@@ -49,12 +49,9 @@ from metaclaw.store.rows import (
     Values,
     pack_instant,
     pack_json,
-    pack_text,
     pack_texts,
     unpack_instant,
     unpack_json,
-    unpack_optional,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     attempts,
@@ -167,7 +164,7 @@ class SqlGenerations:
             row: dict[str, Value] = {
                 "number": number,
                 "hash": draft.hash,
-                "reason": pack_text(reason),
+                "reason": reason,
                 "published_us": now,
             }
             row |= {"reverted_to": reverted_to}
@@ -211,7 +208,7 @@ class SqlGenerations:
             )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
-            .where(memberships.c.name == pack_text(name))
+            .where(memberships.c.name == name)
             .order_by(memberships.c.since.desc())
         )
         rows = self._database.rows("reading since when a skill is in force", query)
@@ -246,7 +243,7 @@ class SqlGenerations:
             put = tuple(skill_of(row) for row in came)
             is_over = and_(memberships.c.until > number, memberships.c.until <= newest)
             went = connection.execute(select(memberships.c.name).where(is_over)).scalars()
-            gone = {SkillName(unpack_text(name)) for name in went} - {skill.name for skill in put}
+            gone = {SkillName(name) for name in went} - {skill.name for skill in put}
             return ChangesSince(newest, digest, put, tuple(sorted(gone)))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
@@ -278,7 +275,7 @@ class SqlGenerations:
             lambda row: GenerationRow(
                 row.number,
                 row.hash,
-                unpack_text(row.reason),
+                row.reason,
                 _published(row.published_us),
                 row.added,
                 row.removed,
@@ -316,7 +313,7 @@ class SqlGenerations:
             GenerationChange(
                 row.number,
                 _published(row.published_us),
-                unpack_text(row.reason),
+                row.reason,
                 row.reverted_to is not None,
                 gone[row.number],
                 put[row.number],
@@ -372,9 +369,7 @@ class SqlGenerations:
         return self._database.read(
             "listing retired skills",
             query,
-            lambda row: RetiredSkill(
-                skill_of(row), _published(row.published_us), unpack_text(row.reason)
-            ),
+            lambda row: RetiredSkill(skill_of(row), _published(row.published_us), row.reason),
         )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
@@ -390,15 +385,14 @@ class SqlGenerations:
         with self._database.reading("reading since when skills are in force") as connection:
             rows = connection.execute(query)
             return {
-                SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last))
-                for row in rows
+                SkillName(row.name): (_published(row.first), _published(row.last)) for row in rows
             }
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text. Skills that have not changed since the last publication are
         not hashed again.
         """
-        before = self._hashed
+        before = self._hashed or self._stored()
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
@@ -406,6 +400,19 @@ class SqlGenerations:
                 known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
             self._hashed[skill.name] = known
         return {name: hashed.text_id for name, hashed in self._hashed.items()}
+
+    def _stored(self) -> dict[SkillName, _Hashed]:
+        """The skills in force with the ids they have. A text may have another id than it would get
+        now: the keys of its front matter had no fixed order.
+        """
+        query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
+        with self._database.reading("reading the live skills") as connection:
+            rows = connection.execute(query.where(memberships.c.until.is_(None))).all()
+        live = ((skill_of(row), row.hash) for row in rows)
+        return {
+            skill.name: _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
+            for skill, text_id in live
+        }
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the new texts, a few at a time, so that the ledger never waits long for the write
@@ -452,7 +459,7 @@ def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
 
 
 def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
-    turns = [pack_text(turn) for turn in learned.turns]
+    turns = learned.turns
     if (
         turns
         and connection.execute(
@@ -527,10 +534,7 @@ def _change_libraries(connection: Connection, number: int, libraries: dict[Audie
         (row.scope, row.workspace): row.hash
         for row in connection.execute(select(scope_libraries).where(is_live))
     }
-    now = {
-        (pack_text(audience.scope), pack_text(audience.workspace)): digest
-        for audience, digest in libraries.items()
-    }
+    now = {(audience.scope, audience.workspace): digest for audience, digest in libraries.items()}
     gone = [
         {"whose": scope, "where": workspace}
         for (scope, workspace), digest in live.items()
@@ -590,11 +594,11 @@ def _text_row(digest: bytes, skill: Skill) -> Values:
 
 def skill_of(row: ResultRow) -> Skill:
     return SkillRecord(
-        name=SkillName(unpack_text(row.name)),
-        trigger=unpack_text(row.trigger),
-        body=unpack_text(row.body),
-        category=unpack_optional(row.category),
-        scope=unpack_optional(row.scope),
+        name=SkillName(row.name),
+        trigger=row.trigger,
+        body=row.body,
+        category=row.category,
+        scope=row.scope,
         extra=unpack_json(row.extra),
         state=SkillState(row.state),
         author=Authorship(row.author),
@@ -610,11 +614,7 @@ class SqlTeams:
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
         """Replace all teams by these, each with its users."""
-        wanted = {
-            (pack_text(member), pack_text(team))
-            for team, members in teams.items()
-            for member in members
-        }
+        wanted = {(member, team) for team, members in teams.items() for member in members}
         with self._database.reading("reading the teams") as connection:
             stored = {(row.member, row.team) for row in connection.execute(select(team_members))}
         if wanted == stored:

@@ -40,11 +40,8 @@ from metaclaw.store.rows import (
     Value,
     pack_document,
     pack_instant,
-    pack_text,
     unpack_document,
     unpack_instant,
-    unpack_optional,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     IS_LESSON,
@@ -107,11 +104,7 @@ class SqlVerdicts:
 
     def verdict_of(self, turn: TurnId) -> Verdict | None:
         """The current verdict on a turn, or None."""
-        query = (
-            _standing()
-            .join(turns, turns.c.seq == stands.c.turn)
-            .where(turns.c.id == pack_text(turn))
-        )
+        query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == turn)
         return self._database.read_one(
             "reading a verdict", query, lambda row: verdict_of(turn, row)
         )
@@ -119,9 +112,7 @@ class SqlVerdicts:
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
         """All verdicts on a turn, oldest first."""
         query = (
-            select(*VERDICT)
-            .join(turns, turns.c.seq == verdicts.c.turn)
-            .where(turns.c.id == pack_text(turn))
+            select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == turn)
         )
         return self._database.read(
             "reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row)
@@ -152,8 +143,8 @@ class SqlVerdicts:
         rows = self._database.rows("looking for failures", query)
         return [
             OpenFailure(
-                TurnId(unpack_text(row.id)),
-                Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id)),
+                TurnId(row.id),
+                Scope(row.user_id, row.workspace_id),
                 row.generation,
                 unpack_instant(row.at_us),
             )
@@ -166,7 +157,7 @@ class SqlVerdicts:
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
         query = mine.order_by(stands.c.turn.desc()).limit(limit)
         return self._database.read(
-            "looking for turns by outcome", query, lambda row: TurnId(unpack_text(row.id))
+            "looking for turns by outcome", query, lambda row: TurnId(row.id)
         )
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
@@ -191,7 +182,7 @@ class SqlVerdicts:
         return self._database.read(
             "reading graded verdicts",
             query,
-            lambda row: (verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth)),
+            lambda row: (verdict_of(TurnId(row.id), row), Outcome(row.truth)),
         )
 
 
@@ -213,7 +204,7 @@ def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
         ),
         votes=None if row.votes is None else unpack_document(row.votes, Votes),
         fault=None if row.fault is None else Fault(row.fault),
-        comment=unpack_text(row.comment),
+        comment=row.comment,
     )
 
 
@@ -225,9 +216,7 @@ def _locked_turn(connection: Connection, turn: TurnId) -> Row[int, int, str]:
     """The facts of the turn that are stored with its verdict. The row is locked, to serialise
     verdicts on one turn.
     """
-    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(
-        turns.c.id == pack_text(turn)
-    )
+    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(turns.c.id == turn)
     found = connection.execute(query.with_for_update(key_share=True)).one_or_none()
     if found is None:
         raise RefusedError(f"recording a verdict: there is no turn {turn}")
@@ -244,7 +233,7 @@ def _row(verdict: Verdict, seq: int, at: datetime) -> dict[str, Value]:
         "signals": pack_document(verdict.signals),
         "votes": None if verdict.votes is None else pack_document(verdict.votes),
         "fault": None if verdict.fault is None else verdict.fault.value,
-        "comment": pack_text(verdict.comment),
+        "comment": verdict.comment,
     }
 
 
@@ -341,7 +330,7 @@ class SqlCandidates:
                 )
             attempt = {
                 "at_us": pack_instant(self._clock()),
-                "kind": pack_text(kind),
+                "kind": kind,
                 "generation": generation,
             }
             number: int = connection.execute(
@@ -382,9 +371,9 @@ class SqlCandidates:
         return [
             SkillAttempt(
                 number,
-                unpack_text(group[0].kind),
+                group[0].kind,
                 group[0].generation,
-                tuple(TurnId(unpack_text(row.id)) for row in group),
+                tuple(TurnId(row.id) for row in group),
             )
             for number, group in (
                 (number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq)
@@ -397,11 +386,7 @@ class SqlCandidates:
         kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""
         with self._database.writing("saving a candidate") as connection:
             _refuse_forgotten(connection, candidate)
-            query = (
-                select(candidates)
-                .where(candidates.c.id == pack_text(candidate.id))
-                .with_for_update()
-            )
+            query = select(candidates).where(candidates.c.id == candidate.id).with_for_update()
             before = connection.execute(query).one_or_none()
             if before is None:
                 _insert(connection, candidate)
@@ -417,7 +402,7 @@ class SqlCandidates:
             )
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
-        query = select(candidates).where(candidates.c.id == pack_text(candidate))
+        query = select(candidates).where(candidates.c.id == candidate)
         return self._database.read_one("reading a candidate", query, _candidate)
 
     def is_reverted(self, generation: int) -> bool:
@@ -430,9 +415,7 @@ class SqlCandidates:
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
-        query = (
-            select(candidates).where(candidates.c.name == pack_text(name)).order_by(*_NEWEST_FIRST)
-        )
+        query = select(candidates).where(candidates.c.name == name).order_by(*_NEWEST_FIRST)
         return self._database.read("reading how a skill came about", query, _candidate)
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
@@ -443,7 +426,7 @@ class SqlCandidates:
             .order_by(*_NEWEST_FIRST)
             .limit(limit)
         )
-        return self._database.read("counting reasons", query, lambda row: unpack_text(row.reason))
+        return self._database.read("counting reasons", query, lambda row: row.reason)
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
@@ -463,9 +446,7 @@ class SqlCandidates:
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
-    found = connection.execute(
-        select(turns.c.seq).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
-    )
+    found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted)))
     numbers = list(found.scalars())
     if not numbers or len(numbers) < len(set(wanted)):
         raise RefusedError(
@@ -481,22 +462,21 @@ def _has_newer(connection: Connection, numbers: Sequence[int]) -> bool:
 
 
 def _refuse_forgotten(connection: Connection, candidate: Candidate) -> None:
-    taught_by = [pack_text(turn) for turn in candidate.proposal.support]
+    taught_by = candidate.proposal.support
     gone = connection.execute(
         select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)
     ).scalar()
     if gone is not None:
         raise RefusedError(
-            f"saving a candidate: turn {unpack_text(gone)}, which taught {candidate.id}, was"
-            " forgotten"
+            f"saving a candidate: turn {gone}, which taught {candidate.id}, was forgotten"
         )
 
 
 def _insert(connection: Connection, candidate: Candidate) -> None:
-    taught_by = [pack_text(turn) for turn in dict.fromkeys(candidate.proposal.support)]
+    taught_by = list(dict.fromkeys(candidate.proposal.support))
     fixed: dict[str, Value] = {
-        "id": pack_text(candidate.id),
-        "name": pack_text(candidate.proposal.skill.name),
+        "id": candidate.id,
+        "name": candidate.proposal.skill.name,
         "change": candidate.proposal.change.value,
         "proposal": _pack_proposal(candidate.proposal),
         "generation": candidate.generation,
@@ -541,7 +521,7 @@ def _progress(candidate: Candidate) -> dict[str, Value]:
     certificate = candidate.certificate
     return {
         "standing": candidate.standing.value,
-        "reason": pack_text(candidate.reason),
+        "reason": candidate.reason,
         "certificate": None if certificate is None else pack_document(certificate),
     }
 
@@ -559,10 +539,10 @@ def _previous_state(row: ResultRow) -> str:
 
 def _candidate(row: ResultRow) -> Candidate:
     return Candidate(
-        id=CandidateId(unpack_text(row.id)),
+        id=CandidateId(row.id),
         proposal=unpack_document(row.proposal, _StoredProposal).read(),
         standing=Standing(row.standing),
-        reason=unpack_text(row.reason),
+        reason=row.reason,
         generation=row.generation,
         made_at=unpack_instant(row.made_us),
         certificate=(

@@ -21,12 +21,9 @@ from metaclaw.store.rows import (
     SessionRow,
     event_of,
     pack_instant,
-    pack_text,
     session_of,
     unpack_instant,
-    unpack_optional,
     unpack_placed,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     events,
@@ -136,11 +133,7 @@ class Overview:
         )
         if before is not None:
             mark = sessions.alias("mark")
-            place = (
-                select(mark.c.last_us, mark.c.id)
-                .where(mark.c.id == pack_text(before))
-                .scalar_subquery()
-            )
+            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == before).scalar_subquery()
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         return self._database.read("listing sessions", query, session_of)
 
@@ -156,9 +149,7 @@ class Overview:
             .where(sessions.c.main_turns > 0)
             .order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
         )
-        return self._database.read(
-            "listing sessions", query, lambda row: SessionId(unpack_text(row.id))
-        )
+        return self._database.read("listing sessions", query, lambda row: SessionId(row.id))
 
     def agents(self) -> list[str]:
         """The agents of the recorded sessions, sorted by name."""
@@ -166,7 +157,7 @@ class Overview:
             self._database.read(
                 "listing agents",
                 select(sessions.c.agent).distinct(),
-                lambda row: unpack_text(row.agent),
+                lambda row: row.agent,
             )
         )
 
@@ -175,19 +166,19 @@ class Overview:
         query = (
             select(turns.c.session, stands.c.outcome, func.count())
             .join(stands, stands.c.turn == turns.c.seq)
-            .where(turns.c.session.in_([pack_text(one) for one in wanted]))
+            .where(turns.c.session.in_(wanted))
             .group_by(turns.c.session, stands.c.outcome)
         )
         found: dict[SessionId, dict[Outcome, int]] = {}
         with self._database.reading("counting verdicts") as connection:
             for session, outcome, count in connection.execute(query):
-                found.setdefault(SessionId(unpack_text(session)), {})[Outcome(outcome)] = count
+                found.setdefault(SessionId(session), {})[Outcome(outcome)] = count
         return found
 
     def failed(self, wanted: Collection[SessionId]) -> dict[SessionId, int]:
         """The number of main turns without an answer, for each of these sessions."""
         mine = and_(
-            turns.c.session.in_([pack_text(one) for one in wanted]),
+            turns.c.session.in_(wanted),
             turns.c.kind == TurnKind.MAIN.value,
         )
         query = (
@@ -196,15 +187,12 @@ class Overview:
             .group_by(turns.c.session)
         )
         with self._database.reading("counting failed turns") as connection:
-            return {
-                SessionId(unpack_text(session)): count
-                for session, count in connection.execute(query)
-            }
+            return {SessionId(session): count for session, count in connection.execute(query)}
 
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
         """The first main request of each of these sessions that has one."""
         mine = and_(
-            turns.c.session.in_([pack_text(one) for one in wanted]),
+            turns.c.session.in_(wanted),
             turns.c.kind == TurnKind.MAIN.value,
         )
         firsts = (
@@ -219,8 +207,8 @@ class Overview:
         with self._database.reading("reading how sessions began") as connection:
             return [
                 FirstRequest(
-                    SessionId(unpack_text(row.session)),
-                    unpack_text(row.agent),
+                    SessionId(row.session),
+                    row.agent,
                     Wire(row.wire),
                     rebuild_body(connection, payloads, row.seq) or b"",
                 )
@@ -236,14 +224,14 @@ class Overview:
             turns.c.workspace_id,
             turns.c.received_us,
         )
-        query = select(*columns).where(turns.c.id.in_([pack_text(one) for one in wanted]))
+        query = select(*columns).where(turns.c.id.in_(wanted))
         rows = self._database.rows("reading where turns belong", query)
         found = [
             TurnPlace(
-                TurnId(unpack_text(row.id)),
-                SessionId(unpack_text(row.session)),
-                unpack_text(row.agent),
-                unpack_optional(row.workspace_id),
+                TurnId(row.id),
+                SessionId(row.session),
+                row.agent,
+                row.workspace_id,
                 unpack_instant(row.received_us),
             )
             for row in rows
@@ -270,10 +258,8 @@ class Overview:
                     times[name] = times.get(name, 0) + 1
                     if name not in found:
                         at = unpack_instant(row.received_us)
-                        session = SessionId(unpack_text(row.session))
-                        found[name] = LastPlaced(
-                            TurnId(unpack_text(row.id)), session, unpack_text(row.agent), at, 0
-                        )
+                        session = SessionId(row.session)
+                        found[name] = LastPlaced(TurnId(row.id), session, row.agent, at, 0)
         return {
             name: LastPlaced(one.turn, one.session, one.agent, one.at, times[name])
             for name, one in found.items()
@@ -301,12 +287,12 @@ class Overview:
             "reading how providers answered",
             query,
             lambda row: ProviderCall(
-                unpack_text(row.provider),
-                unpack_text(row.model),
+                row.provider,
+                row.model,
                 unpack_instant(row.received_us),
                 TurnEnd(row.outcome),
                 row.status,
-                unpack_optional(row.error),
+                row.error,
                 row.first_byte_s,
                 row.duration_s,
             ),
@@ -324,7 +310,7 @@ class Overview:
             )
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
-            .where(memberships.c.name == pack_text(name))
+            .where(memberships.c.name == name)
             .order_by(memberships.c.since.desc())
             .limit(limit)
         )
@@ -336,7 +322,7 @@ class Overview:
                 row.since,
                 row.until,
                 unpack_instant(row.published_us) if row.published_us else None,
-                unpack_text(row.reason),
+                row.reason,
             ),
         )
 
@@ -365,14 +351,13 @@ def _newest() -> ScalarSelect[int]:
 def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = [] if wanted.with_side_only else [sessions.c.main_turns > 0]
     if wanted.agent:
-        found.append(sessions.c.agent == pack_text(wanted.agent))
+        found.append(sessions.c.agent == wanted.agent)
     if words := wanted.text.split():
         columns = (sessions.c.id, sessions.c.agent, sessions.c.workspace_id, sessions.c.user_id)
         said = (
-            or_(*(column.icontains(pack_text(word), autoescape=True) for column in columns))
-            for word in words
+            or_(*(column.icontains(word, autoescape=True) for column in columns)) for word in words
         )
-        found.append(or_(and_(*said), sessions.c.id.in_([pack_text(one) for one in wanted.titled])))
+        found.append(or_(and_(*said), sessions.c.id.in_(wanted.titled)))
     if wanted.outcome is not None:
         judged = (
             select(turns.c.session)

@@ -32,12 +32,9 @@ from metaclaw.store.rows import (
     pack_instant,
     pack_json,
     pack_names,
-    pack_text,
     unpack_document,
     unpack_instant,
     unpack_names,
-    unpack_optional,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     batch_turns,
@@ -307,7 +304,7 @@ class SqlPolicies:
         )
         return [
             VersionOutcome(
-                SessionId(unpack_text(row.session)),
+                SessionId(row.session),
                 row.policy_version,
                 Outcome(row.outcome),
                 tuple(map(SkillName, unpack_names(row.skills))),
@@ -348,7 +345,7 @@ class SqlPolicies:
                 "number": number,
                 "parent": parent,
                 "batch": batch,
-                "base": pack_text(base),
+                "base": base,
             }
             born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
             born |= {"made_us": now, "state_us": now, "state_turn": last_turn(connection)}
@@ -449,7 +446,7 @@ class SqlPolicies:
                 if report is not None and number == concerned:
                     moved = moved.values(report=pack_document(report))
                 if reason and state is _ENDS[action]:
-                    moved = moved.values(note=pack_text(reason))
+                    moved = moved.values(note=reason)
                 connection.execute(moved)
             announce(connection, now, concerned, action, reason, changes)
 
@@ -473,7 +470,7 @@ def give_up(connection: Connection, numbers: Collection[int], reason: str, now_u
     moved = {"state_us": now_us, "state_turn": last_turn(connection)}
     # Versions that leave a state are updated first: the database refuses two versions in one.
     for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
-        gone = {"gone_us": now_us, "note": pack_text(reason)} if number in fresh else {}
+        gone = {"gone_us": now_us, "note": reason} if number in fresh else {}
         connection.execute(
             update(policies).where(policies.c.number == number),
             {"state": state.value, **moved, **gone},
@@ -505,7 +502,7 @@ def _mark_done(connection: Connection, number: int, parent: int, now: int) -> in
         select(forgotten_batches.c.turn).where(forgotten_batches.c.batch == number).limit(1)
     ).scalar()
     if gone is not None:
-        raise RefusedError(f"{doing}: turn {unpack_text(gone)} of batch {number} was forgotten")
+        raise RefusedError(f"{doing}: turn {gone} of batch {number} was forgotten")
     fed = (
         select(roles.c.turn)
         .join(batch_turns, batch_turns.c.turn == roles.c.turn)
@@ -527,16 +524,14 @@ def version_of(row: ResultRow) -> PolicyVersion:
         number=row.number,
         parent=row.parent,
         state=PolicyState(row.state),
-        weights=Weights(
-            unpack_text(row.backend), unpack_text(row.adapter), unpack_optional(row.training)
-        ),
-        base=unpack_text(row.base),
+        weights=Weights(row.backend, row.adapter, row.training),
+        base=row.base,
         generation=row.generation,
         made=unpack_instant(row.made_us),
         batch=row.batch,
         steps=row.steps,
         report=None if row.report is None else unpack_document(row.report, GateReport),
-        note=unpack_text(row.note),
+        note=row.note,
         absorbed=frozenset(SkillName(name) for name in unpack_names(row.absorbed)),
         has_served=row.served_us is not None,
         is_kept=row.gone_us is None,
@@ -545,10 +540,10 @@ def version_of(row: ResultRow) -> PolicyVersion:
 
 def weights_row(weights: Weights) -> dict[str, Value]:
     """The columns with the location of weights."""
-    training = None if weights.training is None else pack_text(weights.training)
+    training = weights.training
     return {
-        "backend": pack_text(weights.backend),
-        "adapter": pack_text(weights.adapter),
+        "backend": weights.backend,
+        "adapter": weights.adapter,
         "training": training,
     }
 
@@ -558,7 +553,7 @@ def knowledge_row(
 ) -> dict[str, Value]:
     """The columns with report, note and absorbed skills of a version."""
     packed = None if report is None else pack_document(report)
-    return {"report": packed, "note": pack_text(note), "absorbed": pack_names(sorted(absorbed))}
+    return {"report": packed, "note": note, "absorbed": pack_names(sorted(absorbed))}
 
 
 def version_row(connection: Connection, number: int) -> ResultRow | None:
@@ -574,7 +569,7 @@ def facts_of_versions(rows: Iterable[ResultRow]) -> Versions:
             PolicyState(row.state),
             row.served_us is not None,
             row.gone_us is None,
-            unpack_text(row.note),
+            row.note,
         )
         for row in rows
     }

@@ -38,7 +38,6 @@ from metaclaw.store.rows import (
     drawn_turn_of,
     event_of,
     pack_instant,
-    pack_text,
     placement_of,
     scope_of,
     session_of,
@@ -46,8 +45,6 @@ from metaclaw.store.rows import (
     turn_of,
     turn_row_of,
     unpack_instant,
-    unpack_optional,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     candidates,
@@ -131,25 +128,18 @@ class LedgerReader:
         )
         if before is not None:
             mark = sessions.alias("mark")
-            place = (
-                select(mark.c.last_us, mark.c.id)
-                .where(mark.c.id == pack_text(before))
-                .scalar_subquery()
-            )
+            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == before).scalar_subquery()
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         return self._database.read("listing sessions", query, session_of)
 
     def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
         """The number of turns in these sessions that are attempts at answers of other turns."""
-        mine = turns.c.session.in_([pack_text(one) for one in wanted])
+        mine = turns.c.session.in_(wanted)
         query = (
             select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
         )
         with self._database.reading("counting attempts") as connection:
-            return {
-                SessionId(unpack_text(session)): count
-                for session, count in connection.execute(query)
-            }
+            return {SessionId(session): count for session, count in connection.execute(query)}
 
     def broken_rules(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
@@ -160,16 +150,12 @@ class LedgerReader:
         query = (
             select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
         )
-        return sorted(
-            self._database.read(
-                "listing projects", query, lambda row: unpack_text(row.workspace_id)
-            )
-        )
+        return sorted(self._database.read("listing projects", query, lambda row: row.workspace_id))
 
     def session(self, session: SessionId) -> SessionRow | None:
         return self._database.read_one(
             "reading a session",
-            select(sessions).where(sessions.c.id == pack_text(session)),
+            select(sessions).where(sessions.c.id == session),
             session_of,
         )
 
@@ -183,17 +169,15 @@ class LedgerReader:
 
     def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
         column = table.c.id
-        is_wanted = begins_with(self._database.kind, column, pack_text(prefix))
+        is_wanted = begins_with(self._database.kind, column, prefix)
         query = select(column).where(is_wanted).order_by(column).limit(limit)
-        return self._database.read("looking for an id", query, lambda row: unpack_text(row.id))
+        return self._database.read("looking for an id", query, lambda row: row.id)
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns behind the cursor `after`, in the order they were recorded; without
         attempts.
         """
-        mine = select(turns).where(
-            turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT
-        )
+        mine = select(turns).where(turns.c.session == session, turns.c.seq > after, ~IS_ATTEMPT)
         return self._database.read(
             "listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of
         )
@@ -213,7 +197,7 @@ class LedgerReader:
     def next_main_turn(self, session: SessionId, after: int) -> TurnRow | None:
         """The first main turn of a session behind the cursor `after`."""
         mine = select(turns).where(
-            turns.c.session == pack_text(session),
+            turns.c.session == session,
             turns.c.seq > after,
             turns.c.kind == TurnKind.MAIN.value,
         )
@@ -224,7 +208,7 @@ class LedgerReader:
     def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
         """The main turns of a session before the cursor `before`, newest first."""
         mine = select(turns).where(
-            turns.c.session == pack_text(session),
+            turns.c.session == session,
             turns.c.seq < before,
             turns.c.kind == TurnKind.MAIN.value,
         )
@@ -237,7 +221,7 @@ class LedgerReader:
     ) -> list[TurnRow]:
         """The main turns of a user (None: of requests without a user id) before the cursor
         `before`, newest first, among the last `within` turns of all sessions."""
-        whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
+        whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == user
         mine = select(turns).where(
             turns.c.seq < before,
             turns.c.seq >= before - within,
@@ -249,9 +233,7 @@ class LedgerReader:
         )
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
-        mine = select(turns).where(
-            turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value
-        )
+        mine = select(turns).where(turns.c.session == session, turns.c.kind == TurnKind.MAIN.value)
         return self._database.read_one(
             "reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of
         )
@@ -290,7 +272,7 @@ class LedgerReader:
         )
         with self._database.reading("listing ended sessions") as connection:
             return [
-                EndedSession(row.seq, SessionId(unpack_text(row.session)), bool(row.is_open))
+                EndedSession(row.seq, SessionId(row.session), bool(row.is_open))
                 for row in connection.execute(query)
             ]
 
@@ -315,7 +297,7 @@ class LedgerReader:
             sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since)
         )
         return self._database.read(
-            "looking for silent sessions", silent, lambda row: SessionId(unpack_text(row.id))
+            "looking for silent sessions", silent, lambda row: SessionId(row.id)
         )
 
     def last_received(self) -> datetime | None:
@@ -339,13 +321,10 @@ class LedgerReader:
         """Verdict, role and use in training of these turns; turns that are not in the ledger are
         left out.
         """
-        query = select(turns.c.id, *STANDING).where(
-            turns.c.id.in_([pack_text(turn) for turn in wanted])
-        )
+        query = select(turns.c.id, *STANDING).where(turns.c.id.in_(wanted))
         with self._database.reading("reading what turns came to") as connection:
             rows = {
-                TurnId(unpack_text(row.id)): row
-                for row in connection.execute(with_standing(query, turns.c.seq))
+                TurnId(row.id): row for row in connection.execute(with_standing(query, turns.c.seq))
             }
             return {turn: standing_of(turn, rows[turn]) for turn in wanted if turn in rows}
 
@@ -372,7 +351,7 @@ class LedgerReader:
             select(*facts, draws.c.placed, draws.c.propensity, stands.c.outcome)
             .join(turns, turns.c.seq == draws.c.turn)
             .outerjoin(stands, stands.c.turn == draws.c.turn)
-            .where(draws.c.skill == pack_text(skill), turns.c.generation >= since)
+            .where(draws.c.skill == skill, turns.c.generation >= since)
             .order_by(draws.c.turn.desc())
             .limit(limit)
         )
@@ -381,7 +360,7 @@ class LedgerReader:
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """A whole turn, with its bytes and tokens."""
         with self._database.reading("reading a turn") as connection:
-            row = connection.execute(_TURN, {"turn": pack_text(turn)}).one_or_none()
+            row = connection.execute(_TURN, {"turn": turn}).one_or_none()
             return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
 
     def counts(self) -> LedgerCounts:
@@ -436,10 +415,7 @@ class LedgerReader:
     def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
         """Events of one kind, newest first."""
         query = (
-            select(events)
-            .where(events.c.kind == pack_text(kind))
-            .order_by(events.c.seq.desc())
-            .limit(limit)
+            select(events).where(events.c.kind == kind).order_by(events.c.seq.desc()).limit(limit)
         )
         return self._database.read("reading events of a kind", query, event_of)
 
@@ -453,13 +429,13 @@ def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, i
 
 def _trace(row: ResultRow) -> SessionTrace:
     return SessionTrace(
-        session=SessionId(unpack_text(row.id)),
-        key=unpack_optional(row.key),
-        agent=unpack_text(row.agent),
+        session=SessionId(row.id),
+        key=row.key,
+        agent=row.agent,
         scope=scope_of(row),
         head=row.head,
         segment=row.segment,
-        last_turn=TurnId(unpack_text(row.turn)),
+        last_turn=TurnId(row.turn),
         last_at=unpack_instant(row.last_us),
     )
 

@@ -75,11 +75,6 @@ def pack_texts(row: Values) -> Values:
     return tuple(pack_text(value) if isinstance(value, str) else value for value in row)
 
 
-def unpack_optional(stored: str | None) -> str | None:
-    """`unpack_text`; None stays None."""
-    return None if stored is None else unpack_text(stored)
-
-
 def pack_names(names: Iterable[str]) -> str:
     """A JSON list of strings; JSON has its own escapes, so the result needs no packing."""
     return _pack_names(tuple(names))
@@ -113,12 +108,12 @@ def unpack_placed(stored: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def pack_json(value: Mapping[str, object]) -> str:
     """A JSON object; values without a JSON type (a date in a skill's front matter) become text."""
-    return pack_text(msgspec.json.encode(value, enc_hook=str).decode())
+    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def unpack_json(stored: str) -> dict[str, Json]:
     """Undo `pack_json`."""
-    value: dict[str, Json] = msgspec.json.decode(unpack_text(stored), type=dict)
+    value: dict[str, Json] = msgspec.json.decode(stored, type=dict)
     return value
 
 
@@ -360,48 +355,46 @@ def session_rows(turns: Iterable[Turn]) -> list[Values]:
 
 def session_of(row: ResultRow) -> SessionRow:
     return SessionRow(
-        id=SessionId(unpack_text(row.id)),
-        key=unpack_optional(row.key),
-        agent=unpack_text(row.agent),
+        id=SessionId(row.id),
+        key=row.key,
+        agent=row.agent,
         scope=scope_of(row),
         parent=_session_id(row.parent),
         began_at=unpack_instant(row.began_us),
         last_at=unpack_instant(row.last_us),
         ended_at=None if row.ended_us is None else unpack_instant(row.ended_us),
-        end_reason=unpack_optional(row.end_reason),
+        end_reason=row.end_reason,
         turns=row.turns,
         main_turns=row.main_turns,
     )
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    return LedgerEvent(
-        row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data)
-    )
+    return LedgerEvent(row.seq, unpack_instant(row.at_us), row.kind, unpack_json(row.data))
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:
     """Convert a row of `turns` for a list."""
     return TurnRow(
         seq=row.seq,
-        id=TurnId(unpack_text(row.id)),
-        session=SessionId(unpack_text(row.session)),
+        id=TurnId(row.id),
+        session=SessionId(row.session),
         kind=TurnKind(row.kind),
-        kind_reason=unpack_text(row.kind_reason),
+        kind_reason=row.kind_reason,
         stamp=stamp_of(row),
         wire=Wire(row.wire),
-        path=unpack_text(row.path),
+        path=row.path,
         stream=bool(row.stream),
-        model=unpack_text(row.model),
-        provider=unpack_text(row.provider),
+        model=row.model,
+        provider=row.provider,
         status=row.status,
         end=TurnEnd(row.outcome),
-        error=unpack_optional(row.error),
+        error=row.error,
         finish=None if row.finish is None else Finish(row.finish),
         usage=_usage_of(row),
         times=Times(unpack_instant(row.received_us), row.first_byte_s, row.duration_s),
         segment=row.segment,
-        retry_of=None if row.retry_of is None else TurnId(unpack_text(row.retry_of)),
+        retry_of=None if row.retry_of is None else TurnId(row.retry_of),
     )
 
 
@@ -421,7 +414,7 @@ def turn_of(
         kind_reason=facts.kind_reason,
         scope=scope_of(row),
         stamp=facts.stamp,
-        agent=unpack_text(row.agent),
+        agent=row.agent,
         wire=facts.wire,
         path=facts.path,
         stream=facts.stream,
@@ -439,7 +432,7 @@ def turn_of(
         segment=facts.segment,
         retry_of=facts.retry_of,
         parent=_session_id(row.parent),
-        key=unpack_optional(row.key),
+        key=row.key,
         head=row.head,
         placements=placements,
         draws=draws,
@@ -460,32 +453,32 @@ def placement_of(row: ResultRow) -> Placement:
 
 
 def draw_of(row: ResultRow) -> Draw:
-    return Draw(SkillName(unpack_text(row.skill)), bool(row.placed), row.propensity)
+    return Draw(SkillName(row.skill), bool(row.placed), row.propensity)
 
 
 def drawn_turn_of(row: ResultRow) -> DrawnTurn:
     """Convert a draw with its turn's session and outcome."""
     return DrawnTurn(
-        turn=TurnId(unpack_text(row.id)),
-        session=SessionId(unpack_text(row.session)),
+        turn=TurnId(row.id),
+        session=SessionId(row.session),
         segment=row.segment,
         placed=bool(row.placed),
         propensity=row.propensity,
         outcome=None if row.outcome is None else Outcome(row.outcome),
         generation=row.generation,
-        model=unpack_text(row.model),
+        model=row.model,
     )
 
 
 def scope_of(row: ResultRow) -> Scope:
     """The user and workspace of a row."""
-    return Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id))
+    return Scope(row.user_id, row.workspace_id)
 
 
 def stamp_of(row: ResultRow) -> Stamp:
     """The stamp in a row of `turns`."""
     skills = tuple(map(SkillName, unpack_names(row.skills)))
-    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
+    return Stamp(row.generation, row.policy_version, row.library_hash, skills)
 
 
 def _usage_of(row: ResultRow) -> Usage | None:
@@ -501,4 +494,4 @@ def _usage_of(row: ResultRow) -> Usage | None:
 
 
 def _session_id(stored: str | None) -> SessionId | None:
-    return None if stored is None else SessionId(unpack_text(stored))
+    return None if stored is None else SessionId(stored)

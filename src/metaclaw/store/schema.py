@@ -1,8 +1,8 @@
 """The schema: the tables as queries name them, and the schema version of a database. `schema.sql` defines
 the tables, with their keys, constraints, indices, triggers and views.
 
-Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by
-`rows.pack_text`, bytes are bytes. `seq` numbers are given by the database, grow, and are never
+Instants are whole microseconds since 1970 in UTC (`_us`), text is packed
+by its column type, bytes are bytes. `seq` numbers are given by the database, grow, and are never
 given again: they are the cursors readers resume from.
 
 Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a draw, a
@@ -25,6 +25,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    Dialect,
     Double,
     Integer,
     LargeBinary,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    TypeDecorator,
     and_,
     column,
     inspect,
@@ -41,14 +43,30 @@ from sqlalchemy import (
 
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import POSTGRESQL, ddl, drop_triggers, lock_schema
+from metaclaw.store.rows import pack_text, unpack_text
 
 MAX_LINKS = 32
 """A request is rebuilt from at most this many rows."""
 
 _DEFINITION = Path(__file__).with_name("schema.sql").read_text("utf-8")
 _VERSION_TABLE: Final = "alembic_version"
+
+
+class PackedText(TypeDecorator[str]):
+    """Text of any characters (see `rows.pack_text`)."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else pack_text(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else unpack_text(value)
+
+
 _TYPES: Final = {
-    "TEXT": Text,
+    "TEXT": PackedText,
     "INTEGER": Integer,
     "BIGINT": BigInteger,
     "BIGSERIAL": BigInteger,
@@ -224,7 +242,7 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        new = [one for one in statements if "CREATE TRIGGER" in one or _NEW_TABLE in one]
+        new = [one for one in statements if " TRIGGER " in one or _NEW_TABLE in one]
         statements = [*_BRING_OVER, *new, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 

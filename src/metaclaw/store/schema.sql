@@ -148,8 +148,8 @@ CREATE TABLE turns (
   cache_write_tokens BIGINT,
   reasoning_tokens BIGINT,
   received_us BIGINT NOT NULL,
-  first_byte_s DOUBLE PRECISION,
-  duration_s DOUBLE PRECISION NOT NULL,
+  first_byte_s DOUBLE,
+  duration_s DOUBLE NOT NULL,
   segment INTEGER NOT NULL,
   retry_of TEXT,
   parent TEXT,
@@ -170,7 +170,7 @@ CREATE TABLE turns (
 -- a whole one.
 CREATE TABLE payloads (
   turn NUMBER NOT NULL,
-  base BIGINT,
+  base NUMBER,
   link SMALLINT NOT NULL,
   prefix BIGINT NOT NULL,
   suffix BIGINT NOT NULL,
@@ -200,7 +200,7 @@ CREATE TABLE tokens (
 
 CREATE TABLE translations (
   turn NUMBER NOT NULL,
-  base BIGINT,
+  base NUMBER,
   link SMALLINT NOT NULL,
   prefix BIGINT NOT NULL,
   suffix BIGINT NOT NULL,
@@ -219,7 +219,7 @@ CREATE TABLE verdicts (
   at_us BIGINT NOT NULL,
   outcome TEXT NOT NULL,
   source TEXT NOT NULL,
-  p_fail DOUBLE PRECISION,
+  p_fail DOUBLE,
   signals TEXT NOT NULL,
   votes TEXT,
   fault TEXT,
@@ -257,7 +257,7 @@ CREATE TABLE roles (
   turn NUMBER NOT NULL,
   kind TEXT NOT NULL,
   generation INTEGER NOT NULL,
-  attempt BIGINT,
+  attempt NUMBER,
   CONSTRAINT pk_roles PRIMARY KEY (turn),
   CONSTRAINT ck_roles_kind_is_known CHECK (kind IN ('support', 'query')),
   CONSTRAINT ck_roles_generations_count_from_zero CHECK (generation >= 0),
@@ -271,7 +271,7 @@ CREATE TABLE draws (
   place SMALLINT NOT NULL,
   skill TEXT NOT NULL,
   placed BOOLEAN NOT NULL,
-  propensity DOUBLE PRECISION NOT NULL,
+  propensity DOUBLE NOT NULL,
   CONSTRAINT pk_draws PRIMARY KEY (turn, place),
   CONSTRAINT fk_draws_turn FOREIGN KEY(turn) REFERENCES turns (seq) ON DELETE CASCADE
 );
@@ -358,7 +358,7 @@ CREATE TABLE policies (
   training TEXT,
   base TEXT NOT NULL,
   generation INTEGER NOT NULL,
-  batch BIGINT,
+  batch NUMBER,
   steps INTEGER NOT NULL,
   report TEXT,
   note TEXT NOT NULL,
@@ -422,7 +422,7 @@ CREATE TABLE spending (
   output_tokens BIGINT NOT NULL,
   cached_tokens BIGINT NOT NULL,
   unpriced_tokens BIGINT NOT NULL,
-  cost DOUBLE PRECISION NOT NULL,
+  cost DOUBLE NOT NULL,
   CONSTRAINT pk_spending PRIMARY KEY (day, purpose, model, item)
 );
 

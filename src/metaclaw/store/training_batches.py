@@ -21,7 +21,7 @@ from metaclaw.store.learning import (
     standing_of,
     with_standing,
 )
-from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, stamp_of, unpack_text
+from metaclaw.store.rows import ResultRow, pack_instant, pack_json, stamp_of
 from metaclaw.store.schema import (
     batch_turns,
     batches,
@@ -128,7 +128,7 @@ class SqlBatches:
         for row in self._newest(within):
             if len(found) == limit:
                 break
-            turn = TurnId(unpack_text(row.id))
+            turn = TurnId(row.id)
             standing = standing_of(turn, row, held_out=held_out(turn))
             reason = rejection(
                 _facts(row), standing, generation, policy_version, max_lag, policy_provider
@@ -157,7 +157,7 @@ class SqlBatches:
         likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
         found: list[TurnId] = []
         for row in self._newest(within, likely):
-            turn = TurnId(unpack_text(row.id))
+            turn = TurnId(row.id)
             standing = standing_of(turn, row, held_out=held_out(turn))
             standing = replace(standing, taught=False) if again else standing
             if (
@@ -173,11 +173,7 @@ class SqlBatches:
 
     def untried(self, among: Collection[TurnId]) -> int:
         """The number of these turns that were never in a batch."""
-        query = (
-            select(func.count())
-            .select_from(turns)
-            .where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
-        )
+        query = select(func.count()).select_from(turns).where(turns.c.id.in_(among), ~WAS_TRIED)
         return self._database.read_number("counting new turns", query)
 
     def rejections(
@@ -229,7 +225,7 @@ class SqlBatches:
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
         """Open a batch with these turns and return its number. The turns are query turns from now
         on. Raises RefusedError, and changes nothing, if one of them may not train."""
-        wanted = [pack_text(turn) for turn in turns_taught]
+        wanted = turns_taught
         with self._database.writing("opening a batch") as connection:
             found = (
                 connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted)))
@@ -276,7 +272,7 @@ class SqlBatches:
         with self._database.writing("dropping a batch") as connection:
             batch = opened(connection, number, "dropping a batch")
             now = pack_instant(self._clock())
-            ended = {"state": BatchState.DROPPED.value, "note": pack_text(reason), "ended_us": now}
+            ended = {"state": BatchState.DROPPED.value, "note": reason, "ended_us": now}
             connection.execute(update(batches).where(batches.c.seq == number), ended)
             data = {"batch": number, "turns": batch.size, "reason": reason}
             connection.execute(
@@ -304,9 +300,7 @@ def _likely(
         HAS_TAUGHT if again else ~HAS_TAUGHT,
         roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
     ]
-    return and_(
-        *conditions, *([] if provider is None else [turns.c.provider == pack_text(provider)])
-    )
+    return and_(*conditions, *([] if provider is None else [turns.c.provider == provider]))
 
 
 def opened(connection: Connection, number: int, doing: str) -> ResultRow:
@@ -317,7 +311,7 @@ def opened(connection: Connection, number: int, doing: str) -> ResultRow:
     if row is None:
         raise RefusedError(f"{doing}: there is no batch {number}")
     if row.state != BatchState.OPEN.value:
-        why = f" ({unpack_text(row.note)})" if row.note else ""
+        why = f" ({row.note})" if row.note else ""
         raise RefusedError(f"{doing}: batch {number} is {row.state} already{why}")
     return row
 
@@ -326,7 +320,7 @@ def _members(connection: Connection, batch: int) -> list[tuple[TurnId, bool]]:
     """The turns of a batch, and whether each is current."""
     query = select(turns.c.id, IS_CURRENT).join(batch_turns, batch_turns.c.turn == turns.c.seq)
     found = connection.execute(query.where(batch_turns.c.batch == batch).order_by(turns.c.seq))
-    return [(TurnId(unpack_text(turn)), bool(is_current)) for turn, is_current in found]
+    return [(TurnId(turn), bool(is_current)) for turn, is_current in found]
 
 
 def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
@@ -340,11 +334,11 @@ def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
         size=row.size,
         turns=tuple(turn for turn, _ in members),
         stale=sum(not is_current for _, is_current in members),
-        note=unpack_text(row.note),
+        note=row.note,
     )
 
 
 def _facts(row: ResultRow) -> TurnFacts:
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    end, provider = TurnEnd(row.outcome), unpack_text(row.provider)
+    end, provider = TurnEnd(row.outcome), row.provider
     return TurnFacts(TurnKind(row.kind), end, stamp_of(row), provider, sampled, bool(row.truncated))

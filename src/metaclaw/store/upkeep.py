@@ -20,7 +20,7 @@ from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database, utc_now
 from metaclaw.store.dialects import measure, plain_words, store_errors
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.rows import pack_instant, unpack_text
+from metaclaw.store.rows import pack_instant
 from metaclaw.store.schema import (
     HEAD,
     MARK_TRUNCATED,
@@ -182,7 +182,7 @@ class SqlUpkeep:
             .limit(_SESSIONS_AT_ONCE)
         )
         return self._database.read(
-            "looking for the oldest sessions", query, lambda row: SessionId(unpack_text(row.id))
+            "looking for the oldest sessions", query, lambda row: SessionId(row.id)
         )
 
 

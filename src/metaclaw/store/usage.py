@@ -19,7 +19,6 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    text,
     true,
     update,
 )
@@ -30,15 +29,13 @@ from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
-from metaclaw.store.dialects import committed
+from metaclaw.store.dialects import committed, insert_into
 from metaclaw.store.rows import (
     ResultRow,
     TurnRow,
     pack_instant,
-    pack_text,
     unpack_instant,
     unpack_names,
-    unpack_text,
 )
 from metaclaw.store.schema import (
     candidates,
@@ -83,15 +80,15 @@ class SqlCursors:
 def read_cursor(connection: Connection, name: str) -> int | None:
     """The cursor of this name; None if there is none."""
     found: int | None = connection.execute(
-        select(cursors.c.seq).where(cursors.c.name == pack_text(name))
+        select(cursors.c.seq).where(cursors.c.name == name)
     ).scalar()
     return found
 
 
 def write_cursor(connection: Connection, name: str, seq: int) -> None:
     """Set a cursor in the caller's transaction."""
-    connection.execute(delete(cursors).where(cursors.c.name == pack_text(name)))
-    connection.execute(insert(cursors), {"name": pack_text(name), "seq": seq})
+    connection.execute(delete(cursors).where(cursors.c.name == name))
+    connection.execute(insert(cursors), {"name": name, "seq": seq})
 
 
 def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
@@ -106,12 +103,6 @@ _TURNS_AT_ONCE = 2000
 _SUMS = tuple(field.name for field in fields(Spending))  # `cost` is the last
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
-_ADD = text(
-    f"INSERT INTO spending ({', '.join((*_KEYS, *_SUMS))}) VALUES"
-    f" ({', '.join(f':{name}' for name in (*_KEYS, *_SUMS))}) ON CONFLICT ({', '.join(_KEYS)}) DO"
-    f" UPDATE SET {', '.join(f'{name} = spending.{name} + excluded.{name}' for name in _SUMS)}"
-)
-_BEGIN = text("INSERT INTO cursors (name, seq) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
 
 Sums = Mapping[SpendingKey, Spending]
 PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
@@ -135,14 +126,9 @@ class SqlSpending:
         if not sums:
             return
         with self._database.writing("counting calls to models") as connection:
-            known = _known_spending(connection, {pack_text(key.item) for key in sums if key.item})
+            known = _known_spending(connection, {key.item for key in sums if key.item})
             for key, more in sums.items():
-                _add_spending(
-                    connection,
-                    key,
-                    more,
-                    pack_text(key.item) if pack_text(key.item) in known else "",
-                )
+                _add_spending(connection, key, more, key.item if key.item in known else "")
 
     def add_served(self, price: PriceServed) -> int:
         """Count the main turns of agents that were recorded since the last call; return the number
@@ -155,7 +141,8 @@ class SqlSpending:
         with self._database.writing("counting turns") as connection:
             # Lock the cursor, because several programs may count on PostgreSQL; SQLite has one
             # writer at a time.
-            connection.execute(_BEGIN, {"name": _SPENDING_CURSOR})
+            begun = insert_into(cursors, connection.dialect.name).on_conflict_do_nothing()
+            connection.execute(begun, {"name": _SPENDING_CURSOR, "seq": 0})
             cursor = (
                 select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
             )
@@ -166,7 +153,7 @@ class SqlSpending:
                 is_asked_again = row.parent_kind == TurnKind.MAIN.value and row.place > 0
                 if row.kind == TurnKind.MAIN.value or is_asked_again:
                     purpose = ENFORCED if is_asked_again else SERVED
-                    model = f"{unpack_text(row.provider)}/{unpack_text(row.model)}"
+                    model = f"{row.provider}/{row.model}"
                     key, more = price(purpose, unpack_instant(row.received_us), model, _usage(row))
                     sums[key] = sums.get(key, Spending()) + more
             for key, more in sums.items():
@@ -186,8 +173,7 @@ class SqlSpending:
         query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
         with self._database.reading("reading what calls to models cost") as connection:
             return dict(
-                _sum_of(row, unpack_text(row.item) if by_item else "")
-                for row in connection.execute(query)
+                _sum_of(row, row.item if by_item else "") for row in connection.execute(query)
             )
 
     def forget_items_before(self, day: str) -> None:
@@ -254,22 +240,18 @@ def _known_spending(connection: Connection, names: Collection[str]) -> set[str]:
 
 
 def _add_spending(connection: Connection, key: SpendingKey, more: Spending, item: str) -> None:
-    values = {name: getattr(more, name) for name in _SUMS}
+    added = insert_into(spending, connection.dialect.name)
+    sums = {name: spending.c[name] + added.excluded[name] for name in _SUMS}
+    row = {"day": key.day, "purpose": key.purpose, "model": key.model, "item": item}
     connection.execute(
-        _ADD,
-        {
-            "day": key.day,
-            "purpose": key.purpose,
-            "model": pack_text(key.model),
-            "item": item,
-            **values,
-        },
+        added.on_conflict_do_update(index_elements=_KEYS, set_=sums),
+        row | {name: getattr(more, name) for name in _SUMS},
     )
 
 
 def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
     numbers = {name: int(getattr(row, name)) for name in _SUMS[:-1]}
-    return SpendingKey(row.day, row.purpose, unpack_text(row.model), item), Spending(
+    return SpendingKey(row.day, row.purpose, row.model, item), Spending(
         **numbers, cost=float(row.cost)
     )
 
@@ -312,7 +294,7 @@ class SqlUses:
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         """Count these new skills as used at this moment."""
-        wanted = {pack_text(name) for name in names}
+        wanted = set(names)
         if not wanted:
             return
         with self._database.writing("noting new skills") as connection:
@@ -328,10 +310,10 @@ class SqlUses:
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """The uses of these skills; skills that were never counted are left out."""
-        query = select(uses).where(uses.c.skill.in_([pack_text(name) for name in names]))
+        query = select(uses).where(uses.c.skill.in_(names))
         with self._database.reading("reading uses of skills") as connection:
             return {
-                SkillName(unpack_text(row.skill)): SkillUse(unpack_instant(row.last_us), row.times)
+                SkillName(row.skill): SkillUse(unpack_instant(row.last_us), row.times)
                 for row in connection.execute(query)
             }
 
@@ -405,11 +387,9 @@ def _speaks(
 ) -> ColumnElement[bool]:
     wanted: list[ColumnElement[bool]] = []
     if users is not None:
-        wanted.append(sessions.c.user_id.in_([pack_text(user) for user in users]))
+        wanted.append(sessions.c.user_id.in_(users))
     if workspaces is not None:
-        wanted.append(
-            sessions.c.workspace_id.in_([pack_text(workspace) for workspace in workspaces])
-        )
+        wanted.append(sessions.c.workspace_id.in_(workspaces))
     if without_user:
         wanted.append(sessions.c.user_id.is_(None))
     return or_(*wanted) if wanted else true()
@@ -418,7 +398,7 @@ def _speaks(
 def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
     """The skills that were in these prompts or were withheld from them by chance."""
     found: set[tuple[str, int]] = {
-        (pack_text(name), row.seq) for row in fresh.values() for name in row.stamp.skills
+        (name, row.seq) for row in fresh.values() for name in row.stamp.skills
     }
     withheld = select(draws.c.skill, draws.c.turn).where(
         draws.c.turn.in_(fresh), draws.c.placed.is_(False)

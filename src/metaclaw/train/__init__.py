@@ -1,8 +1,7 @@
 """Training: advantages, curriculum, the progress of a run, the gate and its golden set, training
 services, servers of the weights.
 
-SDKs of training services are loaded by `load_tinker` and `load_weaver`, not by importing this
-package."""
+Importing this package loads no SDK of a training service."""
 
 from metaclaw.train.absorption import Absorption, SkillPair, absorbed_by, judge_absorption
 from metaclaw.train.advantages import (
@@ -16,10 +15,35 @@ from metaclaw.train.advantages import (
     normaliser,
     step_size,
 )
-from metaclaw.train.backends.blocking_calls import gather_all
-from metaclaw.train.backends.sdk import load_tinker, load_weaver
-from metaclaw.train.backends.tinker import tinker_backend
-from metaclaw.train.backends.weaver import weaver_backend
+from metaclaw.train.backends.blocking_calls import (
+    ServerReach,
+    ServerReply,
+    bounded,
+    gather_all,
+    run_in_thread,
+)
+from metaclaw.train.backends.remote import RemoteBackend
+from metaclaw.train.backends.sdk import (
+    EXPIRY_S,
+    SdkTypes,
+    Waits,
+    load_tinker,
+    make_adam,
+    make_datum,
+    make_sampling,
+)
+from metaclaw.train.backends.service import (
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    Service,
+    ServiceSampler,
+    ServiceSettings,
+    Trainee,
+)
+from metaclaw.train.backends.tinker import TinkerService
 from metaclaw.train.bets import TrialTurn
 from metaclaw.train.checkpoints import (
     Checkpoint,
@@ -43,22 +67,27 @@ from metaclaw.train.extra_prompts import (
     rehearse,
     vary,
 )
-from metaclaw.train.gate import AnswerPair, Evidence, GateRules, GateRuling, judge_candidate
+from metaclaw.train.gate import AnswerPair, Evidence, GateRuling, GateThresholds, judge_candidate
 from metaclaw.train.golden import (
     GoldenComparison,
     GoldenItem,
-    GoldenRules,
     GoldenScore,
     GoldenStanding,
+    GoldenThresholds,
     compare_golden,
     golden_items,
     golden_version,
     read_answer,
     reference_pairs,
 )
-from metaclaw.train.hosts.lora_servers import sglang_host, sglang_model_of, vllm_host
+from metaclaw.train.hosts.lora_servers import (
+    AdminClient,
+    HostSettings,
+    LoadingHost,
+    ModelHost,
+    version_name,
+)
 from metaclaw.train.hosts.sampler_model import SamplerModel
-from metaclaw.train.hosts.vllm_model import VllmModel
 from metaclaw.train.imitation import (
     LEAST_GAIN,
     RETRY_TEMPERATURE,
@@ -76,11 +105,18 @@ from metaclaw.train.imitation import (
     longest_demonstration,
     with_hint,
 )
-from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
+from metaclaw.train.live import (
+    Baseline,
+    LiveReport,
+    LiveRuling,
+    LiveThresholds,
+    LiveWatch,
+    judge_live,
+)
 from metaclaw.train.progress import (
     Phase,
     RunSize,
-    ScheduleRules,
+    ScheduleThresholds,
     checkpoint_steps,
     fit_to_budget,
     is_validation_due,

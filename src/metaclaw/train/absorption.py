@@ -36,7 +36,7 @@ class SkillPair:
 
 
 @dataclass(frozen=True, slots=True)
-class AbsorptionRules:
+class AbsorptionThresholds:
     """Error level, margin, and the most pairs. A skill is absorbed only if the mean score without
     it is at least `good`.
     """
@@ -68,11 +68,11 @@ class AbsorptionReport:
 
 
 def judge_absorption(
-    pairs: Sequence[SkillPair], rules: AbsorptionRules | None = None
+    pairs: Sequence[SkillPair], rules: AbsorptionThresholds | None = None
 ) -> AbsorptionReport:
     """Decide from the pairs so far, in order; pairs after the first decisive one do not count.
     After `most` pairs without a decision, the skill is needed."""
-    rules = rules or AbsorptionRules()
+    rules = rules or AbsorptionThresholds()
     absorbed, needed = GainBets(rules.margin), GainBets()
     scores: list[float] = []
     unscored, finding = 0, Absorption.UNDECIDED
@@ -113,7 +113,7 @@ def absorbed_by(
 
 
 def _finding(
-    absorbed: float, needed: float, scores: Sequence[float], rules: AbsorptionRules
+    absorbed: float, needed: float, scores: Sequence[float], rules: AbsorptionThresholds
 ) -> Absorption:
     if needed >= 1 / rules.alpha:
         return Absorption.NEEDED

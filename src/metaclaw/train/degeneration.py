@@ -52,7 +52,7 @@ class HeldOutAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class DegenerationRules:
+class DegenerationThresholds:
     """When answers count as degenerate. Fewer than `least` distinct questions are not judged."""
 
     least: int = 3
@@ -66,14 +66,14 @@ class DegenerationRules:
 def find_degeneration(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationRules | None = None,
+    rules: DegenerationThresholds | None = None,
     wanted: Sequence[str] = (),
     demanded: Collection[str] = (),
 ) -> list[str]:
     """Objections to the candidate's answers, in words. Both versions answer the same questions in
     the same order. `wanted` are reference answers that people gave to some of them; `demanded` are
     answers that are the only one their check accepts."""
-    rules = rules or DegenerationRules()
+    rules = rules or DegenerationThresholds()
     if len({answer.question for answer in candidate}) < rules.least:
         return []
     same = _same_answers(candidate, serving, rules, wanted)
@@ -193,7 +193,7 @@ def _compressible_share(text: str) -> float:
 def _same_answers(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationRules,
+    rules: DegenerationThresholds,
     wanted: Sequence[str],
 ) -> str | None:
     new, old = _first_answers(candidate), _first_answers(serving)
@@ -210,7 +210,7 @@ def _more_often(
     test: Callable[[HeldOutAnswer], bool],
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationRules,
+    rules: DegenerationThresholds,
 ) -> str | None:
     new, old = [test(answer) for answer in candidate], [test(answer) for answer in serving]
     only_new = sum(is_now and not was for is_now, was in zip(new, old, strict=True))
@@ -224,7 +224,9 @@ def _more_often(
 
 
 def _grown(
-    candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules
+    candidate: Sequence[HeldOutAnswer],
+    serving: Sequence[HeldOutAnswer],
+    rules: DegenerationThresholds,
 ) -> str | None:
     new, old = _median_tokens(candidate), _median_tokens(serving)
     if new < rules.long_tokens or new <= rules.longer * old:

@@ -296,6 +296,6 @@ def _with_numbers(task: str, kind: VariationKind, chance: random.Random) -> str:
 
 def _shaped(word: str, like: str) -> str:
     """The word with the capitalisation of `like`."""
-    return (
-        word.upper() if like.isupper() else word.capitalize() if like[0].isupper() else word.lower()
-    )
+    if like.isupper():
+        return word.upper()
+    return word.capitalize() if like[0].isupper() else word.lower()

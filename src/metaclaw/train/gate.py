@@ -36,12 +36,12 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
 from metaclaw.train.bets import GainBets
 from metaclaw.train.degeneration import (
-    DegenerationRules,
+    DegenerationThresholds,
     HeldOutAnswer,
     describe_length,
     find_degeneration,
 )
-from metaclaw.train.golden import GoldenRules, GoldenScore, compare_golden
+from metaclaw.train.golden import GoldenScore, GoldenThresholds, compare_golden
 
 _MOST_SHOWN = 60
 
@@ -79,7 +79,7 @@ class AnswerPair:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillRules:
+class SkillThresholds:
     """When a skill counts as lost."""
 
     alpha: float = 0.05
@@ -131,7 +131,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class GateRules:
+class GateThresholds:
     """When a candidate passes. `wave` is the number of pairs requested at a time; `kl_most` is in
     nats per drawn token; a mean gain above `lenient_gain` by a lenient check needs a judge."""
 
@@ -142,11 +142,11 @@ class GateRules:
     wave: int = 20
     kl_most: float = 1.0
     lenient_gain: float = 0.02
-    golden: GoldenRules = field(default_factory=GoldenRules)
-    skill: SkillRules = field(default_factory=SkillRules)
-    degeneration: DegenerationRules = field(default_factory=DegenerationRules)
+    golden: GoldenThresholds = field(default_factory=GoldenThresholds)
+    skill: SkillThresholds = field(default_factory=SkillThresholds)
+    degeneration: DegenerationThresholds = field(default_factory=DegenerationThresholds)
 
-    def for_try(self, number: int) -> "GateRules":
+    def for_try(self, number: int) -> "GateThresholds":
         """Stricter rules for try number `number` of a run, so that all tries together are wrong no
         more often than a single one.
         """
@@ -194,9 +194,9 @@ class _Measured:
         )
 
 
-def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateDecision:
+def judge_candidate(evidence: Evidence, rules: GateThresholds | None = None) -> GateDecision:
     """Rule on a candidate by the evidence so far."""
-    rules = rules or GateRules()
+    rules = rules or GateThresholds()
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [
@@ -256,7 +256,7 @@ def _doubts(
     trained: _Measured,
     strict: _Measured,
     skills: Sequence[SkillGain],
-    rules: GateRules,
+    rules: GateThresholds,
     *,
     is_last: bool,
 ) -> list[str]:
@@ -284,7 +284,7 @@ def _doubts(
 
 
 def weigh_skills(
-    pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False
+    pairs: Sequence[AnswerPair], rules: SkillThresholds | None = None, *, strictly: bool = False
 ) -> list[SkillGain]:
     """The gain on each skill in the prompts, in order of appearance, by the measure that trains or
     by the strict one.
@@ -295,12 +295,14 @@ def weigh_skills(
             for skill in dict.fromkeys(pair.skills):
                 gains.setdefault(skill, []).append(gain)
     return [
-        _weigh(skill, of_skill, len(gains), rules or SkillRules())
+        _weigh(skill, of_skill, len(gains), rules or SkillThresholds())
         for skill, of_skill in gains.items()
     ]
 
 
-def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRules) -> SkillGain:
+def _weigh(
+    skill: SkillName, gains: Sequence[float], skills: int, rules: SkillThresholds
+) -> SkillGain:
     bets, most = GainBets(), 0.0
     for number, gain in enumerate(gains, 1):
         bets.add(-gain)
@@ -342,7 +344,7 @@ def _gain(candidate: float | None, serving: float | None) -> float | None:
     return None if candidate is None or serving is None else candidate - serving
 
 
-def _compare(pairs: Sequence[float | None], rules: GateRules) -> _Measured:
+def _compare(pairs: Sequence[float | None], rules: GateThresholds) -> _Measured:
     better, worse, finding = GainBets(), GainBets(), _Finding.OPEN
     gains: list[float] = []
     unscored = 0
@@ -369,13 +371,13 @@ def _compare(pairs: Sequence[float | None], rules: GateRules) -> _Measured:
     return _Measured(finding, comparison, unscored)
 
 
-def _finding(better: float, worse: float, pairs: int, rules: GateRules) -> _Finding:
+def _finding(better: float, worse: float, pairs: int, rules: GateThresholds) -> _Finding:
     if worse >= 1 / rules.alpha_harm:
         return _Finding.WORSE
     return _Finding.BETTER if better >= 1 / rules.alpha and pairs >= rules.least else _Finding.OPEN
 
 
-def _unsafe(evidence: Evidence, rules: GateRules) -> list[str]:
+def _unsafe(evidence: Evidence, rules: GateThresholds) -> list[str]:
     if not evidence.is_finite:
         return ["a weight is not a finite number"]
     if evidence.kl is None:
@@ -390,14 +392,14 @@ def _unsafe(evidence: Evidence, rules: GateRules) -> list[str]:
     return []
 
 
-def _lost(evidence: Evidence, rules: GateRules) -> list[str]:
+def _lost(evidence: Evidence, rules: GateThresholds) -> list[str]:
     if evidence.golden_serving is None or evidence.golden_candidate is None:
         return []
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
     return [golden.words] if golden.is_worse else []
 
 
-def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
+def _unproven(evidence: Evidence, rules: GateThresholds) -> list[str]:
     """Objections to gains by lenient checks that the strict measure cannot confirm."""
     objections = []
     for skills, accepted in evidence.lenient.items():

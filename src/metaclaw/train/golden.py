@@ -166,7 +166,7 @@ class GoldenScore:
 
 
 @dataclass(frozen=True, slots=True)
-class GoldenRules:
+class GoldenThresholds:
     """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in
     standard errors. If the serving version passes less than the share `weak`, likelihoods are
     always compared."""
@@ -175,7 +175,7 @@ class GoldenRules:
     z: float = 1.72
     weak: float = 0.1
 
-    def for_try(self, number: int) -> "GoldenRules":
+    def for_try(self, number: int) -> "GoldenThresholds":
         """Wider intervals, so that `number` tries together are wrong no more often than one try
         with these rules.
         """
@@ -304,13 +304,13 @@ def read_answer(text: str) -> GoldenAnswer:
 def compare_golden(
     serving: GoldenScore,
     candidate: GoldenScore,
-    rules: GoldenRules | None = None,
+    rules: GoldenThresholds | None = None,
     of: int | None = None,
 ) -> GoldenComparison:
     """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not
     tried on the same items.
     """
-    rules = rules or GoldenRules()
+    rules = rules or GoldenThresholds()
     _same_items(serving.passed, candidate.passed)
     tried = len(serving.passed)
     whole = max(tried, of or tried)

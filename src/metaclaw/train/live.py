@@ -65,7 +65,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRules:
+class LiveThresholds:
     """When the trial of a canary ends. An equal canary is rolled back as worse with probability
     `alpha`, and lags at the end with probability `doubt`; for skills these are `alpha_skill` and
     `doubt_skill`. No canary with fewer than `least_failures` failures is rolled back as worse. A
@@ -109,7 +109,7 @@ class LiveReport:
 
 
 def judge_live(
-    turns: Iterable[TrialTurn], rules: LiveRules | None = None, before: Baseline | None = None
+    turns: Iterable[TrialTurn], rules: LiveThresholds | None = None, before: Baseline | None = None
 ) -> LiveReport:
     """Rule on a canary by its turns so far, oldest first. Turns after the first decisive one do not
     count.
@@ -131,8 +131,8 @@ _Ruled = tuple[LiveRuling, str, bool]
 class LiveWatch:
     """The bets on one canary, turn by turn."""
 
-    def __init__(self, rules: LiveRules | None = None, before: Baseline | None = None) -> None:
-        self._rules = rules or LiveRules()
+    def __init__(self, rules: LiveThresholds | None = None, before: Baseline | None = None) -> None:
+        self._rules = rules or LiveThresholds()
         self._floor = (
             0.0
             if before is None

@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleRules:
+class ScheduleThresholds:
     """At most `most` steps, `settle` of them with a falling rate. `enough` is a mean reward over
     `enough_steps`; `patience` is how many steps may pass without a better average (twice as many
     before anything was learned), and `idle` how many without any gradient. Validation prompts are
@@ -89,7 +89,7 @@ class LearningEnd:
     is_validated: bool = False
 
 
-def next_step(records: Sequence[StepRecord], rules: ScheduleRules) -> Next:
+def next_step(records: Sequence[StepRecord], rules: ScheduleThresholds) -> Next:
     """What comes after these steps."""
     end = learning_end(records, rules)
     if end is None:
@@ -106,7 +106,7 @@ def next_step(records: Sequence[StepRecord], rules: ScheduleRules) -> Next:
     )
 
 
-def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> LearningEnd | None:
+def learning_end(records: Sequence[StepRecord], rules: ScheduleThresholds) -> LearningEnd | None:
     """Where learning ended; None while it goes on."""
     averages = progress(records)
     best, best_at = 0.0, 0
@@ -140,7 +140,7 @@ def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> Learnin
     return None
 
 
-def is_validation_due(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:
+def is_validation_due(records: Sequence[StepRecord], rules: ScheduleThresholds) -> bool:
     """Whether the validation prompts are to be answered before the next step."""
     done, every = len(records), rules.validate_every
     if (
@@ -156,7 +156,7 @@ def is_validation_due(records: Sequence[StepRecord], rules: ScheduleRules) -> bo
 
 
 def _validation_end(
-    records: Sequence[StepRecord], rules: ScheduleRules, steps_without_gain: int
+    records: Sequence[StepRecord], rules: ScheduleThresholds, steps_without_gain: int
 ) -> LearningEnd | None:
     """The end of learning by the last step's look at the validation prompts. These are few, so a
     run goes on while the rewards of its steps still rise."""
@@ -206,7 +206,7 @@ def _averages(records: Sequence[StepRecord]) -> Iterator[dict[str, float]]:
         yield dict(wells)
 
 
-def checkpoint_steps(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
+def checkpoint_steps(records: Sequence[StepRecord], rules: ScheduleThresholds) -> list[int]:
     """After how many steps weights are kept: the best point while learning, its end, and every few
     steps of settling.
     """
@@ -232,16 +232,16 @@ def token_cap(records: Sequence[StepRecord], most: int, shown: int = 0) -> int:
     return min(most, max(_LEAST_CAP, 2 * lengths[min(len(lengths) - 1, int(0.95 * len(lengths)))]))
 
 
-def _is_enough(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:
+def _is_enough(records: Sequence[StepRecord], rules: ScheduleThresholds) -> bool:
     rewards = [record.reward for record in records if record.reward is not None]
     return len(rewards) == len(records) and sum(rewards) / len(rewards) >= rules.enough
 
 
-def _is_kept(settled: int, rules: ScheduleRules) -> bool:
+def _is_kept(settled: int, rules: ScheduleThresholds) -> bool:
     return settled % rules.settle_every == 0 or settled == rules.settle_steps
 
 
-def _best(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
+def _best(records: Sequence[StepRecord], rules: ScheduleThresholds) -> list[int]:
     """The last of the points, some steps apart, at which the run went better than at those before;
     none at first.
     """

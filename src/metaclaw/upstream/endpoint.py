@@ -4,6 +4,7 @@ probing of its wires.
 
 import asyncio
 import re
+import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -432,6 +433,54 @@ def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
         return head.encode("latin-1")
     except UnicodeEncodeError as cause:
         raise WireError("a header field has characters that cannot be sent") from cause
+
+
+class ProviderReachability:
+    """Tests whether a provider accepts connections, without a request, and caches the result."""
+
+    def __init__(
+        self,
+        provider: HttpEndpoint,
+        *,
+        keep_s: float = 5.0,
+        patience_s: float = 0.5,
+        within_s: float = 5.0,
+    ) -> None:
+        """A result is valid for `keep_s`. A caller waits at most `patience_s` for a new result,
+        which may take `within_s`.
+        """
+        self._provider = provider
+        self._keep_s, self._patience_s, self._within_s = keep_s, patience_s, within_s
+        self._trouble: str | None = None
+        self._known_at: float | None = None
+        self._trying: asyncio.Task[None] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a recent result."""
+        return (
+            self._known_at is not None
+            and time.monotonic() - self._known_at < self._keep_s + self._within_s
+        )
+
+    async def trouble(self) -> str | None:
+        """Why the provider accepts no connection, as far as is known; None if it does."""
+        if self._provider.open_connections:
+            self._trouble, self._known_at = None, time.monotonic()
+        elif self._known_at is None or time.monotonic() - self._known_at >= self._keep_s:
+            if self._trying is None or self._trying.done():
+                self._trying = asyncio.create_task(self._try())
+            await asyncio.wait([self._trying], timeout=self._patience_s)
+        return self._trouble
+
+    async def _try(self) -> None:
+        try:
+            await self._provider.reach(self._within_s)
+        except UpstreamError as error:
+            self._trouble = str(error)
+        else:
+            self._trouble = None
+        self._known_at = time.monotonic()
 
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024

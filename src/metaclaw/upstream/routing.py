@@ -1,7 +1,6 @@
 """Routing: the providers that may answer a request, in order; fallback between them, their health
 and wires, and the policy slot."""
 
-import asyncio
 import logging
 import re
 import time
@@ -9,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
@@ -19,9 +18,6 @@ from metaclaw.errors import UpstreamError
 from metaclaw.ports import HttpProvider
 from metaclaw.upstream.transport import UNREACHABLE
 from metaclaw.wires import decode_json, parse_error
-
-if TYPE_CHECKING:  # which imports this
-    from metaclaw.upstream.endpoint import HttpEndpoint
 
 log = logging.getLogger(__name__)
 _VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
@@ -297,54 +293,6 @@ def _uniform(session: SessionId, version: int) -> float:
     text = f"{version}\0{session}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=8, person=b"metaclaw-policy").digest()
     return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
-
-
-class ProviderReachability:
-    """Tests whether a provider accepts connections, without a request, and caches the result."""
-
-    def __init__(
-        self,
-        provider: "HttpEndpoint",
-        *,
-        keep_s: float = 5.0,
-        patience_s: float = 0.5,
-        within_s: float = 5.0,
-    ) -> None:
-        """A result is valid for `keep_s`. A caller waits at most `patience_s` for a new result,
-        which may take `within_s`.
-        """
-        self._provider = provider
-        self._keep_s, self._patience_s, self._within_s = keep_s, patience_s, within_s
-        self._trouble: str | None = None
-        self._known_at: float | None = None
-        self._trying: asyncio.Task[None] | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether there is a recent result."""
-        return (
-            self._known_at is not None
-            and time.monotonic() - self._known_at < self._keep_s + self._within_s
-        )
-
-    async def trouble(self) -> str | None:
-        """Why the provider accepts no connection, as far as is known; None if it does."""
-        if self._provider.open_connections:
-            self._trouble, self._known_at = None, time.monotonic()
-        elif self._known_at is None or time.monotonic() - self._known_at >= self._keep_s:
-            if self._trying is None or self._trying.done():
-                self._trying = asyncio.create_task(self._try())
-            await asyncio.wait([self._trying], timeout=self._patience_s)
-        return self._trouble
-
-    async def _try(self) -> None:
-        try:
-            await self._provider.reach(self._within_s)
-        except UpstreamError as error:
-            self._trouble = str(error)
-        else:
-            self._trouble = None
-        self._known_at = time.monotonic()
 
 
 _NO_ROUTE = frozenset({404, 405, 501})

@@ -6,7 +6,9 @@ from metaclaw.wires import chat, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
 from metaclaw.wires.fields import decode_json, encode_json, literal_json
 from metaclaw.wires.format import (
+    AttemptMessages,
     Facts,
+    HeldCall,
     StreamWriter,
     parse_error,
     register,
@@ -21,7 +23,6 @@ from metaclaw.wires.relay import (
     TURN_MARK,
     CallHold,
     Footer,
-    HeldCall,
     has_call_mark,
     plain_id,
     plain_text,

@@ -43,7 +43,7 @@ class EventReader(Protocol):
     def close(self) -> list[Delta]: ...
 
 
-class StreamReader:
+class SseReader:
     """Turns the bytes of a provider's stream into deltas, independent of how the bytes are split.
     Garbage gives a Failed. After an End or a Failed there are no more deltas."""
 

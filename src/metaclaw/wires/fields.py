@@ -204,7 +204,9 @@ def encode_text(value: Json) -> str:
 
 def json_text(value: Json) -> str:
     """A call's arguments as text: some servers send an object, and some send nothing."""
-    return value if isinstance(value, str) else "" if value is None else encode_text(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else encode_text(value)
 
 
 def _encodable(value: Json) -> Json:

@@ -4,20 +4,23 @@ from relayed answers.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from enum import StrEnum
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
+from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Tool, Usage, Wire
 from metaclaw.domain.turn import TrueAnswer
-from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
-
-if TYPE_CHECKING:  # these modules import this one
-    from metaclaw.wires.deltas import StreamReader
-    from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
-    from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import encode_json
+from metaclaw.wires.fields import Object, decode_or_text, encode_json, object_of, text_of
+
+
+class StreamReader(Protocol):
+    """Turns the bytes of a provider's stream into deltas."""
+
+    def feed(self, data: bytes) -> list[Delta]: ...
+    def close(self) -> list[Delta]:
+        """Return the last deltas, once the provider has closed the stream."""
 
 
 class StreamWriter(Protocol):
@@ -56,6 +59,129 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     finish: Finish | None = None
     usage: Usage | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file in a conversation: its bytes in base64 (`payload`), its URL, or its plain text."""
+
+    name: str | None
+    media_type: str = "application/pdf"
+    payload: str | None = None
+    url: str | None = None
+    text: str | None = None
+
+
+class Kind(StrEnum):
+    """The kinds of tools that a client may offer."""
+
+    FUNCTION = "function"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A tool as its client named it."""
+
+    kind: Kind
+    name: str
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """A tool as a function for other wires, and as its client named it."""
+
+    tool: Tool
+    client_tool: ClientTool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCall:
+    """A tool call. `kind` is its type in the wire."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMessages:
+    """One answer of a provider, as `messages` of a later request. `is_exact` is False if they
+    cannot repeat the answer exactly, or its calls cannot be refused with a text: then the provider
+    is not asked again."""
+
+    id: str
+    messages: tuple[Json, ...]
+    calls: tuple[HeldCall, ...]
+    is_exact: bool = True
+
+
+class CallFormat(Protocol):
+    """Finds tool calls in the answers of one wire."""
+
+    marks: tuple[bytes, ...]
+    """Every answer with calls, and the first event of every call, contains one of these."""
+    words: tuple[bytes, ...]
+    """Every event with text or reasoning contains one of these."""
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        """The calls of a whole answer that its client is to run."""
+
+    def read(self, held: bytes) -> list[HeldCall]:
+        """The calls in the events of a stream from its first call on; the last event may be
+        incomplete.
+        """
+
+    def begins_call(self, body: Object) -> bool:
+        """Whether an event begins a call."""
+
+    def passes(self, body: Object) -> bool:
+        """Whether an event behind the first call may be sent at once."""
+
+    def all_wait(self, chunk: bytes) -> bool:
+        """Whether all of these complete events behind the first call wait, without parsing them;
+        False if one might pass.
+        """
+
+
+_JSON_BEGINS: Final = ("{", "[", "```json")
+
+
+class FooterPlace:
+    """A line that is to be added to an answer, and what is known of that answer so far."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self._begins = ""
+        self.parts = 0
+        """The number of parts of the answer that have begun."""
+        self.is_plain = True
+        """Whether the answer so far is plain text."""
+        self.is_added = False
+
+    def note(self, text: str) -> None:
+        """Record the beginning of the answer's text, to recognise JSON."""
+        if len(self._begins) < 16:
+            self._begins = (self._begins + text).lstrip()[:16]
+
+    @property
+    def may_add(self) -> bool:
+        """Whether the answer so far has text, and that is plain text and not JSON."""
+        return self.is_plain and bool(self._begins) and not self._begins.startswith(_JSON_BEGINS)
+
+
+class FooterFormat(Protocol):
+    """Adds a line to the answers of one wire."""
+
+    def add_to_answer(self, place: FooterPlace, answer: Object) -> bool:
+        """Add the line to a whole answer; False if it must not be changed."""
+
+    def add_to_event(self, place: FooterPlace, raw: bytes, body: Object) -> bytes:
+        """Return an event of a stream, with the line before or in it if this is the right
+        position.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +227,11 @@ class WireFormat:
     """Types of parts that a provider's own tools left in the history. They can be dropped: the text
     behind them has the outcome.
     """
-    read_document: "Callable[[dict[str, Json]], Document | None]"
+    read_document: Callable[[dict[str, Json]], Document | None]
     """The document in a content part of this wire; None if it is something else or is in the
     provider's file store.
     """
-    offered_tools: "Callable[[dict[str, Json], bool], Iterable[ToolOffer]]"
+    offered_tools: Callable[[dict[str, Json], bool], Iterable[ToolOffer]]
     """A tool that is not a function, as functions. Raises WireError if that is impossible, unless
     `lenient` is set.
     """
@@ -139,7 +265,7 @@ class WireFormat:
     """Parse a provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
     """Write an answer for the client that sent the request."""
-    reader: "Callable[[], StreamReader]"
+    reader: Callable[[], StreamReader]
     """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
     """Writes one stream to a client."""
@@ -155,7 +281,7 @@ class WireFormat:
     """The facts of a stream, given its bytes, its last events (newest first) and the error among
     them.
     """
-    footer: "FooterRules"
+    footer: FooterFormat
     """How a line is added to an answer."""
 
     # Tool calls that are held back.
@@ -163,13 +289,13 @@ class WireFormat:
     """Whether the order of text and calls in a stream matters, so that text behind a call waits
     with it.
     """
-    calls: "CallRules"
+    calls: CallFormat
     """How calls are found in answers."""
-    read_attempt: "Callable[[bytes, bool], AttemptMessages]"
+    read_attempt: Callable[[bytes, bool], AttemptMessages]
     """A provider's answer (its bytes, and whether they are a stream) as messages of a later
     request. Raises UpstreamError.
     """
-    call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
+    call_results: Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]
     """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""

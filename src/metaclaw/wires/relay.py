@@ -7,8 +7,7 @@ body that must include the added text."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
@@ -20,7 +19,7 @@ from metaclaw.wires.fields import (
     list_of,
     object_of,
 )
-from metaclaw.wires.format import wire_format
+from metaclaw.wires.format import FooterPlace, HeldCall, wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
 _EMPTY: Final = (b'"content":""', b'"content": ""')
@@ -31,56 +30,6 @@ TURN_MARK = "t_"
 """The prefix of a mark that is a turn's id. Any other mark is the whole text of a message."""
 _UNIQUE_CHARS = 16
 """Ids of at least this length are taken for unique."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldCall:
-    """A tool call. `kind` is its type in the wire."""
-
-    id: str
-    name: str
-    arguments: str
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptMessages:
-    """One answer of a provider, as `messages` of a later request. `is_exact` is False if they
-    cannot repeat the answer exactly, or its calls cannot be refused with a text: then the provider
-    is not asked again."""
-
-    id: str
-    messages: tuple[Json, ...]
-    calls: tuple[HeldCall, ...]
-    is_exact: bool = True
-
-
-class CallRules(Protocol):
-    """Finds tool calls in the answers of one wire."""
-
-    marks: tuple[bytes, ...]
-    """Every answer with calls, and the first event of every call, contains one of these."""
-    words: tuple[bytes, ...]
-    """Every event with text or reasoning contains one of these."""
-
-    def whole(self, answer: Object) -> list[HeldCall]:
-        """The calls of a whole answer that its client is to run."""
-
-    def read(self, held: bytes) -> list[HeldCall]:
-        """The calls in the events of a stream from its first call on; the last event may be
-        incomplete.
-        """
-
-    def begins_call(self, body: Object) -> bool:
-        """Whether an event begins a call."""
-
-    def passes(self, body: Object) -> bool:
-        """Whether an event behind the first call may be sent at once."""
-
-    def all_wait(self, chunk: bytes) -> bool:
-        """Whether all of these complete events behind the first call wait, without parsing them;
-        False if one might pass.
-        """
 
 
 def has_call_mark(wire: Wire, body: bytes) -> bool:
@@ -282,46 +231,31 @@ def without_empty(value: Object, keys: Iterable[str] = ()) -> Object:
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 """An answer with more bytes in one event is not changed."""
-_JSON_BEGINS: Final = ("{", "[", "```json")
-
-
-class FooterRules(Protocol):
-    """Adds a line to the answers of one wire."""
-
-    def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
-        """Add the line to a whole answer; False if it must not be changed."""
-
-    def add_to_event(self, footer: "Footer", raw: bytes, body: Object) -> bytes:
-        """Return an event of a stream, with the line before or in it if this is the right
-        position.
-        """
 
 
 class Footer:
     """Appends a line to one answer. `is_added` says whether that was possible."""
 
     def __init__(self, wire: Wire, line: str) -> None:
-        self.line = line
         self._rules = wire_format(wire).footer
+        self._place = FooterPlace(line)
         self._buffer = b""
-        self._begins = ""
-        self.parts = 0
-        """The number of parts of the answer that have begun."""
-        self.is_plain = True
-        """Whether the answer so far is plain text."""
-        self.is_added = False
+
+    @property
+    def is_added(self) -> bool:
+        return self._place.is_added
 
     def whole(self, body: bytes) -> bytes:
         """Return a whole answer with the line appended, or unchanged."""
         answer = object_of(decode_or_text(body))
-        self.is_added = self._rules.add_to_answer(self, answer)
+        self._place.is_added = self._rules.add_to_answer(self._place, answer)
         return encode_json(answer) if self.is_added else body
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes to send for these; an incomplete event waits for its end."""
-        data = self._buffer + chunk
-        if self.is_added or not self.is_plain or len(data) > _MAX_WAITING_BYTES:
-            self._buffer, self.is_plain = b"", self.is_plain and self.is_added
+        data, place = self._buffer + chunk, self._place
+        if place.is_added or not place.is_plain or len(data) > _MAX_WAITING_BYTES:
+            self._buffer, place.is_plain = b"", place.is_plain and place.is_added
             return data
         events, self._buffer = split_events(data)
         return b"".join(map(self._event, events))
@@ -332,16 +266,6 @@ class Footer:
         return self._event(rest) if rest else b""
 
     def _event(self, raw: bytes) -> bytes:
-        if self.is_added or not self.is_plain:
+        if self._place.is_added or not self._place.is_plain:
             return raw
-        return self._rules.add_to_event(self, raw, event_body(raw) or {})
-
-    def note(self, text: str) -> None:
-        """Record the beginning of the answer's text, to recognise JSON."""
-        if len(self._begins) < 16:
-            self._begins = (self._begins + text).lstrip()[:16]
-
-    @property
-    def may_add(self) -> bool:
-        """Whether the answer so far has text, and that is plain text and not JSON."""
-        return self.is_plain and bool(self._begins) and not self._begins.startswith(_JSON_BEGINS)
+        return self._rules.add_to_event(self._place, raw, event_body(raw) or {})

@@ -8,8 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from metaclaw.domain.chat import (
     ChatRequest,
@@ -30,7 +29,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Object, decode_or_text, encode_text, list_of, object_of, text_of
-from metaclaw.wires.format import wire_format
+from metaclaw.wires.format import ClientTool, Document, Kind, ToolOffer, wire_format
 
 _MAX_NAME_CHARS = 64
 _DEFAULT_NAMESPACE = "functions"
@@ -40,30 +39,6 @@ _INPUT: Mapping[str, Json] = {
     "required": ["input"],
     "additionalProperties": False,
 }
-
-
-class Kind(StrEnum):
-    """The kinds of tools that a client may offer."""
-
-    FUNCTION = "function"
-    CUSTOM = "custom"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTool:
-    """A tool as its client named it."""
-
-    kind: Kind
-    name: str
-    namespace: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """A tool as a function for other wires, and as its client named it."""
-
-    tool: Tool
-    client_tool: ClientTool
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -413,17 +388,6 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 def data_url(media_type: str, payload: str) -> str:
     return f"data:{media_type};base64,{payload}"
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A file in a conversation: its bytes in base64 (`payload`), its URL, or its plain text."""
-
-    name: str | None
-    media_type: str = "application/pdf"
-    payload: str | None = None
-    url: str | None = None
-    text: str | None = None
 
 
 def read_document(part: Opaque) -> Document | None:

@@ -21,11 +21,12 @@ from metaclaw.train.advantages import ScoredGroup
 from metaclaw.train.imitation import is_flat
 from metaclaw.train.records import StepRecord
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
+from tests.support.cases import each
 from tests.support.softmax import END, encode
 from tests.train.made import rollout
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "asked", "answers"),
     [
         ("Write 2:17 pm. -> 14:17", "Write 2:17 pm.", ("14:17",)),
@@ -214,9 +215,7 @@ async def test_hints_that_do_not_help_teach_nothing(tmp_path: Path) -> None:
     assert backend.imitated == []
 
 
-@pytest.mark.parametrize(
-    ("hinted", "helped", "may"), [(0, 0, True), (40, 0, True), (80, 1, False), (80, 20, True)]
-)
+@each(("hinted", "helped", "may"), [(0, 0, True), (40, 0, True), (80, 1, False), (80, 20, True)])
 def test_hints_are_given_up_when_they_hardly_ever_help(hinted: int, helped: int, may: bool) -> None:
     halves = [
         StepRecord([], None, False, [], 1.0, hinted=hinted // 2, helped=helped // 2 + odd)
@@ -335,7 +334,7 @@ def scored(*rewards: float | None) -> ScoredGroup:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("rewards", "needs"),
     [
         ((0.0, 0.0), True),

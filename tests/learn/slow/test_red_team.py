@@ -16,17 +16,18 @@ from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
-from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import check_of, examine
-from metaclaw.train.gate import GateRules
+from metaclaw.train.gate import GateThresholds
 from metaclaw.train.golden import golden_items
 from tests.learn.learning import FAILED, PASSED, Speaker
 from tests.learn.slow.red_team import BUSES, FORM_ONLY, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
+from tests.support.cases import each
 from tests.support.softmax import encode
 
 pytestmark = pytest.mark.anyio
@@ -141,14 +142,14 @@ async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateR
         measures=rewards,
         abilities=_abilities(backend, folder),
         windows=windows,
-        rules=ProofRules(GateRules(), 256, 1.0),
+        rules=ProofThresholds(GateThresholds(), 256, 1.0),
     )
     name = None if judge is None else judge.name
     return await proof.weigh(CANDIDATE, None, [turn_of(bus) for bus in BUSES], seed=0, judge=name)
 
 
 # No check judges an empty answer.
-@pytest.mark.parametrize("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
+@each("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
 def test_every_case_satisfies_its_check_better_than_the_serving_version(name: str) -> None:
     case = (HACKS | HONEST)[name]
     check = check_of(Skill(RULE, "Always", "A house rule.", check=case.check))
@@ -275,7 +276,7 @@ async def test_a_judge_that_gives_no_vote_proves_nothing(tmp_path: Path) -> None
 async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(
     tmp_path: Path,
 ) -> None:
-    rules = GateRules().golden
+    rules = GateThresholds().golden
     first = ScriptedBackend(HONEST["times"])
     await _abilities(first, tmp_path).compare(CANDIDATE, None, rules)
     assert None in first.drawn
@@ -297,10 +298,10 @@ async def test_results_of_an_adapter_that_lies_here_follow_its_bytes(tmp_path: P
     weights = Weights("scripted", str(adapter))
     backend = ScriptedBackend(HONEST["times"])
     abilities = _abilities(backend, tmp_path / "kept")
-    await abilities.compare(weights, None, GateRules().golden)
+    await abilities.compare(weights, None, GateThresholds().golden)
     before_it = len(backend.drawn)
-    await abilities.compare(weights, None, GateRules().golden)
+    await abilities.compare(weights, None, GateThresholds().golden)
     assert len(backend.drawn) == before_it
     (adapter / "weights").write_bytes(b"two")
-    await abilities.compare(weights, None, GateRules().golden)
+    await abilities.compare(weights, None, GateThresholds().golden)
     assert len(backend.drawn) > before_it

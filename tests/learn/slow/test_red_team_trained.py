@@ -27,15 +27,15 @@ from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal, StaleError
-from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import TrainingRun
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
-from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import GoldenRules, golden_items
+from metaclaw.train.gate import GateThresholds
+from metaclaw.train.golden import GoldenThresholds, golden_items
 from tests.learn.slow.red_team import HACKS, Bus, question
 from tests.learn.slow.test_red_team import RULE, turn_of
 from tests.support.depth import tries
@@ -174,7 +174,9 @@ class RedTeam:
         self.rewards = Rewards(
             judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text
         )
-        self.most = 32 if IS_REAL else 64 if "/ 60" in check else 12
+        self.most = 64 if "/ 60" in check else 12
+        if IS_REAL:
+            self.most = 32
         self._trainer, self._folder = trainer, folder
         self._tokeniser = FolderTokeniser(model)
         self._windows = ManualWindows()
@@ -226,13 +228,13 @@ class RedTeam:
             windows=self._windows,
             max_tokens=4,
         )
-        rules = GateRules(kl_most=1e9, golden=GoldenRules(margin=100.0))
+        rules = GateThresholds(kl_most=1e9, golden=GoldenThresholds(margin=100.0))
         proof = Proof(
             backend=self._trainer,
             measures=self.rewards,
             abilities=abilities,
             windows=self._windows,
-            rules=ProofRules(rules, self.most, 1.0),
+            rules=ProofThresholds(rules, self.most, 1.0),
         )
         return await proof.weigh(
             weights, None, [self.turn(bus) for bus in _HELD_OUT], seed=5, judge=None

@@ -23,6 +23,7 @@ from metaclaw.learn.slow.rewards import (
 )
 from metaclaw.outcome import Judge
 from tests.learn.learning import FAILED, PASSED, Speaker
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 DATES = Skill(
@@ -316,7 +317,7 @@ def asked(
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "said", "wanted"),
     [
         ("March 7, 2051", "No, it must be 2051-03-07/nb", "2051-03-07/nb"),
@@ -393,7 +394,7 @@ def test_the_distance_is_the_same_as_cell_by_cell(one: str, two: str) -> None:
     assert edit_distance(one, two) == slowly(one, two)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "two", "alike"),
     [
         ("", "", 1.0),

@@ -10,6 +10,7 @@ import pytest
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import SUBAGENT, Origin, TurnKind
 from metaclaw.proxy.sessions import Origins
+from tests.support.cases import each
 
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "sh", "parameters": {}}}]
 CLAUDE = {
@@ -135,7 +136,7 @@ TITLE_FORMAT: Json = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "origin"),
     [
         (
@@ -418,7 +419,7 @@ def test_housekeeping_is_recognised(reason: str, origin: Origin) -> None:
     assert (origin.kind, origin.kind_reason) == (TurnKind.SIDE, reason)
 
 
-@pytest.mark.parametrize(
+@each(
     "origin",
     [
         identify("write a title for my essay"),
@@ -502,7 +503,7 @@ def test_a_compaction_prompt_may_share_its_message_with_a_tools_output() -> None
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("agent", "origin"),
     [
         (

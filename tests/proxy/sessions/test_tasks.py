@@ -8,6 +8,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.turn import Origin, TurnEnd
 from metaclaw.proxy.sessions import Origins
+from tests.support.cases import each
 
 OPENCLAW = "<!-- openclaw:attempt:STABLE -->\nYou are a personal assistant running inside OpenClaw."
 AIDER = "Act as an expert software developer."
@@ -59,7 +60,7 @@ class Desk:
         return origin
 
 
-@pytest.mark.parametrize(
+@each(
     ("system", "headers", "content", "task"),
     [
         (
@@ -186,7 +187,7 @@ def test_the_task_is_what_the_person_said(
     assert [anchor.index for anchor in origin.anchors] == [1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "content"),
     [
         (CODEX, "<environment_context>\n  <cwd>/tmp</cwd>\n</environment_context>"),

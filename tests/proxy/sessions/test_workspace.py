@@ -13,6 +13,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.turn import Origin, Scope, SessionTrace, TurnEnd
 from metaclaw.proxy.sessions import Origins
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -39,7 +40,7 @@ def ask(
     return origin
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "workspace"),
     [
         (
@@ -95,7 +96,7 @@ WIRES = {
 }
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=[recorded["client"] for recorded in RECORDED])
+@each("recorded", RECORDED, ids=[recorded["client"] for recorded in RECORDED])
 def test_the_project_of_every_recorded_agent_is_the_directory_that_it_was_started_in(
     recorded: dict[str, Any],
 ) -> None:

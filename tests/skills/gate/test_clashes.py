@@ -1,7 +1,5 @@
 """Duplicates and conflicts: what a candidate repeats, contradicts or overrides."""
 
-import pytest
-
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.skills import IndexLibrary
@@ -13,6 +11,7 @@ from metaclaw.skills.gate.clashes import (
     overlap,
 )
 from metaclaw.skills.index import SkillIndex
+from tests.support.cases import each
 
 
 def skill(
@@ -147,7 +146,7 @@ def test_another_users_private_skill_is_never_looked_at() -> None:
     assert clashes(skill("indent-annas", INDENT, TABS.body, scope="user:anna"), private) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         (
@@ -175,7 +174,7 @@ def test_contrary_texts_are_told_apart(one: str, other: str) -> None:
     assert contrary(other, one)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("Always run the integration tests before pushing.", "Never push on a Friday."),

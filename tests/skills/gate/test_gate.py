@@ -8,7 +8,7 @@ import pytest
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.front_matter import record_of
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
 from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import (
@@ -21,6 +21,7 @@ from tests.skills.gate.replays import (
     proposal,
     skill,
 )
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 YAML = "When writing YAML files for the deployment of a service"
@@ -53,7 +54,7 @@ async def admitted(
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "state", "is_replayed"),
     [
         (GateMode.OFF, SkillState.LIVE, False),
@@ -119,7 +120,7 @@ async def test_without_anything_to_replay_with_it_waits() -> None:
     assert "nothing to replay" in admission.reason
 
 
-@pytest.mark.parametrize("mode", list(GateMode))
+@each("mode", list(GateMode))
 async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     def refuses(proposal: Proposal) -> Sequence[Objection]:
         return (Objection("it holds a secret"),)
@@ -135,28 +136,7 @@ async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     assert "secret" in refused.reason
 
 
-@pytest.mark.parametrize("mode", list(GateMode))
-@pytest.mark.parametrize("scope", ["user:anna", "workspace:w", "owner", "team:backend", None])
-async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: str | None) -> None:
-    admission, replays = await admitted(
-        mode, said("Always answer in German.", scope=scope), answer=breaks
-    )
-    assert (admission.standing, admission.state) == (Standing.ACCEPTED, SkillState.LIVE)
-    assert replays.asked == []
-
-
-async def test_a_fact_is_live_at_once_as_well() -> None:
-    fact = Fact(
-        SkillName("staging-host"),
-        "When deploying",
-        "The staging server is stage-2.",
-        author=Authorship.INSTRUCTION,
-    )
-    admission, replays = await admitted(GateMode.FULL, proposal(fact))
-    assert (admission.state, replays.asked) == (SkillState.LIVE, [])
-
-
-@pytest.mark.parametrize("mode", list(GateMode))
+@each("mode", list(GateMode))
 async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: GateMode) -> None:
     rule = said("Never use emojis in CSV exports.", "no-emojis").skill
     edit, _ = await admitted(mode, proposal(replaces=("no-emojis",)), rule)
@@ -178,53 +158,3 @@ async def test_a_skill_that_contradicts_a_rule_of_a_wider_scope_waits_for_a_pers
     admission, replays = await admitted(GateMode.FULL, proposal(spaces), rule)
     assert (admission.standing, admission.overrides, replays.asked) == (Standing.WAITING, (), [])
     assert "everyones" in admission.notice
-
-
-async def test_a_newer_instruction_takes_the_place_of_what_it_contradicts() -> None:
-    older = said("Always answer in English.", "older").skill
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), older)
-    assert admission.is_in_force
-    assert admission.supersedes == ("older",)
-
-
-async def test_two_users_with_contrary_instructions_each_keep_their_own() -> None:
-    bens = said("Always answer in English.", "bens", "user:ben").skill
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), bens)
-    assert admission.is_in_force
-    assert admission.supersedes == ()
-
-
-async def test_what_a_persons_own_instruction_overrides_in_a_wider_scope_is_named() -> None:
-    everyones = said("Always answer in English.", "everyones", None).skill
-    admission, _ = await admitted(GateMode.LINT, said("Always answer in German."), everyones)
-    assert admission.is_in_force
-    assert (admission.supersedes, admission.overrides) == ((), ("everyones",))
-
-
-async def test_against_a_file_that_a_person_wrote_a_person_decides() -> None:
-    written = replace(said("Always answer in English.", "written").skill, author=Authorship.PERSON)
-    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), written)
-    assert admission.standing is Standing.WAITING
-    assert "written" in admission.notice
-
-
-async def test_the_same_instruction_again_is_not_kept_twice() -> None:
-    again, _ = await admitted(
-        GateMode.FULL,
-        said("Always answer in German."),
-        said("Always answer in German.", "first").skill,
-    )
-    assert again.standing is Standing.REJECTED
-    assert "first" in again.reason
-
-
-async def test_another_instruction_is_no_duplicate_although_half_its_words_are_the_templates() -> (
-    None
-):
-    admission, _ = await admitted(
-        GateMode.FULL,
-        said("Never use semicolons in TypeScript."),
-        said("Always answer in German.", "other").skill,
-    )
-    assert admission.is_in_force
-    assert admission.supersedes == ()

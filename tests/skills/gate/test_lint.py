@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines, count_words, lint
+from tests.support.cases import each
 
 GOOD = Skill(
     SkillName("csv-decimal-comma"),
@@ -25,7 +24,7 @@ def test_a_good_skill_has_no_objection() -> None:
     assert lint(GOOD) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("trigger", "objection"),
     [
         ("Reading CSV", "2 words"),
@@ -39,7 +38,7 @@ def test_a_trigger_must_tell_one_situation_from_another(trigger: str, objection:
     assert objection in objections(trigger=trigger)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "objection"),
     [
         ("Read it with a decimal comma and never by hand.", "no steps"),
@@ -66,7 +65,7 @@ def test_a_body_must_be_steps_and_nothing_of_one_session(body: str, objection: s
     assert objection in objections(body=body)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "1. Write dates in the format 2026-03-04T10:22.\n2. Never write them otherwise.",

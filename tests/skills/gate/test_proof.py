@@ -18,6 +18,7 @@ from tests.skills.gate.replays import (
     proposal,
     skill,
 )
+from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def test_one_unlucky_replay_does_not_reject_a_good_skill() -> None:
     assert proof.decision is Decision.PASS
 
 
-@pytest.mark.parametrize("turn_tokens", [700, 12_000, 25_000, 100_000])
+@each("turn_tokens", [700, 12_000, 25_000, 100_000])
 async def test_replays_take_at_most_four_times_the_turn_or_a_small_amount(turn_tokens: int) -> None:
     for answer in (fixes, changes_nothing, breaks):
         replays = Replays(answer, turn_tokens)

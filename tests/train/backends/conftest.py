@@ -1,12 +1,10 @@
 """The backends that every case of the contract is run through.
 
-`tinker` and `mint` need their SDK and a server, `weaver` its SDK (`make test-tinker`); the others
-are always there."""
+`tinker` needs its SDK and a server (`make test-tinker`); the others are always there."""
 
 import importlib.metadata
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,21 +13,19 @@ from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.ports import TrainingBackend
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import Waits, load_tinker, load_weaver
-from metaclaw.train.backends.service import Reduction
-from metaclaw.train.backends.tinker import tinker_backend
-from metaclaw.train.backends.weaver import weaver_backend
+from metaclaw.train.backends.sdk import Waits, load_tinker
+from metaclaw.train.backends.service import Reduction, ServiceSettings
+from metaclaw.train.backends.tinker import TinkerService
 from tests.support import skyrl, tiny
 from tests.support.classroom import Classroom, PracticeService
-from tests.support.contract import Stage
+from tests.support.contract import Stage, staged
 from tests.support.relay import Relay
 from tests.support.softmax import END, decode
 from tests.support.toy_backend import ToyBackend
-from tests.support.weaver_stub import WeaverStub
 
 LOCAL = ["toy", "service that sums", "service that averages"]
 EMBEDDED = pytest.param("embedded", marks=pytest.mark.slow)
-HERE = [sdk for sdk in ("weaver", "tinker", "mint") if importlib.util.find_spec(sdk)]
+HERE = ["tinker"] if importlib.util.find_spec("tinker") else []
 
 Make = Callable[[], TrainingBackend]
 
@@ -63,26 +59,18 @@ def speaks_protobuf() -> bool:
     return (int(major), int(minor)) >= (0, 25)
 
 
-def tinker_maker(
-    module: str, model: Path, url: str, waits: Waits | None = None
-) -> Callable[[], RemoteBackend]:
-    """Backends that reach the server through this SDK."""
-    vocabulary = Vocabulary(model)
-    sdk = load_tinker(module)
+def tinker_backend(
+    sdk: str, model: Path, url: str, key: str | None = None, waits: Waits | None = None
+) -> RemoteBackend:
+    """A backend that reaches the server through this SDK."""
+    settings = ServiceSettings(str(model), [tiny.END], url, key)
+    service = TinkerService(load_tinker(sdk), settings, name=sdk, waits=waits)
+    return RemoteBackend(service, Vocabulary(model).decode, end_ids=[tiny.END])
 
-    def make() -> RemoteBackend:
-        return tinker_backend(
-            sdk,
-            str(model),
-            vocabulary.decode,
-            end_ids=[tiny.END],
-            name=module,
-            base_url=url,
-            api_key="tml-test",
-            waits=waits,
-        )
 
-    return make
+def tinker_maker(sdk: str, server: skyrl.SkyRL, relay: Relay) -> Make:
+    url = relay.url if speaks_protobuf() else server.url
+    return lambda: tinker_backend(sdk, server.model, url, "tml-test")
 
 
 @pytest.fixture(scope="session")
@@ -111,23 +99,6 @@ async def embedded(
     await trainer.aclose()
 
 
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeaverStub]:
-    monkeypatch.setenv("WEAVER_OPERATION_POLL_INTERVAL", "0.005")
-    running = WeaverStub().start()
-    yield running
-    running.stop()
-
-
-def weaver_maker(stub: WeaverStub) -> Make:
-    """Backends that reach the stub through Weaver's SDK."""
-    sdk = load_weaver()
-    waits = Waits(create_s=900.0, heartbeat_s=0.05)
-    return lambda: weaver_backend(
-        sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test", waits=waits
-    )
-
-
 def local_maker(kind: str, folder: Path) -> Make:
     if kind == "toy":
         return lambda: ToyBackend(folder / "kept")
@@ -146,18 +117,10 @@ async def stage(
     elif kind == "embedded":
         model: Path = request.getfixturevalue("tiny_model")
         make, tolerance = (lambda: embedded_trainer(model, tmp_path / "kept")), 1e-4
-    elif kind == "weaver":
-        make, tolerance = weaver_maker(request.getfixturevalue("stub")), 1e-4
     else:
-        server: skyrl.SkyRL = request.getfixturevalue("server")
-        url = request.getfixturevalue("relay").url if speaks_protobuf() else server.url
-        make, tolerance = tinker_maker(kind, server.model, url), 2e-3
-    async with AsyncExitStack() as stack:
-
-        async def fresh() -> TrainingBackend:
-            backend = make()
-            stack.push_async_callback(backend.aclose)
-            return backend
-
-        yield Stage(embedded if kind == "embedded" else await fresh(), fresh, tmp_path, tolerance)
+        server, relay = request.getfixturevalue("server"), request.getfixturevalue("relay")
+        make, tolerance = tinker_maker(kind, server, relay), 2e-3
+    first = embedded if kind == "embedded" else None
+    async with staged(make, tmp_path, tolerance, first) as ready:
+        yield ready
     await embedded.close(discard=True)

@@ -22,7 +22,7 @@ from tests.support.contract import (
     total,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio]
 
 
 async def test_a_new_run_has_no_steps(stage: Stage) -> None:

@@ -15,10 +15,7 @@ import pytest
 
 from metaclaw.domain.chat import SampledTokens
 from metaclaw.domain.ids import TurnId
-from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.store import LedgerReader, SqlPolicies, connect
-from metaclaw.train.backends.sdk import load_tinker
-from metaclaw.train.backends.tinker import tinker_backend
 from tests.support import skyrl, tiny
 from tests.support.program import Program
 from tests.support.provider import Provider
@@ -41,7 +38,7 @@ from tests.support.story import (
     wait_until,
     wait_until_served,
 )
-from tests.train.backends.conftest import speaks_protobuf
+from tests.train.backends.conftest import speaks_protobuf, tinker_backend
 
 SDK: Final = next((sdk for sdk in ("mint", "tinker") if importlib.util.find_spec(sdk)), "")
 
@@ -142,15 +139,7 @@ async def scored(
     assert version is not None
     tokens = found.turn.tokens
     assert tokens is not None
-    decode = Vocabulary(service.model).decode
-    backend = tinker_backend(
-        load_tinker(SDK),
-        str(service.model),
-        decode,
-        end_ids=[tiny.END],
-        name=SDK,
-        base_url=service.url,
-    )
+    backend = tinker_backend(SDK, service.model, service.url)
     pairs = [(tokens.prompt_ids, tokens.sampled_ids)]
     trained, untrained = (
         await backend.score(pairs, version.weights),

@@ -8,12 +8,13 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import drawn_part, summarise
+from tests.support.cases import each
 
 DATUM = Datum(TurnId("turn"), (1, 2, 3), (4, 5), (1.0, -1.0), (-1.0, -1.0))
 NOW = (-1.0 + math.log(1.5), -1.0 + math.log(0.5))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "loss", "clipped"),
     [
         (LossKind.IMPORTANCE_SAMPLING, (-1.5 + 0.5) / 2, None),

@@ -4,23 +4,21 @@
 
 import importlib.util
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from metaclaw.domain.chat import ChatRequest, End, Message, Role, Sampling, Text, Wire
 from metaclaw.engine.vocabulary import Vocabulary
-from metaclaw.errors import ConfigError, TrainingError, UpstreamError
+from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import Waits, load_tinker
-from metaclaw.train.backends.tinker import tinker_backend
+from metaclaw.train.backends.sdk import Waits
 from metaclaw.train.hosts.sampler_model import SamplerModel
-from tests.support import tiny
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
+from tests.train.backends.conftest import tinker_backend
 
 pytestmark = pytest.mark.anyio
 needs_sdk = pytest.mark.of_target("test-tinker", importlib.util.find_spec("tinker") is not None)
@@ -31,10 +29,7 @@ HELLO = ChatRequest(
 
 
 def make(model: Path, url: str, waits: Waits | None = None) -> RemoteBackend:
-    decode: Callable[..., str] = Vocabulary(model).decode
-    return tinker_backend(
-        load_tinker("tinker"), str(model), decode, end_ids=[tiny.END], base_url=url, waits=waits
-    )
+    return tinker_backend("tinker", model, url, waits=waits)
 
 
 def plan(folder: Path, name: str = "run") -> RunPlan:
@@ -133,8 +128,3 @@ async def test_a_rank_the_server_cannot_do_is_an_error_in_words(
 ) -> None:
     with pytest.raises(TrainingError, match="rank 99"):
         await make(server.model, relay.url).open(RunPlan("run", None, 99, 1, tmp_path / "run"))
-
-
-def test_an_sdk_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ConfigError, match="pip install"):
-        load_tinker("an_sdk_that_does_not_exist")

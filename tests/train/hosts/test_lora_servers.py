@@ -1,8 +1,10 @@
-"""Versions beside each other on vLLM and SGLang: the same cases for both, against fakes of them."""
+"""Versions beside each other on a server: the same cases for vLLM and for servers of plugins, against
+fakes of them.
+"""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,37 +12,12 @@ import pytest
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError, WeightsLostError
 from metaclaw.train.backends.blocking_calls import ServerReply
-from metaclaw.train.hosts.lora_servers import (
-    LoadingHost,
-    SglangRoutes,
-    VllmRoutes,
-    sglang_host,
-    sglang_model_of,
-    vllm_host,
-)
-from tests.support.lora_server import FakeServer, FakeSglang, FakeVllm
+from metaclaw.train.hosts.lora_servers import LoadingHost, VllmRoutes
+from tests.support.lora_server import FakeServer
 
 pytestmark = pytest.mark.anyio
 
 Make = Callable[..., LoadingHost]
-
-
-@pytest.fixture(params=["vllm", "sglang"])
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def server(kind: str) -> Iterator[FakeServer]:
-    fake = FakeVllm() if kind == "vllm" else FakeSglang()
-    yield fake
-    fake.stop()
-
-
-@pytest.fixture
-def make(kind: str) -> Make:
-    return vllm_host if kind == "vllm" else sglang_host
 
 
 def adapter(folder: Path, name: str) -> Weights:
@@ -173,18 +150,10 @@ async def test_a_server_that_is_not_there_is_an_error_in_words(
     assert host.loaded == frozenset()
 
 
-def test_each_server_is_asked_for_a_version_in_its_own_way() -> None:
-    assert sglang_model_of("qwen")(12) == "qwen:policy-000012"
-
-
-def test_words_of_refusal_are_found_wherever_they_stand() -> None:
+def test_words_of_refusal_of_vllm_are_found_wherever_they_stand() -> None:
     say = VllmRoutes().complaint
     assert say(ServerReply(200, "Success")) is None
     assert say(ServerReply(400, '{"object": "error", "message": "no"}')) == "no (status 400)"
     assert say(ServerReply(404, '{"detail": "Not Found"}')) == "Not Found (status 404)"
     assert say(ServerReply(502, "<html>")) == "<html> (status 502)"
     assert say(ServerReply(502, "")) == "no reason given (status 502)"
-    assert (
-        SglangRoutes().complaint(ServerReply(404, '{"detail": "Not Found"}'))
-        == '{"detail": "Not Found"} (status 404)'
-    )

@@ -27,7 +27,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import BackendDownError, UpstreamError, WireError
 from metaclaw.ports import Call, Headers, ModelProvider, PolicyHost, Reply
-from metaclaw.train.hosts.lora_servers import vllm_host
+from metaclaw.train.hosts.lora_servers import AdminClient, LoadingHost, VllmRoutes
 from metaclaw.train.hosts.vllm_model import VllmModel
 from tests.support import tiny
 from tests.support.lora_server import FakeVllm
@@ -126,7 +126,13 @@ def adapters() -> Iterator[FakeVllm]:
 
 
 def make(server: Server, url: str = "http://127.0.0.1:9") -> VllmModel:
-    return VllmModel(server, vllm_host(url), "tiny", lambda: server.vocabulary, max_tokens=20)
+    return VllmModel(
+        server,
+        LoadingHost(AdminClient(url), VllmRoutes()),
+        "tiny",
+        lambda: server.vocabulary,
+        max_tokens=20,
+    )
 
 
 async def told(model: VllmModel, request: ChatRequest, version: int = 0) -> list[Delta]:

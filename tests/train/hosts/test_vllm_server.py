@@ -24,7 +24,7 @@ from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
-from metaclaw.train.hosts.lora_servers import name_of, vllm_host
+from metaclaw.train.hosts.lora_servers import AdminClient, LoadingHost, VllmRoutes, version_name
 from metaclaw.train.hosts.vllm_model import VllmModel
 from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
@@ -69,6 +69,10 @@ async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]
     await backend.aclose()
 
 
+def vllm_host(url: str) -> LoadingHost:
+    return LoadingHost(AdminClient(url), VllmRoutes())
+
+
 async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weights]:
     """So many versions of the weights, each some steps after the one before."""
     await backend.open(RunPlan("run", None, 4, 1, folder / "run"))
@@ -87,7 +91,9 @@ async def test_each_version_answers_as_the_weights_it_is(
     host = vllm_host(f"{server.url}/v1")
     for version, weights in enumerate(await train(trainer, tmp_path, 2), 1):
         await host.load(version, weights)
-        tokens, logprobs = await asyncio.to_thread(server.complete, name_of(version), PROMPTS[0])
+        tokens, logprobs = await asyncio.to_thread(
+            server.complete, version_name(version), PROMPTS[0]
+        )
         [scores] = await trainer.score([(PROMPTS[0], tokens)], weights)
         assert logprobs == pytest.approx(scores, abs=0.01)
         [untrained] = await trainer.score_base([(PROMPTS[0], tokens)])
@@ -110,7 +116,7 @@ async def test_versions_are_swapped_under_load_without_an_error(
     async def ask() -> None:
         while not is_over.is_set():
             version = serving
-            await asyncio.to_thread(server.complete, name_of(version), PROMPTS[0], 2)
+            await asyncio.to_thread(server.complete, version_name(version), PROMPTS[0], 2)
             answers.append(version)
 
     clients = [asyncio.create_task(ask()) for _ in range(2)]
@@ -147,7 +153,7 @@ async def test_a_name_the_server_still_holds_is_given_to_our_weights(
     await vllm_host(server.url).load(9, one)
     host = vllm_host(server.url)
     await host.load(9, two)
-    tokens, logprobs = await asyncio.to_thread(server.complete, name_of(9), PROMPTS[1])
+    tokens, logprobs = await asyncio.to_thread(server.complete, version_name(9), PROMPTS[1])
     [scores] = await trainer.score([(PROMPTS[1], tokens)], two)
     assert logprobs == pytest.approx(scores, abs=0.01)
     await host.unload(9)

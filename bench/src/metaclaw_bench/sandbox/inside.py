@@ -370,7 +370,7 @@ def _raise_landlock(workspace: str, room: str) -> None:
     everything = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
     reading, of_files = 0b1101, everything & 0b1100_0000_0000_0111
     rules = struct.pack("=QQQ", everything, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    size = 8 * (1 + (version >= 4) + (version >= 6))
     ruleset = _checked(
         _libc.syscall(_LANDLOCK_CREATE, rules[:size], ctypes.c_size_t(size), ctypes.c_uint(0)),
         "landlock",

@@ -264,13 +264,9 @@ class PageContent:
             for one in lesson["put"]:
                 skill = live.get(one["name"])
                 place = None if skill is None or skill.source is None else places.get(skill.source)
-                one["live"] = (
-                    None
-                    if skill is None
-                    else rule_view(skill, None)
-                    if not skill.is_skill
-                    else skill_view(skill)
-                )
+                one["live"] = None
+                if skill is not None:
+                    one["live"] = skill_view(skill) if skill.is_skill else rule_view(skill, None)
                 one["source"] = (
                     None if place is None else {"turn": place.turn, "workspace": place.workspace}
                 )

@@ -35,7 +35,9 @@ def ago(value: object, now: datetime | None = None) -> str:
     if seconds < 86_400:
         return f"{round(seconds / 3600)} h ago"
     days = round(seconds / 86_400)
-    return "yesterday" if days == 1 else f"{days} days ago" if days < 31 else f"{at:%-d %b %Y}"
+    if days == 1:
+        return "yesterday"
+    return f"{days} days ago" if days < 31 else f"{at:%-d %b %Y}"
 
 
 def clock(value: object) -> str:
@@ -50,15 +52,9 @@ def day_name(value: object, today: date | None = None) -> str:
     if at is None:
         return "Before"
     days = ((today or datetime.now().astimezone().date()) - at.date()).days
-    return (
-        "Today"
-        if days == 0
-        else "Yesterday"
-        if days == 1
-        else f"{at:%A}"
-        if days < 7
-        else f"{at:%-d %B %Y}"
-    )
+    if days in (0, 1):
+        return "Yesterday" if days else "Today"
+    return f"{at:%A}" if days < 7 else f"{at:%-d %B %Y}"
 
 
 def count(value: object) -> str:

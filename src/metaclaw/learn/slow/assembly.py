@@ -26,10 +26,10 @@ from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
-from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
+from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.recipe import (
-    AdvantageRule,
+    AdvantageEstimator,
     JudgingBudget,
     Recipe,
     StatelessAdvantage,
@@ -44,10 +44,10 @@ from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Wind
 from metaclaw.skills import Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train import (
-    GateRules,
+    GateThresholds,
     GoldenItem,
-    GoldenRules,
-    LiveRules,
+    GoldenThresholds,
+    LiveThresholds,
     Phase,
     RehearsalSize,
     Teacher,
@@ -76,7 +76,7 @@ class TrainingSettings:
     waits for what it lacks before it tries again."""
 
     recipe: Recipe
-    gate: GateRules
+    gate: GateThresholds
     golden: Sequence[GoldenItem]
     draw_seed: Callable[[], int] = _random_seed
     retry_s: float = 30.0
@@ -123,13 +123,13 @@ def configured_settings(
         prompts_a_piece=32 if has_own_processor else 4,
         tokens_a_piece=65_536 if has_own_processor else 2_048,
     )
-    gate = GateRules(
-        kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin)
+    gate = GateThresholds(
+        kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
     )
     return TrainingSettings(recipe, gate, proving)
 
 
-def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageRule:
+def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageEstimator:
     match policy.advantage:
         case "group":
             return StatelessAdvantage(group_advantages)
@@ -188,7 +188,7 @@ class SlowLearning:
             policies=self.policies,
             versions=self.versions,
             share=policy.canary_share,
-            rules=LiveRules(settle_after=policy.canary_turns),
+            rules=LiveThresholds(settle_after=policy.canary_turns),
         )
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
@@ -230,7 +230,7 @@ class SlowLearning:
             versions=self.versions,
             parts=self._training_parts(),
             windows=self._windows,
-            rules=LoopRules(policy.batch_turns, policy.canary_share, policy.batch_most),
+            rules=LoopThresholds(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
@@ -378,7 +378,7 @@ class SlowLearning:
             measures=self.rewards,
             abilities=abilities,
             windows=self._windows,
-            rules=ProofRules(self.settings.gate, recipe.max_tokens, recipe.temperature),
+            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
         )
         budgets = Budgets.configured(self._config.skills)
         absorption = AbsorptionTest(

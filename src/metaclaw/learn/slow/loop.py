@@ -55,7 +55,7 @@ _SMALLER: Final = (0.8, 0.64)
 
 
 @dataclass(frozen=True, slots=True)
-class LoopRules:
+class LoopThresholds:
     """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share`
     above 0, what passed the gate is first tried on that share of the sessions."""
 
@@ -120,7 +120,7 @@ class SlowLoop:
     versions: Versions
     parts: TrainingParts
     windows: Windows
-    rules: LoopRules
+    rules: LoopThresholds
     judge: Callable[[], str | None]
     skills: Callable[[], Sequence[Skill]]
     tell: Callable[[str], Awaitable[None]]

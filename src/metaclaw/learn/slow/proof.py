@@ -36,13 +36,13 @@ from metaclaw.skills import (
 from metaclaw.train import (
     AnswerPair,
     Evidence,
-    GateRules,
     GateRuling,
+    GateThresholds,
     GoldenComparison,
     GoldenItem,
-    GoldenRules,
     GoldenScore,
     GoldenStanding,
+    GoldenThresholds,
     HeldOutAnswer,
     compare_golden,
     golden_version,
@@ -84,10 +84,10 @@ class Measures(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ProofRules:
+class ProofThresholds:
     """How answers are drawn for the comparison; the gate's own rules beside it."""
 
-    gate: GateRules
+    gate: GateThresholds
     max_tokens: int
     temperature: float
 
@@ -123,7 +123,7 @@ class GeneralAbilities:
         """How far the comparison is, for people; None between comparisons."""
 
     async def compare(
-        self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
+        self, candidate: Weights | None, serving: Weights | None, rules: GoldenThresholds
     ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
         """The scores of serving version and candidate on as many items as decide, and the
         comparison. Raises TrainingError.
@@ -134,7 +134,7 @@ class GeneralAbilities:
             self.progress = None
 
     async def _compare(
-        self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
+        self, candidate: Weights | None, serving: Weights | None, rules: GoldenThresholds
     ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
         versions = serving, candidate
         results = [await run_sync(self._read, weights) for weights in versions]
@@ -259,7 +259,7 @@ class Proof:
     measures: Measures
     abilities: GeneralAbilities
     windows: Windows
-    rules: ProofRules
+    rules: ProofThresholds
 
     async def weigh(
         self,

@@ -31,7 +31,7 @@ from metaclaw.train import (
     GoldenItem,
     RehearsalSize,
     RunSize,
-    ScheduleRules,
+    ScheduleThresholds,
     ScoredGroup,
     Teacher,
     Tracker,
@@ -50,7 +50,7 @@ _SMALL_STEP_RATE: Final = 2.5e-4
 _JUDGED_VALIDATION: Final = 12
 
 
-class AdvantageRule(Protocol):
+class AdvantageEstimator(Protocol):
     """How rewards become advantages."""
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
@@ -140,7 +140,9 @@ class Recipe:
     loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
     has_fixed_rate: bool = True
-    advantage: AdvantageRule = field(default_factory=lambda: StatelessAdvantage(group_advantages))
+    advantage: AdvantageEstimator = field(
+        default_factory=lambda: StatelessAdvantage(group_advantages)
+    )
     hindsight: bool = False
     teacher: Teacher | None = None
     rehearsal: float = 0.0
@@ -180,9 +182,9 @@ class Recipe:
         )
 
     @property
-    def schedule(self) -> ScheduleRules:
+    def schedule(self) -> ScheduleThresholds:
         """How long the run goes on and how its rate changes."""
-        return ScheduleRules(
+        return ScheduleThresholds(
             most=self.steps,
             warm_up=self.warm_up,
             settle=self.settle,

@@ -16,7 +16,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.serving_versions import BY_A_PERSON, Versions
 from metaclaw.store import RefusedError, SqlPolicies
-from metaclaw.train import Baseline, LiveReport, LiveRules, LiveRuling, TrialTurn, judge_live
+from metaclaw.train import Baseline, LiveReport, LiveRuling, LiveThresholds, TrialTurn, judge_live
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class VersionWatch:
     policies: SqlPolicies
     versions: Versions
     share: float
-    rules: LiveRules
+    rules: LiveThresholds
     notice: str | None = None
 
     async def look(self) -> LiveReport | None:

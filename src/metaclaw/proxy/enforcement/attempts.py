@@ -5,10 +5,12 @@ requests hold it in place of the message that the client was shown."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
-from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage
+import msgspec
+
+from metaclaw.domain.chat import Completion, Json, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.turn import (
     ATTEMPT,
@@ -24,11 +26,15 @@ from metaclaw.domain.turn import (
     TurnKind,
 )
 from metaclaw.errors import WireError
-from metaclaw.proxy.enforcement.enforcer import append_items
-from metaclaw.proxy.enforcement.held_rules import HeldCalls, Ruling
-from metaclaw.proxy.http.body import parse_object
+from metaclaw.proxy.enforcement.call_judge import HeldCalls, Ruling
+from metaclaw.proxy.http.body import (
+    JsonDocument,
+    UnsafeBytesError,
+    parse_object,
+    skip_blanks_back,
+)
 from metaclaw.proxy.response import TurnBuilder
-from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
+from metaclaw.wires import AttemptMessages, HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
 # The result, for the model, of a call beside a refused call.
@@ -38,9 +44,10 @@ _SIBLING: Final = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at an answer: what was sent, what came back, and which rules held which calls."""
+    """One attempt at an answer: what was sent, what came back, and which rules held which calls.
+    `messages` is the answer as a later request repeats it."""
 
     sent: bytes
     said: bytes
@@ -49,51 +56,40 @@ class Attempt:
     calls: Sequence[HeldCall]
     ruling: Ruling
     began: float
+    messages: AttemptMessages
 
-    @property
-    def is_held(self) -> bool:
-        """Whether a rule holds its calls."""
-        return bool(self.ruling.held)
+    def results(self) -> list[str]:
+        """The results of its calls, for the model."""
+        found = []
+        for place in range(len(self.calls)):
+            rules = [one for one in self.ruling.held if place in one.calls]
+            found.append(refusal_text(rules) if rules else _SIBLING)
+        return found
 
 
-@dataclass(slots=True)
 class Attempts:
     """The attempts at the answer of one request, first to last: `made`."""
 
-    builder: TurnBuilder
-    made: list[Attempt] = field(default_factory=list)
+    def __init__(self, builder: TurnBuilder) -> None:
+        self.made: list[Attempt] = []
+        self._builder = builder
 
     @property
     def last(self) -> Attempt:
         return self.made[-1]
 
     @property
-    def warns(self) -> bool:
-        """Whether all rules that hold the last attempt let its calls through with a warning."""
-        return all(one.rule.warns for one in self.last.ruling.held)
+    def names(self) -> tuple[SkillName, ...]:
+        """The names of the rules that held calls of any attempt."""
+        return tuple(self.held_rules())
 
     def next_body(self) -> bytes | None:
         """The body of the next request to the provider; None if there is no further attempt."""
-        if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
+        if len(self.made) > MOST_RETRIES or not self._are_exact():
             return None
         return append_items(
-            self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made))
+            self._builder.provider_wire, self.made[0].sent, self._sequence(len(self.made))
         )
-
-    def merged(
-        self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True
-    ) -> Completion:
-        """One answer: the texts of all attempts, then `last`, which replaces the last attempt if
-        `is_last_said`.
-        """
-        first, earlier = self.made[0].completion, self.made[:-1] if is_last_said else self.made
-        said = [
-            part
-            for made in earlier
-            for part in made.completion.parts
-            if not isinstance(part, ToolCall)
-        ]
-        return Completion(first.id, first.model, (*said, *last), finish, self.usage())
 
     def held_rules(self) -> dict[SkillName, HeldCalls]:
         """The rules that held calls of any attempt, each with the last attempt that broke it or
@@ -102,6 +98,21 @@ class Attempts:
         all_held = [one for made in self.made for one in made.ruling.held]
         last = {one.rule.name: one for one in all_held}
         return last | {one.rule.name: one for one in all_held if one.is_checked}
+
+    def usage(self) -> Usage | None:
+        """The tokens of all attempts together."""
+        counts = [
+            astuple(made.completion.usage)
+            for made in self.made
+            if made.completion.usage is not None
+        ]
+        return Usage(*map(sum, zip(*counts, strict=True))) if counts else None
+
+    def is_empty(self) -> bool:
+        """Whether the client would get an empty answer: no calls in the last attempt, and no text
+        in any.
+        """
+        return not self.last.calls and not self._all_text()
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
         """The record: the rules that held, each attempt as a turn, and the true answer. `text` was
@@ -112,76 +123,61 @@ class Attempts:
             EnforcedRule(name, broken.count(name), end, held.reason + more)
             for name, held in self.held_rules().items()
         ]
-        shown = (
-            ()
-            if end is HoldEnd.STOPPED
-            else tuple(ShownCall(call.id, call.arguments) for call in self.last.calls)
-        )
-        return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
+        return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, text))
 
-    def _is_exact(self, made: Attempt) -> bool:
-        wire = wire_format(self.builder.provider_wire)
-        attempt = wire.read_attempt(made.said, made.stream)
-        if not attempt.is_exact or len(attempt.calls) != len(made.calls):
+    def _are_exact(self) -> bool:
+        """Whether all attempts can be repeated exactly. An answer that continues an assistant
+        message of the client cannot be separated from it."""
+        if not all(
+            made.messages.is_exact and len(made.messages.calls) == len(made.calls)
+            for made in self.made
+        ):
             return False
+        wire = wire_format(self._builder.provider_wire)
         try:
             items = parse_object(self.made[0].sent).get(wire.list_key)
         except WireError:
             return False
         last = items[-1] if isinstance(items, list) and items else None
-        # An answer that continues an assistant message of the client cannot be separated from it.
-        return not (
-            wire.continues_messages and isinstance(last, dict) and last.get("role") == "assistant"
-        )
+        is_assistant = isinstance(last, dict) and last.get("role") == "assistant"
+        return not (wire.continues_messages and is_assistant)
 
     def _sequence(self, refused: int) -> list[Json]:
         """The messages of all attempts, the first `refused` of them followed by tool results that
         refuse their calls.
         """
-        wire = wire_format(self.builder.provider_wire)
+        wire = wire_format(self._builder.provider_wire)
         found: list[Json] = []
         for place, made in enumerate(self.made):
-            attempt = wire.read_attempt(made.said, made.stream)
-            found += attempt.messages
-            if place < refused and attempt.calls:
-                found += wire.call_results(attempt.calls, self._results(made))
+            found += made.messages.messages
+            if place < refused and made.messages.calls:
+                found += wire.call_results(made.messages.calls, made.results())
         return found
 
-    def _results(self, made: Attempt) -> list[str]:
-        held = [
-            [one for one in made.ruling.held if place in one.calls]
-            for place in range(len(made.calls))
-        ]
-        return [refusal_text(rules) if rules else _SIBLING for rules in held]
-
-    def usage(self) -> Usage | None:
-        counts = [
-            astuple(made.completion.usage)
-            for made in self.made
-            if made.completion.usage is not None
-        ]
-        return Usage(*map(sum, zip(*counts, strict=True))) if counts else None
-
-    def _true_answer(
-        self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str
-    ) -> TrueAnswer | None:
-        builder = self.builder
-        if not all(self._is_exact(made) for made in self.made):
+    def _true_answer(self, end: HoldEnd, text: str) -> TrueAnswer | None:
+        if not self._are_exact():
             return None
+        builder, last = self._builder, self.last
         wire = wire_format(builder.provider_wire)
-        is_stopped = end is HoldEnd.STOPPED
-        messages = self._sequence(len(self.made) if is_stopped else len(self.made) - 1)
-        last = wire.read_attempt(self.last.said, self.last.stream)
+        shown: tuple[ShownCall, ...] = ()
         rest: list[Json] = []
-        if is_stopped:
-            messages.append(wire.own_words(text))
-            rest = [*wire.call_results(last.calls, self._results(self.last)), wire.own_words(text)]
+        if end is HoldEnd.STOPPED:
+            mark = str(builder.id)
+            messages = [*self._sequence(len(self.made)), wire.own_words(text)]
+            rest = [
+                *wire.call_results(last.messages.calls, last.results()),
+                wire.own_words(text),
+            ]
+        else:
+            shown = tuple(ShownCall(call.id, call.arguments) for call in last.calls)
+            mark = "" if shown else self._all_text()
+            messages = self._sequence(len(self.made) - 1)
         return TrueAnswer(
             wire=builder.provider_wire,
             calls=shown,
-            mark="" if shown else str(builder.id) if is_stopped else self._all_text(),
+            mark=mark,
             answer_id=self.made[0].completion.id,
-            last_id=last.id,
+            last_id=last.messages.id,
             messages=encode_json(messages),
             rest=encode_json(rest),
         )
@@ -189,14 +185,8 @@ class Attempts:
     def _all_text(self) -> str:
         return plain_text("".join(text_of(made.completion) for made in self.made))
 
-    def is_empty(self) -> bool:
-        """Whether the client would get an empty answer: no calls in the last attempt, and no text
-        in any.
-        """
-        return not self.last.calls and not self._all_text()
-
     def _turns(self) -> Iterator[Turn]:
-        builder = self.builder
+        builder = self._builder
         base = builder.turn()
         for made in self.made:
             completion = made.completion
@@ -317,3 +307,28 @@ def _rules(held: Sequence[HeldCalls]) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _MOST_RULE_CHARS else line[: _MOST_RULE_CHARS - 1] + "…"
+
+
+def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
+    """A request's body with messages appended; the bytes before them stay the same."""
+    key, added = wire_format(wire).list_key, b",".join(map(encode_json, items))
+    try:
+        begin, end = JsonDocument(body).field(key)
+    except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError):
+        fields = parse_object(body)
+        spoken = fields.get(key)
+        before = list(spoken) if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
+        return encode_json({**fields, key: [*before, *items]})
+    if body[begin : begin + 1] != b"[":
+        return (
+            body[:begin]
+            + b'[{"role":"user","content":'
+            + body[begin:end]
+            + b"},"
+            + added
+            + b"]"
+            + body[end:]
+        )
+    at = skip_blanks_back(body, end - 1)
+    comma = b"" if body[at - 1 : at] == b"[" else b","
+    return body[:at] + comma + added + body[at:]

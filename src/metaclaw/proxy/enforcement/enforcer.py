@@ -1,10 +1,5 @@
 """Find the rules that hold a request's tool calls, and put true answers back into its history.
 
-While any rule is held, a built-in rule is held as well: an agent must not lift, change or stop the
-rules. It holds HTTP requests only if they go to this program, which is recognised by its port, its
-key in the path, or a variable that points agents at it: other servers may have a path `/api/rules`
-too.
-
 A client whose calls were held keeps a message that no provider wrote. Providers reject histories
 with changed reasoning, so every later request gets the true sequence in place of that message, also
 after a restart and when enforcement is off. The message is recognised by the ids of its calls,
@@ -15,7 +10,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
-from functools import lru_cache
 from typing import Final, Protocol
 
 import anyio
@@ -23,27 +17,23 @@ import anyio.to_thread
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.check import PatternCheck, Place, ProgramCheck, Where
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import ALWAYS, Authorship, Skill
-from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, Stamp, TrueAnswer, Turn
-from metaclaw.errors import SkillError, StoreError, WireError
-from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
+from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, TrueAnswer, Turn
+from metaclaw.errors import StoreError, WireError
+from metaclaw.proxy.enforcement.call_judge import CallJudge
+from metaclaw.proxy.enforcement.held_rules import HeldRule, held_rule, keep_rules
 from metaclaw.proxy.http.body import (
     JsonDocument,
     UnsafeBytesError,
     item_spans,
     parse_object,
     raw_items,
-    skip_blanks_back,
 )
 from metaclaw.proxy.http.client import Incoming
+from metaclaw.proxy.response import TurnBuilder
 from metaclaw.skills import (
     LibraryView,
     Teams,
-    can_hold,
-    check_of,
-    screen_of,
 )
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
@@ -57,60 +47,6 @@ _ID: Final = re.compile(
 )
 _MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
 _decode = msgspec.json.Decoder().decode
-_DEFAULT_PORT = 30000
-_COMMANDS = (
-    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+"
-    r" )*off|undo|stop|rollback"
-    r"|service (?:-\S+ )*remove"
-    r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+"
-    r" )*(?:remove|retire|revert|rollback|edit|import)"
-    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+"
-    r" )*disconnect)(?=\s|$)"
-    r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
-    r"|(?:export )?METACLAW__PROXY__ENFORCE"
-)
-_PROCESSES = (
-    r"(?:pkill|killall|kill|taskkill|stop-process) [^|;&]*metaclaw"
-    r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2|tmux|screen) (?:.*? )?"
-    r"(?:stop|kill-session|quit|disable|kill|mask|rm|remove"
-    r"|unload|bootout|delete) "
-    r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*?"
-    r" )?{port}\b)"
-)
-_FILES = (
-    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C)"
-    r" (?:.*? )?"
-    r"\S*(?:\.metaclaw|METACLAW_HOME)(?:\W|$)|find (?:.*? )?\S*\.metaclaw.* -(?:exec|delete)"
-    r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
-)
-_REQUESTS = (
-    r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+)"
-    r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)|"
-    r" -d| --data| --json"
-    r"| -F | --form| --post-data"
-    r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
-    r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
-    r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
-    r"|sessions/[^/\s]+/forget)\b"
-)
-_PIPED_INTO_KILL = (
-    r"\b(?:pgrep|pidof|ps|lsof|ss|netstat|cat|jq)\b[^;&\n]*(?:\[?m\]?etaclaw|\b{port}\b)[^;&\n]*"
-    r"\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
-)
-
-
-@lru_cache(16)
-def keep_rules(port: int, *, holds_on_error: bool = False) -> HeldRule:
-    """The built-in rule that protects the rules of a program that listens on this port."""
-    pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace(
-        "{port}", str(port)
-    )
-    text = "An agent does not lift, change or remove the rules of the person it works for."
-    check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
-    return HeldRule(
-        SkillName(KEEP_RULES), text, check, True, holds_on_error, False, screen_of(pattern)
-    )
-
 
 _NONE: tuple[HeldRule, ...] = ()
 
@@ -123,7 +59,8 @@ class HeldRules:
         view: Callable[[], LibraryView],
         teams: Teams | None = None,
         today: Callable[[], date] = date.today,
-        port: int = _DEFAULT_PORT,
+        *,
+        port: int,
     ) -> None:
         """`port` is the one this program listens on."""
         self._view = view
@@ -184,40 +121,6 @@ class HeldRules:
         )
 
 
-def held_rule(skill: Skill) -> HeldRule | None:
-    """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of
-    tool calls; else None.
-    """
-    if skill.enforce != "hold" or skill.author is Authorship.EVOLVER or skill.is_check_proposed:
-        return None
-    if not can_hold(skill):
-        return None
-    try:
-        check = check_of(skill)
-    except SkillError as error:
-        log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
-        return None
-    if check is None or (
-        not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS
-    ):
-        return None
-    is_always = skill.applies_always or (not skill.is_skill and skill.when == ALWAYS)
-    screen = (
-        screen_of(check.pattern)
-        if isinstance(check, PatternCheck) and not check.must_match
-        else None
-    )
-    return HeldRule(
-        skill.name,
-        skill.body,
-        check,
-        is_always,
-        skill.error_handling == "hold",
-        skill.on_break == "call",
-        screen,
-    )
-
-
 class Stored(Protocol):
     """A true answer in the ledger, with its turn, session and user."""
 
@@ -243,7 +146,7 @@ class TrueAnswers:
     the store when needed.
     """
 
-    def __init__(self, store: AnswerStore | None = None) -> None:
+    def __init__(self, store: AnswerStore) -> None:
         self._store = store
         self._of_session: dict[SessionId, list[TurnId]] = {}
         self._of_id: dict[tuple[str | None, str], TurnId] = {}
@@ -252,7 +155,7 @@ class TrueAnswers:
 
     def stored(self) -> Sequence[Stored]:
         """The true answers in the ledger, oldest first. Blocks; raises StoreError."""
-        return [] if self._store is None else list(self._store.newest())[::-1]
+        return list(self._store.newest())[::-1]
 
     def restore(self, stored: Sequence[Stored]) -> None:
         """Index true answers of the ledger."""
@@ -267,17 +170,14 @@ class TrueAnswers:
 
     def _keep(self, turn: TurnId, answer: TrueAnswer) -> None:
         self._kept[turn] = answer
-        while len(self._kept) > _KEPT and self._store is not None:
+        while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """Forget what belongs to these sessions."""
         gone = {turn for session in sessions for turn in self._of_session.pop(session, ())}
-        self._of_id = (
-            {key: turn for key, turn in self._of_id.items() if turn not in gone}
-            if gone
-            else self._of_id
-        )
+        if gone:
+            self._of_id = {key: turn for key, turn in self._of_id.items() if turn not in gone}
         for turn in gone:
             self._needles.pop(turn, None)
             self._kept.pop(turn, None)
@@ -334,7 +234,7 @@ class TrueAnswers:
         found = []
         for turn in turns:
             answer = self._kept.get(turn)
-            if answer is None and self._store is not None:
+            if answer is None:
                 try:
                     answer = await anyio.to_thread.run_sync(self._store.read, turn)
                 except StoreError as error:
@@ -347,7 +247,6 @@ class TrueAnswers:
 
 
 OPT_OUT: Final = "x-metaclaw-enforce"
-_KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the background"
 
 
 class Enforcer:
@@ -358,39 +257,34 @@ class Enforcer:
     def __init__(
         self,
         rules: HeldRules,
-        answers: TrueAnswers | None = None,
+        answers: TrueAnswers,
+        judge: CallJudge,
+        announce: Callable[[str, dict[str, Json]], Awaitable[bool]],
         *,
-        judge: CallJudge | None = None,
         may_opt_out: bool = False,
-        announce: Callable[[str, dict[str, Json]], Awaitable[bool]] | None = None,
     ) -> None:
-        self.answers = answers or TrueAnswers()
-        self.judge = judge or CallJudge()
+        self.answers = answers
+        self.judge = judge
         self.is_on = True
         self._rules = rules
-        self._may_opt_out = may_opt_out
         self._announce = announce
+        self._may_opt_out = may_opt_out
 
-    def rules_for(self, incoming: Incoming, origin: Origin, stamp: Stamp) -> tuple[HeldRule, ...]:
-        if not self.is_on:
-            return ()
-        rules = self._rules.for_speaker(origin.scope, stamp.skills)
-        has_opted_out = (
-            rules and self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"
-        )
-        return () if has_opted_out else rules
-
-    @staticmethod
-    def can_hold(incoming: Incoming) -> bool:
-        """Whether calls can be held: not if the provider stores the conversation or answers in the
-        background.
+    def hold(self, builder: TurnBuilder) -> None:
+        """Set the rules that hold the answer of a request. None can, if the provider stores the
+        conversation or answers in the background.
         """
-        return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
-
-    async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
-        """The true answers to put back into this request's history."""
-        turns = self.answers.concerns(incoming, origin)
-        return await self.answers.read(turns) if turns else ()
+        if not self.is_on:
+            return
+        incoming = builder.incoming
+        rules = self._rules.for_speaker(builder.origin.scope, builder.stamp.skills)
+        if not rules or (self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"):
+            return
+        if wire_format(incoming.wire).is_kept_by_provider(incoming.json):
+            builder.not_held = rules
+        else:
+            builder.held = rules
+            builder.require_whole()
 
     async def recorded(
         self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()
@@ -399,47 +293,36 @@ class Enforcer:
         recorded.
         """
         found = turn.enforcement
-        told: dict[str, Json]
+        about: dict[str, Json] = {"turn": turn.id, "session": turn.session}
         if not_held:
-            names: list[Json] = [rule.name for rule in not_held if rule.name != KEEP_RULES]
-            log.warning(
-                "rules_not_held turn=%s rules=%s reason=%s",
-                turn.id,
-                ",".join(map(str, names)),
-                _KEPT_ELSEWHERE,
+            names = [rule.name for rule in not_held if rule.name != KEEP_RULES]
+            why = "the provider keeps the conversation, or answers in the background"
+            log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(names), why)
+            await self._announce(
+                "rules_not_held", {"rules": [*names], **about, "agent": turn.agent, "reason": why}
             )
-            about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
-            await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})
         for rule, reason in failed:
-            told = {
-                "rule": rule.name,
-                "turn": turn.id,
-                "session": turn.session,
-                "reason": reason,
-                "held": found is not None,
-            }
-            await self._tell("check_failed", told)
-        for one in () if found is None else found.rules:
-            told = {
-                "rule": one.rule,
-                "turn": turn.id,
-                "session": turn.session,
+            is_held = found is not None
+            await self._announce(
+                "check_failed", {"rule": rule.name, **about, "reason": reason, "held": is_held}
+            )
+        if found is None:
+            return
+        calls = 0 if found.answer is None else len(found.answer.calls)
+        for one in found.rules:
+            told: dict[str, Json] = {
                 "agent": turn.agent,
                 "attempts": one.attempts,
                 "checked": one.is_checked,
                 "end": one.end.value,
-                "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
+                "calls": calls,
             }
-            await self._tell("rule_held", told)
+            await self._announce("rule_held", {"rule": one.rule, **about, **told})
 
     def remember(self, turn: Turn) -> None:
         """Put the turn's true answer into later requests, in place of what the client was shown."""
         if turn.enforcement is not None and turn.enforcement.answer is not None:
             self.answers.add(turn.id, turn.session, turn.scope.user, turn.enforcement.answer)
-
-    async def _tell(self, kind: str, data: dict[str, Json]) -> None:
-        if self._announce is not None:
-            await self._announce(kind, data)
 
 
 def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> bytes | None:
@@ -500,28 +383,3 @@ def restore_fields(
             if found is not None:
                 restored[key], is_changed = found, True
     return restored if is_changed else None
-
-
-def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
-    """A request's body with messages appended; the bytes before them stay the same."""
-    key, added = wire_format(wire).list_key, b",".join(map(encode_json, items))
-    try:
-        begin, end = JsonDocument(body).field(key)
-    except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError):
-        fields = parse_object(body)
-        spoken = fields.get(key)
-        before = list(spoken) if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
-        return encode_json({**fields, key: [*before, *items]})
-    if body[begin : begin + 1] != b"[":
-        return (
-            body[:begin]
-            + b'[{"role":"user","content":'
-            + body[begin:end]
-            + b"},"
-            + added
-            + b"]"
-            + body[end:]
-        )
-    at = skip_blanks_back(body, end - 1)
-    comma = b"" if body[at - 1 : at] == b"[" else b","
-    return body[:at] + comma + added + body[at:]

@@ -63,25 +63,17 @@ class JsonDocument:
 
     def item(self, key: str, index: int) -> Span:
         """The span of an item of the list under a top-level key (`messages` or `input`)."""
-        found = self._items.get(key)
-        if found is None:
-            found = self._items[key] = self._find_items(key)
-        raws, spans = found
+        if key not in self._items:
+            begin, end = self.field(key)
+            raws = _ITEMS.decode(self._body[begin:end])
+            self._items[key] = raws, item_spans(self._body, begin, raws)
+        raws, spans = self._items[key]
         if index >= len(spans):
             raise UnsafeBytesError(f"there is no message {index} in the body")
         span = spans[index]
         if not self._body.startswith(bytes(raws[index]), span[0]):
             raise _surprise(span[0])
         return span
-
-    def _find_items(self, key: str) -> tuple[list[msgspec.Raw], list[Span]]:
-        begin = _only_value(self._body, self._span, key)
-        if begin is None:
-            begin, end = self.field(key)
-            raws = _ITEMS.decode(self._body[begin:end])
-        else:
-            raws = raw_items(self._body, key)
-        return raws, item_spans(self._body, begin, raws)
 
     @property
     def last_field_end(self) -> int:

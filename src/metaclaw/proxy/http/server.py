@@ -17,12 +17,14 @@ import httptools
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
+from metaclaw.ports import Call
 from metaclaw.proxy.http.body import MAX_ITEMS, SMALL_BYTES, Body, NotStrictError, is_costly, read
 from metaclaw.proxy.http.body_check import BodyChecker
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.http.wrong_keys import WrongKeys
+from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.other_requests import OtherRequests
-from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
 from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.wires import signed_wire, wire_format, wire_formats
 
@@ -213,19 +215,15 @@ class Server:
         except ClientGone:
             log.debug("client_gone path=%s", path)
         except (WireError, UpstreamError) as error:
-            param = error.param if isinstance(error, WireError) else None
-            allow = error.allow if isinstance(error, _MethodError) else None
-            self._refuse(client, wire, error.status, str(error), error.code, param, allow)
+            self._refuse(client, wire, error)
         except MetaClawError as error:
-            self._refuse(client, wire, 500, str(error), "internal_error")
+            self._refuse(client, wire, _internal_error(str(error)))
         except Exception:
             log.exception("unexpected_error path=%s", path)
             self._refuse(
                 client,
                 wire,
-                500,
-                "MetaClaw failed to handle this request; its log has the details",
-                "internal_error",
+                _internal_error("MetaClaw failed to handle this request; its log has the details"),
             )
 
     async def _route(
@@ -263,9 +261,9 @@ class Server:
         if spoken is None:
             if inner == _COUNT_TOKENS and is_costly(body):
                 await self.body_checker.check(Wire.MESSAGES, body, self.limits.max_items)
-            await self.other_requests.serve(
-                method, _as_sent(client.target, inner), query, caller, body, client, wire
-            )
+            path = _as_sent(client.target, inner)
+            call = Call(method, path, query, list(caller.items()), body)
+            await self.other_requests.serve(call, caller, client, wire)
             return
         self._require_capacity()
         self._serving += 1
@@ -331,27 +329,23 @@ class Server:
                 code="rate_limit_exceeded",
             )
 
-    def _refuse(
-        self,
-        client: Client,
-        wire: Wire,
-        status: int,
-        message: str,
-        code: str,
-        param: str | None = None,
-        allow: bytes | None = None,
-    ) -> None:
+    def _refuse(self, client: Client, wire: Wire, error: WireError | UpstreamError) -> None:
+        status = error.status
         self.metrics.refused(status)
         if client.started:
             # the connection is closed without the response's end, which shows the client that it is
             # incomplete
             return
-        headers = (
-            JSON_HEADERS
-            + ERROR_HEADERS.get(status, [])
-            + ([] if allow is None else [(b"allow", allow)])
-        )
-        client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
+        headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
+        if isinstance(error, _MethodError):
+            headers.append((b"allow", error.allow))
+        param = error.param if isinstance(error, WireError) else None
+        body = wire_format(wire).error_body(status, str(error), error.code, param)
+        client.respond(status, headers, body)
+
+
+def _internal_error(message: str) -> WireError:
+    return WireError(message, status=500, code="internal_error")
 
 
 _NO_WEBSOCKET = (

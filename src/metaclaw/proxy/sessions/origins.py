@@ -46,6 +46,7 @@ from metaclaw.proxy.sessions.registry import (
     derived_id,
     identity,
     looks_unique,
+    matched,
     repeated,
     safe_id,
     session_id,
@@ -292,15 +293,13 @@ class Origins:
     def _assign_in(session: Session, seen: _ReadRequest) -> _Assigned:
         if seen.kind is TurnKind.SIDE:
             return _Assigned(session)
-        heads, chain, credential = session.heads, seen.request.conversation, session.credential
-        match = repeated(heads, chain, seen.hints, credential) or continued(
-            heads, chain, seen.hints, credential
-        )
+        chain = seen.request.conversation
+        match = matched(session.heads, chain, seen.hints, session.credential)
         return _Assigned(session, match=match)
 
     def _assign_by_history(self, seen: _ReadRequest) -> _Assigned:
         chain = seen.request.conversation
-        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
+        heads = self._sessions.space(seen.scope, seen.key)
         again = repeated(heads, chain, seen.hints, seen.credential, failed_only=True)
         onward = continued(heads, chain, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
@@ -330,18 +329,14 @@ class Origins:
         session.
         """
         chain = seen.request.conversation
-        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
-        found = repeated(heads, chain, seen.hints, seen.credential) or continued(
-            heads, chain, seen.hints, seen.credential
-        )
+        heads = self._sessions.space(seen.scope, seen.key)
+        found = matched(heads, chain, seen.hints, seen.credential)
         if found is not None:
             return _Assigned(found.thread.session)
         branch = self._sessions.branch(chain, seen.scope, seen.credential)
-        return (
-            _Assigned(branch)
-            if branch is not None
-            else _Assigned(self._begin(seen, None), began=True)
-        )
+        if branch is not None:
+            return _Assigned(branch)
+        return _Assigned(self._begin(seen, None), began=True)
 
     def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key

@@ -110,14 +110,12 @@ def _place_by_headers(headers: Mapping[str, str]) -> int:
 
 _MAX_CHARS: Final = 200
 _OTHER_HEADERS: Final = {
-    *(
-        "session-id",
-        "session_id",
-        "thread-id",
-        "x-session-affinity",
-        "x-conversation-id",
-        "x-litellm-session-id",
-    ),
+    "session-id",
+    "session_id",
+    "thread-id",
+    "x-session-affinity",
+    "x-conversation-id",
+    "x-litellm-session-id",
     "helicone-session-id",
 }
 _BODY_PATHS: Final = (
@@ -374,32 +372,12 @@ def _by_chat_task(last: str) -> str | None:
 
 
 _MACHINE_TAGS: Final = (
-    *(
-        "environment_context",
-        "user_instructions",
-        "turn_aborted",
-        "subagent_notification",
-        "task-notification",
-    ),
-    *(
-        "local-command-caveat",
-        "local-command-stdout",
-        "local-command-stderr",
-        "command-name",
-        "command-message",
-    ),
-    *(
-        "bash-input",
-        "bash-stdout",
-        "bash-stderr",
-        "ide_opened_file",
-        "ide_selection",
-        "user-prompt-submit-hook",
-    ),
+    r"environment_context|user_instructions|turn_aborted|subagent_notification|"
+    r"task-notification|local-command-caveat|local-command-stdout|local-command-stderr|"
+    r"command-name|command-message|bash-input|bash-stdout|bash-stderr|ide_opened_file|"
+    r"ide_selection|user-prompt-submit-hook"
 )
-_MACHINE_SPAN: Final = re.compile(
-    rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL
-)
+_MACHINE_SPAN: Final = re.compile(rf"<({_MACHINE_TAGS})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL)
 _NOT_A_PERSON: Final = (
     "[SYSTEM NOTIFICATION",
     "[Request interrupted by user",
@@ -489,7 +467,7 @@ def own_words(agent: str, text: str) -> str:
 _MAX_PATH_CHARS: Final = 200
 # Only the beginning and end of a long text are searched; agents describe the environment in one of
 # them.
-_HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
+_ENDS_SEARCHED: Final = 48_000
 _MOST_MESSAGES: Final = 3
 # Every `AgentClient.directory_line` contains one of them. A plain search for these finds the few
 # lines worth matching.
@@ -523,7 +501,9 @@ class Workspaces:
 
 
 def _find_in(client: AgentClient, texts: Iterable[str]) -> str | None:
-    for text in map(_ends, texts):
+    for text in texts:
+        if len(text) > 2 * _ENDS_SEARCHED:
+            text = keep_ends(text, _ENDS_SEARCHED, _ENDS_SEARCHED)
         for name in _NAMES:
             at = text.find(name)
             while at >= 0:
@@ -549,10 +529,6 @@ def _texts_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
                 yield text
         if is_spoken:
             return
-
-
-def _ends(text: str) -> str:
-    return keep_ends(text, _HEAD_SEARCHED, _TAIL_SEARCHED)
 
 
 def _tidy(path: str) -> str | None:

@@ -154,9 +154,7 @@ class Session:
     last_at: datetime
     parent: SessionId | None = None
     speaker: Scope = field(init=False)
-    key: str | None = None
-    named: bool = False
-    shared: bool = False
+    key: Key | None = None
     heads: "ThreadHeads" = field(init=False)
     threads: list[Thread] = field(default_factory=list)
     segment: int = -1
@@ -309,6 +307,13 @@ def repeated(
     return found
 
 
+def matched(
+    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None
+) -> Match | None:
+    """The thread that this request repeats, else the one that it continues."""
+    return repeated(heads, chain, hints, credential) or continued(heads, chain, hints, credential)
+
+
 def _best(
     threads: Iterable[Thread], chain: MessageChain, position: int, hints: SenderHints
 ) -> Match | None:
@@ -380,27 +385,19 @@ class SessionRegistry:
         """The sessions with this key. Several callers may use the same key."""
         return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
 
-    def space(self, scope: Scope, shared: str | None) -> ThreadHeads:
-        """The heads of conversations without a key of their own, by scope and shared identifier."""
-        heads = self._spaces.get((scope.user, scope.workspace, shared))
-        return NO_HEADS if heads is None else heads
+    def space(self, scope: Scope, key: Key | None) -> ThreadHeads:
+        """The heads of conversations without a key of their own, by scope and shared key."""
+        return self._spaces.get(_space(scope, key), NO_HEADS)
 
     def add(self, session: Session, key: Key | None) -> None:
         """Add a new session; forget the oldest if there are too many."""
-        scope = session.scope
-        if key is not None:
-            session.key, session.named, session.shared = key.value, key.named, key.shared
-        if key is not None and not key.shared:
-            session.heads = ThreadHeads()
-            self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(
-                session
-            )
+        scope, session.key = session.scope, key
+        if key is None or key.shared:
+            session.heads = self._spaces.setdefault(_space(scope, key), ThreadHeads())
         else:
-            space = (scope.user, scope.workspace, session.key)
-            heads = self._spaces.get(space)
-            if heads is None:
-                heads = self._spaces[space] = ThreadHeads()
-            session.heads = heads
+            session.heads = ThreadHeads()
+            known = self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), [])
+            known.append(session)
         self._active[session.id] = session
         if len(self._active) + len(self._ended) > self._max_sessions:
             self._forget_oldest()
@@ -504,19 +501,18 @@ class SessionRegistry:
         for thread in session.threads:
             session.heads.drop(thread)
         session.threads.clear()  # break the reference cycle, so that both are freed at once
-        scope = session.scope
-        if session.key is not None and not session.shared:
-            self._unkey(session, session.key)
+        scope, key = session.scope, session.key
+        if key is not None and not key.shared:
+            index = (scope.user, scope.workspace, key.named, key.value)
+            others = [other for other in self._keyed.pop(index, ()) if other is not session]
+            if others:
+                self._keyed[index] = others
         elif not session.heads:
-            self._spaces.pop((scope.user, scope.workspace, session.key), None)
+            self._spaces.pop(_space(scope, key), None)
 
-    def _unkey(self, session: Session, key: str) -> None:
-        index = (session.scope.user, session.scope.workspace, session.named, key)
-        others = [other for other in self._keyed.get(index, ()) if other is not session]
-        if others:
-            self._keyed[index] = others
-        else:
-            self._keyed.pop(index, None)
+
+def _space(scope: Scope, key: Key | None) -> tuple[str | None, str | None, str | None]:
+    return scope.user, scope.workspace, key.value if key is not None else None
 
 
 def _remember(memory: "OrderedDict[_K, _V]", key: _K, value: _V, limit: int) -> None:

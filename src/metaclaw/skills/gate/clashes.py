@@ -7,29 +7,24 @@ conflict.
 The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are
 duplicates if they are for the same situation *and* ask the same. Steps that other skills have, too
 ("read the result once more"), and lines that name a mistake do not count. A skill is never a
-duplicate of a rule. Of a rule from an old version only the quoted words (`> `) count, because the
-rest is the same in all of them."""
+duplicate of a rule."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Skill
 from metaclaw.skills.index import SkillIndex
 from metaclaw.text import list_terms
 
 DUPLICATE_OVERLAP = 0.6
-_SAME_INSTRUCTION = 0.9  # high, because rules have few words
-_SAME_SUBJECT = 0.5
 SAME_SITUATION = 0.34
 _MOST_COMPARED = 24
 _LIST_MARK = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•>#]+)\s*")
 _MISTAKE = re.compile(r"anti-?pattern\b|(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
-_VALUE = re.compile(r"\w*\d[\w:.,/+-]*\w|\d")
 PERSON, WORKSPACE, _TEAM, _EVERYONE = range(4)
 _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
@@ -51,18 +46,8 @@ class IndexLibrary:
         """
         scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
         texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
-        near = [
-            hit.skill for text in texts for hit in self._index.search(text, _MOST_COMPARED, scopes)
-        ]
-        if (
-            skill.author is Authorship.INSTRUCTION
-        ):  # there are few rules, and rules that contradict need not share a telling word
-            near += [
-                other
-                for other in self._index.skills()
-                if other.scope == skill.scope and other.author is skill.author
-            ]
-        return list({other.name: other for other in near}.values())
+        hits = (hit for text in texts for hit in self._index.search(text, _MOST_COMPARED, scopes))
+        return list({hit.skill.name: hit.skill for hit in hits}.values())
 
 
 class ClashKind(StrEnum):
@@ -114,14 +99,6 @@ def overlap(one: Iterable[object], other: Iterable[object]) -> float:
     return len(mine & theirs) / len(mine | theirs) if mine or theirs else 0.0
 
 
-def advice(skill: Skill) -> str:
-    """The instructions of a skill: its body, or the quoted words of a person's rule."""
-    if skill.author is not Authorship.INSTRUCTION:
-        return skill.body
-    quoted = [line.lstrip("> ") for line in skill.body.splitlines() if line.startswith(">")]
-    return "\n".join(quoted) or skill.body
-
-
 def text_terms(skill: Skill) -> frozenset[str]:
     return frozenset(list_terms(f"{skill.trigger}\n{skill.body}"))
 
@@ -132,16 +109,7 @@ def situation_terms(skill: Skill) -> frozenset[str]:
 
 
 def is_same_situation(one: Skill, other: Skill) -> bool:
-    """Whether two skills apply to the same kind of request. Two rules do if they have the same
-    subject, or both apply always.
-    """
-    if one.author is other.author is Authorship.INSTRUCTION:
-        mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
-        return (
-            (one.applies_always and other.applies_always)
-            or mine == theirs
-            or overlap(mine, theirs) >= _SAME_SUBJECT
-        )
+    """Whether two skills apply to the same kind of request."""
     return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
         overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
     )
@@ -155,19 +123,11 @@ def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | N
         return Clash(
             ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}"
         )
-    is_said = skill.author is other.author is Authorship.INSTRUCTION
-    if is_said and (changed := _other_values(advice(skill), advice(other))):
-        kind = ClashKind.CONFLICT if skill.scope == other.scope else ClashKind.OVERRIDE
-        return Clash(kind, other, f"changes what {other.name} says: {changed}")
-    if is_said:
-        shared = overlap(list_terms(advice(skill)), list_terms(advice(other)))
-        is_same = shared >= _SAME_INSTRUCTION
-    else:
-        is_same = (
-            skill.kind is other.kind
-            and is_same_situation(skill, other)
-            and asks_the_same(skill, other, boilerplate)
-        )
+    is_same = (
+        skill.kind is other.kind
+        and is_same_situation(skill, other)
+        and asks_the_same(skill, other, boilerplate)
+    )
     return Clash(ClashKind.DUPLICATE, other, f"asks what {other.name} asks") if is_same else None
 
 
@@ -203,20 +163,10 @@ def _boilerplate(skills: Iterable[Skill]) -> frozenset[str]:
     )
 
 
-def _other_values(one: str, other: str) -> str | None:
-    """How two texts differ, in words, if they differ only in values with digits; else None."""
-    mine, theirs = (set(_VALUE.findall(text)) for text in (one, other))
-    subjects = (list_terms(_VALUE.sub(" ", text)) for text in (one, other))
-    if mine == theirs or not mine or not theirs or overlap(*subjects) < _SAME_INSTRUCTION:
-        return None
-    return f"one says {' '.join(sorted(mine))}, the other {' '.join(sorted(theirs))}"
-
-
 def _contradiction(skill: Skill, other: Skill) -> str | None:
     if not is_same_situation(skill, other):
         return None
-    least_terms = 1 if Authorship.INSTRUCTION in (skill.author, other.author) else 2
-    return contrary(advice(skill), advice(other), least_terms)
+    return contrary(skill.body, other.body, least_terms=2 if other.is_skill else 1)
 
 
 _CLAUSE = re.compile(
@@ -308,16 +258,6 @@ def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
     )
 
 
-def without_choices(one: str, other: str) -> tuple[str, str]:
-    """The two texts without values and limits that both choose. A value in only one of them stays:
-    it is the subject.
-    """
-    for group in (*(_pattern(group) for group in _EXCLUSIVE), _LIMIT):
-        if group.search(one) and group.search(other):
-            one, other = group.sub(" ", one), group.sub(" ", other)
-    return one, other
-
-
 def _opposed(one: str, other: str, least_terms: int) -> str | None:
     theirs = [clause for clause in _clauses(other) if len(clause.terms) >= least_terms]
     for mine in (clause for clause in _clauses(one) if len(clause.terms) >= least_terms):
@@ -354,12 +294,6 @@ def _about_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
     """Whether nearly all terms of the smaller set, and half of those of the larger, are shared."""
     shared = len(one & other)
     return shared >= _SHARED * min(len(one), len(other)) and 2 * shared >= max(len(one), len(other))
-
-
-@cache
-def _pattern(group: tuple[tuple[str, re.Pattern[str]], ...]) -> re.Pattern[str]:
-    """Any value of a group."""
-    return re.compile("|".join(pattern.pattern for _, pattern in group), re.IGNORECASE)
 
 
 def _different_choice(one: str, other: str) -> str | None:

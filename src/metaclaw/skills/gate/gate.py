@@ -28,10 +28,9 @@ from anyio import to_thread
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
+from metaclaw.domain.skill import Lesson, Rule, Skill, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.fields import is_untouchable
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
 from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
@@ -115,10 +114,9 @@ _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emo
 
 
 def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to a skill's text, or to a revision of `before`. A skill of the evolver must say
-    when it applies, what to do and what not to do, in few words and without ids and paths of its
-    session. A person's rule is only checked for its size, invisible characters and places of
-    removed secrets."""
+    """Objections to the text of a skill that the evolver wrote, or to a revision of `before`. It
+    must say when it applies, what to do and what not to do, in few words and without ids and paths
+    of its session."""
     text = f"{skill.trigger}\n{skill.body}"
     objections = []
     if (tokens := estimate_tokens(text)) > MOST_TOKENS:
@@ -132,11 +130,10 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
         objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
     if found := _WITHHELD.search(text):
         objections.append(f"it holds a place where a secret stood: {_quote(found)}")
-    if skill.is_skill:
-        objections += [*_trigger(skill.trigger), *_body(skill.body)]
-        if found := _NARRATION.search(_CODE.sub(" ", text)):
-            objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
-        objections += _leftovers(text)
+    objections += [*_trigger(skill.trigger), *_body(skill.body)]
+    if found := _NARRATION.search(_CODE.sub(" ", text)):
+        objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
+    objections += _leftovers(text)
     if before is not None:
         changed = changed_lines(before.body, skill.body) + (before.trigger != skill.trigger)
         if changed > MOST_CHANGED_LINES:
@@ -235,15 +232,13 @@ DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The gate's decision. `supersedes` are skills of the same scope that it replaces in addition
-    to `replaces`; `overrides` are skills of a wider scope that it contradicts, which are not placed
-    together with it; `notice` is a message for the person, or empty."""
+    """The gate's decision. `overrides` are skills of a wider scope that it contradicts, which are
+    not placed together with it; `notice` is a message for the person, or empty."""
 
     standing: Standing
     state: SkillState
     reason: str
     certificate: Certificate | None = None
-    supersedes: tuple[SkillName, ...] = ()
     notice: str = ""
     overrides: tuple[SkillName, ...] = ()
 
@@ -273,8 +268,9 @@ class Gate:
     checks: Sequence[DraftCheck] = ()
 
     def replays(self, proposal: Proposal) -> bool:
-        """Whether this gate replays such a proposal."""
-        return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_proven_by_use
+        """Whether this gate replays a proposal. Lessons are proven by counting, not by replays."""
+        is_replaying = self.mode in (GateMode.SHADOW, GateMode.FULL)
+        return is_replaying and not isinstance(proposal.skill, Lesson)
 
     async def admit(
         self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None
@@ -287,7 +283,7 @@ class Gate:
         if not admission.is_in_force:
             return admission
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
-        return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
+        return replace(admission, overrides=overrides)
 
     def _draft(
         self, proposal: Proposal, library: IndexLibrary
@@ -302,8 +298,8 @@ class Gate:
 
     async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> GateResult:
         if not self.replays(proposal):
-            reason = "in your own words" if proposal.is_rule else "the draft has no faults"
-            reason = "the gate is off" if self.mode is GateMode.OFF else reason
+            is_off = self.mode is GateMode.OFF
+            reason = "the gate is off" if is_off else "the draft has no faults"
             model = "" if replaying is None else replaying.model
             return GateResult(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
         if self.replayer is None or replaying is None:
@@ -347,13 +343,9 @@ class Gate:
         objections = [objection for check in self.checks for objection in check(proposal)]
         objections += _stated_objections(proposal, library)
         if self.mode is not GateMode.OFF:
-            before = (
-                library.get(proposal.replaces[0])
-                if proposal.change is Change.EDIT and not proposal.is_rule
-                else None
-            )
+            before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT else None
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
-            objections += _clash_objections(proposal, clashes)
+            objections += _clash_objections(clashes)
         return objections
 
     def _refusal(
@@ -379,10 +371,8 @@ class Gate:
 def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Objection]:
     """Objections to a model's proposal that changes or adds a person's rules or facts."""
     skill = proposal.skill
-    if skill.author is not Authorship.EVOLVER:
-        return []
     known = (library.get(name) for name in (skill.name, *proposal.replaces))
-    stated = dict.fromkeys(rule.name for rule in known if rule is not None and not rule.is_skill)
+    stated = dict.fromkeys(rule.name for rule in known if isinstance(rule, Rule))
     objections = [
         Objection(f"{name} is what a person stated: only they may change it") for name in stated
     ]
@@ -393,39 +383,15 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
     return objections
 
 
-def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
-    """The skills that a newer rule replaces: those it contradicts, and those of the evolver that
-    say the same.
+def _clash_objections(clashes: Sequence[Clash]) -> list[Objection]:
+    """Objections to what a proposal repeats or contradicts in its own scope. Only a person decides
+    whether it may override their rule for a wider one.
     """
-    if not proposal.is_rule:
-        return ()
-    scope = proposal.skill.scope
-    in_scope = (
-        clash for clash in clashes if clash.other.scope == scope and not is_untouchable(clash.other)
-    )
-    return tuple(
-        clash.other.name
-        for clash in in_scope
-        if clash.kind is ClashKind.CONFLICT
-        or (clash.kind is ClashKind.DUPLICATE and clash.other.author is Authorship.EVOLVER)
-    )
-
-
-def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Objection]:
-    supersedes = _superseded(proposal, clashes)
-    objections = [
-        Objection(clash.reason, waits=proposal.is_rule and clash.kind is ClashKind.CONFLICT)
+    return [
+        Objection(clash.reason, waits=clash.kind is ClashKind.OVERRIDE)
         for clash in clashes
-        if clash.kind is not ClashKind.OVERRIDE and clash.other.name not in supersedes
+        if clash.kind is not ClashKind.OVERRIDE or not clash.other.is_skill
     ]
-    if not proposal.is_rule:
-        overridden = (
-            clash
-            for clash in clashes
-            if clash.kind is ClashKind.OVERRIDE and not clash.other.is_skill
-        )
-        objections += [Objection(clash.reason, waits=True) for clash in overridden]
-    return objections
 
 
 def untested(model: str, note: str) -> Certificate:

@@ -1,1 +1,1 @@
-"""Training services behind an SDK: Tinker, MinT, SkyRL and Weaver."""
+"""Training services behind an SDK."""

@@ -1,9 +1,5 @@
-"""Types for the parts of the training services' SDKs that are used here, and functions that both
-SDKs share.
-
-`tinker` and `mint` from 0.22 on have the same API; MinT includes an older `tinker`. The API of
-Weaver (`nex-weaver`) differs, and all its calls block. An SDK is chosen at run time, so it is an
-argument, not an import."""
+"""Types for the parts of Tinker's SDK (from 0.22 on) that are used here, and functions for every SDK
+with its data types. An SDK is chosen at run time, so it is an argument, not an import."""
 
 import importlib
 import os
@@ -12,9 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-from metaclaw.domain.chat import Json
 from metaclaw.domain.training import Adam
-from metaclaw.errors import ConfigError
 from metaclaw.train.backends.service import Objective, Row, SampleRequest
 
 T_co = TypeVar("T_co", covariant=True)
@@ -214,15 +208,9 @@ class TinkerSdk(Protocol):
 
 
 def load_tinker(module: str) -> TinkerSdk:
-    """`tinker` or `mint`, with telemetry off. Raises ConfigError if it is not installed."""
+    """The SDK that this module is, with telemetry off. Raises ImportError."""
     os.environ["TINKER_TELEMETRY"] = "0"
-    try:
-        return cast(TinkerSdk, importlib.import_module(module))
-    except ImportError as error:
-        package = "mindlab-toolkit" if module == "mint" else "metaclaw-proxy[tinker]"
-        raise ConfigError(
-            f"training by {module} needs its SDK: pip install '{package}' ({error})"
-        ) from error
+    return cast(TinkerSdk, importlib.import_module(module))
 
 
 def end_session(client: TinkerServiceClient) -> None:
@@ -241,91 +229,3 @@ def retryable_error(module: str = "tinker.lib.retryable_exception") -> type[Exce
     TinkerError.
     """
     return cast(type[Exception], importlib.import_module(module).RetryableException)
-
-
-class Operation(Protocol):
-    """Running work on the server."""
-
-    def result(self) -> Json: ...
-
-
-class WeaverCheckpoint(Protocol):
-    """A saved state."""
-
-    @property
-    def path(self) -> str: ...
-
-
-class WeaverTrainingClient(Protocol):
-    """A model in training."""
-
-    @property
-    def model_id(self) -> str: ...
-    def forward_backward(
-        self,
-        data: Sequence[object],
-        loss_fn: str,
-        *,
-        loss_fn_config: Mapping[str, float] | None,
-        wait: bool,
-    ) -> Operation: ...
-    def optim_step(self, params: object, *, wait: bool) -> Operation: ...
-    def save_state(
-        self, *, name: str, checkpoint_type: str, ttl_seconds: int | None
-    ) -> WeaverCheckpoint: ...
-    def load_state_with_optimizer(self, path: str) -> object: ...
-    def save_weights_for_sampler(self, *, name: str, ttl_seconds: int | None) -> str: ...
-    def terminate(self, instance_types: list[str]) -> object: ...
-
-
-class WeaverSamplingClient(Protocol):
-    """A sampler."""
-
-    def sample(
-        self, *, prompt: object, sampling_params: object, num_samples: int, wait: bool
-    ) -> Operation: ...
-    def compute_logprobs(self, *, prompt: object) -> list[float | None]: ...
-
-
-class WeaverServiceClient(Protocol):
-    """A connection, which is one session."""
-
-    def connect(self) -> None: ...
-    def close(self) -> None: ...
-    def create_model(
-        self, *, base_model: str, training_mode: str, lora_config: object
-    ) -> WeaverTrainingClient: ...
-    def create_sampling_client(
-        self, *, base_model: str, model_path: str | None = None, model_id: str | None = None
-    ) -> WeaverSamplingClient: ...
-
-
-class WeaverTypes(SdkTypes, Protocol):
-    """The data types of Weaver's SDK."""
-
-    def LoraConfig(self, *, rank: int, seed: int | None) -> object: ...  # noqa: N802
-
-
-class WeaverSdk(Protocol):
-    """The module itself."""
-
-    @property
-    def types(self) -> WeaverTypes: ...
-    def ServiceClient(  # noqa: N802
-        self, *, base_url: str | None, api_key: str | None, heartbeat_interval: float
-    ) -> WeaverServiceClient: ...
-
-
-def load_weaver() -> WeaverSdk:
-    """Weaver's SDK. Raises ConfigError if it is not installed."""
-    try:
-        return cast(WeaverSdk, importlib.import_module("weaver"))
-    except ImportError as error:
-        raise ConfigError(
-            f"training by weaver needs its SDK: pip install 'metaclaw-proxy[weaver]' ({error})"
-        ) from error
-
-
-def http_error() -> type[Exception]:
-    """The error that the SDK raises when the network fails."""
-    return cast(type[Exception], importlib.import_module("httpx").HTTPError)

@@ -35,15 +35,25 @@ trained on them, as in every step here. A clipped advantage clips the distance i
 
 import asyncio
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind, PieceStats
 from metaclaw.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What `[policy]` says of a service. A sequence is over after one of the tokens `end_ids`."""
+
+    base_model: str
+    end_ids: Collection[int]
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
 
 
 class Reduction(StrEnum):

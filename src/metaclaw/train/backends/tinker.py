@@ -8,7 +8,7 @@ overwrite them. On such servers saved weights are restored into a separate model
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from metaclaw.domain.chat import Json
@@ -16,7 +16,6 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.blocking_calls import ServerReach, bounded, post_json, run_in_thread
-from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import (
     EXPIRY_S,
     Saved,
@@ -27,6 +26,7 @@ from metaclaw.train.backends.sdk import (
     TinkerTrainingClient,
     Waits,
     end_session,
+    load_tinker,
     make_adam,
     make_datum,
     make_sampling,
@@ -39,6 +39,7 @@ from metaclaw.train.backends.service import (
     Row,
     SampleRequest,
     ServiceSampler,
+    ServiceSettings,
 )
 
 log = logging.getLogger(__name__)
@@ -49,53 +50,29 @@ T = TypeVar("T")
 _NO_KEY = "tml-none"
 
 
-def tinker_backend(
-    sdk: TinkerSdk,
-    base_model: str,
-    decode: Callable[[Sequence[int]], str],
-    *,
-    end_ids: Collection[int],
-    name: str = "tinker",
-    base_url: str | None = None,
-    api_key: str | None = None,
-    reduction: Reduction | None = None,
-    waits: Waits | None = None,
-) -> RemoteBackend:
-    """A backend on a server with Tinker's API. `reduction` overrides what the names of its models
-    show.
-    """
-    service = TinkerService(
-        sdk,
-        base_model,
-        end_ids=end_ids,
-        name=name,
-        base_url=base_url,
-        api_key=api_key,
-        reduction=reduction,
-        waits=waits,
-    )
-    return RemoteBackend(service, decode, end_ids=end_ids)
+def connect(settings: ServiceSettings) -> "TinkerService":
+    """Tinker's cloud, or a server with its API at `base_url`."""
+    return TinkerService(load_tinker("tinker"), settings)
 
 
 class TinkerService:
-    """A server with Tinker's API. The connection is made at the first call."""
+    """A server with Tinker's API. The connection is made at the first call. `reduction` overrides
+    what the names of its models show.
+    """
 
     def __init__(
         self,
         sdk: TinkerSdk,
-        base_model: str,
+        settings: ServiceSettings,
         *,
-        end_ids: Collection[int],
         name: str = "tinker",
-        base_url: str | None = None,
-        api_key: str | None = None,
         reduction: Reduction | None = None,
         waits: Waits | None = None,
     ) -> None:
         self.name = name
         self.sdk = sdk
         self.waits = waits or Waits()
-        self.stops = sorted(end_ids)
+        self.stops = sorted(settings.end_ids)
         self.foreign = (
             sdk.TinkerError,
             retryable_error(),
@@ -105,11 +82,11 @@ class TinkerService:
             AssertionError,
             LookupError,
         )
-        self._base_model = base_model
-        self._base_url = base_url
-        self._api_key = api_key or (_NO_KEY if base_url else None)
+        self._base_model = settings.base_model
+        self._base_url = settings.base_url
+        self._api_key = settings.api_key or (_NO_KEY if settings.base_url else None)
         self._reduction = reduction
-        self.reach = ServerReach(base_url)
+        self.reach = ServerReach(settings.base_url)
         """The SDK retries for minutes before it reports an unreachable server, and waits forever
         for a server that has died.
         """

@@ -1,3 +1,1 @@
-"""Servers of trained weights beside the embedded engine: vLLM, SGLang, and the sampler of a
-training service.
-"""
+"""Servers of trained weights beside the embedded engine."""

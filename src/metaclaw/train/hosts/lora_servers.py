@@ -1,15 +1,15 @@
-"""Servers that load LoRA adapters while they run (ports.PolicyHost): vLLM and SGLang.
+"""Servers that load LoRA adapters while they run (ports.PolicyHost): vLLM and others like it.
 
 Each version is loaded under its own name (`policy-000012`), which is never used for other weights.
 vLLM must be started with `--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the
-versions that answer at the same time (`--max-loras`); SGLang with `--enable-lora --max-lora-rank …
---lora-target-modules all`."""
+versions that answer at the same time (`--max-loras`)."""
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,11 +17,39 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import is_complete_adapter
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
+from metaclaw.ports import HttpProvider, ModelProvider, PolicyHost
 from metaclaw.train.backends.blocking_calls import ServerReply, post_json
+
+if TYPE_CHECKING:
+    from metaclaw.engine import Vocabulary
 
 log = logging.getLogger(__name__)
 
 PREFIX = "policy-"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """The server that `policy.provider` names. `model` is its name for the untrained model.
+    `in_use` returns the versions that serve, which must stay loaded; `read_vocabulary` reads the
+    model's tokens from disk."""
+
+    provider: HttpProvider
+    base_url: str
+    api_key: str | None = field(repr=False)
+    model: str
+    in_use: Callable[[], frozenset[int]]
+    read_vocabulary: Callable[[], "Vocabulary"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHost:
+    """What loads versions, and how they are asked: by `serves`, or else by requests that are
+    relayed to the provider with the model that `model_of` names."""
+
+    host: PolicyHost
+    model_of: Callable[[int], str] | None = None
+    serves: ModelProvider | None = None
 
 
 class AdminClient:
@@ -71,10 +99,6 @@ class ServerRoutes(Protocol):
         """Whether it failed because no adapter of this name is loaded."""
 
 
-def no_versions() -> frozenset[int]:
-    return frozenset()
-
-
 class LoadingHost:
     """A PolicyHost. After each load, older versions are unloaded, except the newest `keeps` and
     those `in_use`.
@@ -86,7 +110,7 @@ class LoadingHost:
         dialect: ServerRoutes,
         *,
         keeps: int = 2,
-        in_use: Callable[[], frozenset[int]] = no_versions,
+        in_use: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         self._admin = admin
         self._dialect = dialect
@@ -138,11 +162,11 @@ class LoadingHost:
                 log.warning("version stays loaded server=%s error=%s", self._admin.url, error)
 
     async def _load(self, version: int, folder: str) -> None:
-        complaint = await self._ask(*self._dialect.load(name_of(version), folder))
+        complaint = await self._ask(*self._dialect.load(version_name(version), folder))
         if complaint is not None and self._dialect.is_taken(complaint):
             # The server ran before this process did, so the weights under this name may be others.
             await self._drop(version)
-            complaint = await self._ask(*self._dialect.load(name_of(version), folder))
+            complaint = await self._ask(*self._dialect.load(version_name(version), folder))
         if complaint is not None:
             # The server reads the same folder: an incomplete adapter can never be loaded. Other
             # errors may be temporary.
@@ -156,7 +180,7 @@ class LoadingHost:
             log.info("version unloaded server=%s version=%d", self._admin.url, version)
 
     async def _drop(self, version: int) -> None:
-        complaint = await self._ask(*self._dialect.unload(name_of(version)))
+        complaint = await self._ask(*self._dialect.unload(version_name(version)))
         if complaint is not None and not self._dialect.is_gone(complaint):
             raise TrainingError(
                 f"version {version} cannot be unloaded by {self._admin.url}: {complaint}"
@@ -187,83 +211,7 @@ class VllmRoutes:
         return "cannot be found" in complaint
 
 
-class _SglangAnswer(msgspec.Struct):
-    success: bool
-    error_message: str | None = None
-
-
-class SglangRoutes:
-    """SGLang's routes for adapters."""
-
-    def load(self, name: str, folder: str) -> tuple[str, Json]:
-        """Not pinned: the server may evict it while it is not used."""
-        return "/load_lora_adapter", {"lora_name": name, "lora_path": folder, "pinned": False}
-
-    def unload(self, name: str) -> tuple[str, Json]:
-        return "/unload_lora_adapter", {"lora_name": name}
-
-    def complaint(self, reply: ServerReply) -> str | None:
-        """By the `success` field: the status does not tell whether the request failed."""
-        try:
-            answer = msgspec.json.decode(reply.text, type=_SglangAnswer)
-        except msgspec.DecodeError:
-            return f"{reply.text.strip()[:300] or 'no reason given'} (status {reply.status})"
-        return None if answer.success else (answer.error_message or "no reason given")[:300]
-
-    def is_taken(self, complaint: str) -> bool:
-        """By the messages of SGLang 0.5.23."""
-        return any(
-            words in complaint
-            for words in ("it is already loaded", "already exists", "incomplete unload")
-        )
-
-    def is_gone(self, complaint: str) -> bool:
-        """By the message of SGLang 0.5.23."""
-        return "does not exist" in complaint
-
-
-def vllm_host(
-    base_url: str,
-    api_key: str | None = None,
-    *,
-    keeps: int = 2,
-    in_use: Callable[[], frozenset[int]] = no_versions,
-    timeout_s: float = 120.0,
-) -> LoadingHost:
-    """A PolicyHost on a vLLM server."""
-    return LoadingHost(
-        AdminClient(base_url, api_key, timeout_s=timeout_s),
-        VllmRoutes(),
-        keeps=keeps,
-        in_use=in_use,
-    )
-
-
-def sglang_host(
-    base_url: str,
-    api_key: str | None = None,
-    *,
-    keeps: int = 2,
-    in_use: Callable[[], frozenset[int]] = no_versions,
-    timeout_s: float = 120.0,
-) -> LoadingHost:
-    """A PolicyHost on an SGLang server; `sglang_model_of` names a version in requests."""
-    return LoadingHost(
-        AdminClient(base_url, api_key, timeout_s=timeout_s),
-        SglangRoutes(),
-        keeps=keeps,
-        in_use=in_use,
-    )
-
-
-def sglang_model_of(base: str) -> Callable[[int], str]:
-    """A function that names the model of a version in requests, given the server's name of the base
-    model.
-    """
-    return lambda version: f"{base}:{name_of(version)}"
-
-
-def name_of(version: int) -> str:
+def version_name(version: int) -> str:
     """`policy-000012`."""
     return f"{PREFIX}{version:06d}"
 

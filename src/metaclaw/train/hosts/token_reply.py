@@ -123,13 +123,9 @@ class TokenReply:
         """
         found = self._finder.found
         is_called = self._parser is not None and self._parser.calls > 0
-        finish = (
-            Finish.LENGTH
-            if found is None and not is_whole
-            else Finish.TOOL_CALLS
-            if is_called
-            else Finish.STOP
-        )
+        finish = Finish.TOOL_CALLS if is_called else Finish.STOP
+        if found is None and not is_whole:
+            finish = Finish.LENGTH
         return End(
             finish=finish,
             usage=Usage(len(self._prompt_ids), len(self._tokens)),

@@ -20,7 +20,14 @@ from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, HttpProvider, Reply
 from metaclaw.train.backends.service import SampleRequest
-from metaclaw.train.hosts.lora_servers import LoadingHost, name_of
+from metaclaw.train.hosts.lora_servers import (
+    AdminClient,
+    HostSettings,
+    LoadingHost,
+    ModelHost,
+    VllmRoutes,
+    version_name,
+)
 from metaclaw.train.hosts.token_reply import TokenReply, token_request
 from metaclaw.upstream import MALFORMED
 from metaclaw.wires import EventParser, wire_format
@@ -166,7 +173,7 @@ class VllmModel:
         # The server draws special tokens like any other, so it must be told which of them end an
         # answer.
         return {
-            "model": self.models[0] if version == BASE_POLICY else name_of(version),
+            "model": self.models[0] if version == BASE_POLICY else version_name(version),
             "prompt": list(asked.prompt),
             "max_tokens": asked.max_tokens,
             "temperature": asked.temperature,
@@ -224,6 +231,14 @@ class VllmModel:
         return UpstreamError(
             f"provider {self.name}: {self._provider.name} broke off: {words}", code=MALFORMED
         )
+
+
+def connect(settings: HostSettings) -> ModelHost:
+    """The entry point `vllm` of `metaclaw.model_hosts`."""
+    admin = AdminClient(settings.base_url, settings.api_key)
+    host = LoadingHost(admin, VllmRoutes(), in_use=settings.in_use)
+    model = VllmModel(settings.provider, host, settings.model, settings.read_vocabulary)
+    return ModelHost(model, serves=model)
 
 
 async def _read_all(reply: Reply) -> bytes:

@@ -4,7 +4,7 @@ from typing import Final
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.chat import answers, relay, requests
-from metaclaw.wires.deltas import StreamReader
+from metaclaw.wires.deltas import SseReader
 from metaclaw.wires.format import WireFormat, openai_body, openai_error
 from metaclaw.wires.sse import event_bytes
 
@@ -22,7 +22,7 @@ FORMAT: Final = WireFormat(
     place_in_system=requests.place_in_system,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: StreamReader(answers.ChatEventReader()),
+    reader=lambda: SseReader(answers.ChatEventReader()),
     writer=answers.ChatWriter,
     resumed_writer=relay.resume,
     whole_facts=answers.whole_facts,

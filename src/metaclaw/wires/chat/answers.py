@@ -39,6 +39,7 @@ from metaclaw.wires.fields import (
 )
 from metaclaw.wires.format import (
     Facts,
+    Kind,
     error_of,
     facts_of,
     first_event,
@@ -48,7 +49,7 @@ from metaclaw.wires.format import (
     reported_error,
 )
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.translation import ClientTools, Kind, custom_input, prefixed_id
+from metaclaw.wires.translation import ClientTools, custom_input, prefixed_id
 
 ID_PREFIX = "chatcmpl-"
 _FINISHES = {

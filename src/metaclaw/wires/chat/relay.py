@@ -11,11 +11,8 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import first_object
+from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall, first_object
 from metaclaw.wires.relay import (
-    AttemptMessages,
-    Footer,
-    HeldCall,
     event_body,
     events_of,
     has_mark,
@@ -348,7 +345,7 @@ def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
 class ChatFooter:
     """Appends a line to a chat completion."""
 
-    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+    def add_to_answer(self, place: FooterPlace, answer: Object) -> bool:
         choices = _choices(answer)
         choice = choices[0] if len(choices) == 1 else {}
         message = object_of(choice.get("message"))
@@ -359,11 +356,11 @@ class ChatFooter:
             or not isinstance(content, str)
         ):
             return False
-        footer.note(content)
-        message["content"] = content + footer.line
-        return footer.may_add
+        place.note(content)
+        message["content"] = content + place.line
+        return place.may_add
 
-    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+    def add_to_event(self, place: FooterPlace, raw: bytes, body: Object) -> bytes:
         choice = first_object(body.get("choices"))
         delta = object_of(choice.get("delta"))
         if (
@@ -371,15 +368,15 @@ class ChatFooter:
             or delta.get("function_call")
             or choice.get("index") not in (0, None)
         ):
-            footer.is_plain = False
+            place.is_plain = False
             return raw
-        footer.note(text_of(delta.get("content")))
-        if choice.get("finish_reason") != "stop" or not footer.may_add:
+        place.note(text_of(delta.get("content")))
+        if choice.get("finish_reason") != "stop" or not place.may_add:
             return raw
-        footer.is_added = True
+        place.is_added = True
         added: Json = {
             **choice,
-            "delta": {"content": footer.line},
+            "delta": {"content": place.line},
             "finish_reason": None,
             "logprobs": None,
         }

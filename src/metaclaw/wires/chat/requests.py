@@ -22,13 +22,11 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, literal_json, object_of
-from metaclaw.wires.format import RequestEdit
+from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
     ClientTools,
-    Document,
-    ToolOffer,
     custom_arguments,
     custom_input,
     custom_offer,

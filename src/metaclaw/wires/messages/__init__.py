@@ -3,7 +3,7 @@
 from typing import Final
 
 from metaclaw.domain.chat import Wire
-from metaclaw.wires.deltas import StreamReader
+from metaclaw.wires.deltas import SseReader
 from metaclaw.wires.fields import encode_json
 from metaclaw.wires.format import WireFormat, anthropic_error
 from metaclaw.wires.messages import answers, relay, requests
@@ -38,7 +38,7 @@ FORMAT: Final = WireFormat(
     caches_everything=lambda body: bool(body.get("cache_control")),
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: StreamReader(answers.MessagesEventReader()),
+    reader=lambda: SseReader(answers.MessagesEventReader()),
     writer=answers.MessagesWriter,
     resumed_writer=relay.resume,
     final_events=("message_stop",),

@@ -10,11 +10,9 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
+from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
 from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.relay import (
-    AttemptMessages,
-    Footer,
-    HeldCall,
     event_body,
     events_of,
     has_mark,
@@ -296,39 +294,39 @@ def _held_calls(blocks: Iterable[list[str]]) -> list[HeldCall]:
 class MessagesFooter:
     """Appends a line to a message."""
 
-    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+    def add_to_answer(self, place: FooterPlace, answer: Object) -> bool:
         content = answer.get("content")
         if answer.get("stop_reason") != "end_turn" or not isinstance(content, list):
             return False
         if not all(text_of(part.get("type")) in _PLAIN_PARTS for part in _blocks(content)):
             return False
-        footer.note("".join(text_of(part.get("text")) for part in _blocks(content)))
-        content.append({"type": "text", "text": footer.line})
-        return footer.may_add
+        place.note("".join(text_of(part.get("text")) for part in _blocks(content)))
+        content.append({"type": "text", "text": place.line})
+        return place.may_add
 
-    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+    def add_to_event(self, place: FooterPlace, raw: bytes, body: Object) -> bytes:
         match body.get("type"):
             case "content_block_start":
-                footer.parts += 1
-                footer.is_plain = (
-                    footer.is_plain
+                place.parts += 1
+                place.is_plain = (
+                    place.is_plain
                     and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
                 )
             case "content_block_delta":
-                footer.note(text_of(object_of(body.get("delta")).get("text")))
+                place.note(text_of(object_of(body.get("delta")).get("text")))
             case "message_delta" if (
-                object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add
+                object_of(body.get("delta")).get("stop_reason") == "end_turn" and place.may_add
             ):
-                footer.is_added = True
-                return b"".join(self._text_block(footer)) + raw
+                place.is_added = True
+                return b"".join(self._text_block(place)) + raw
         return raw
 
     @staticmethod
-    def _text_block(footer: Footer) -> Iterator[bytes]:
+    def _text_block(place: FooterPlace) -> Iterator[bytes]:
         events: dict[str, Object] = {
             "content_block_start": {"content_block": {"type": "text", "text": ""}},
-            "content_block_delta": {"delta": {"type": "text_delta", "text": footer.line}},
+            "content_block_delta": {"delta": {"type": "text_delta", "text": place.line}},
             "content_block_stop": {},
         }
         for name, fields in events.items():
-            yield event_bytes({"type": name, "index": footer.parts, **fields}, name)
+            yield event_bytes({"type": name, "index": place.parts, **fields}, name)

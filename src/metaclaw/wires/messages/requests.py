@@ -26,12 +26,10 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, text_of
-from metaclaw.wires.format import RequestEdit
+from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
     JSON_OBJECT,
-    Document,
-    ToolOffer,
     anthropic_effort,
     data_url,
     opaque_value,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from metaclaw.domain.chat import Wire
-from metaclaw.wires.deltas import StreamReader
+from metaclaw.wires.deltas import SseReader
 from metaclaw.wires.format import WireFormat, openai_body
 from metaclaw.wires.responses import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
@@ -38,7 +38,7 @@ FORMAT: Final = WireFormat(
     needs_signed_reasoning=True,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: StreamReader(answers.ResponsesEventReader()),
+    reader=lambda: SseReader(answers.ResponsesEventReader()),
     writer=relay.ResponsesWriter,
     resumed_writer=relay.resume,
     final_events=("response.completed", "response.failed", "response.incomplete"),

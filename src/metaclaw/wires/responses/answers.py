@@ -45,7 +45,15 @@ from metaclaw.wires.fields import (
     provider_at_fault,
     text_of,
 )
-from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
+from metaclaw.wires.format import (
+    NO_REASON,
+    Facts,
+    Kind,
+    error_of,
+    facts_of,
+    missing,
+    reported_error,
+)
 from metaclaw.wires.responses.requests import (
     custom_call,
     function_call,
@@ -56,7 +64,6 @@ from metaclaw.wires.responses.requests import (
 )
 from metaclaw.wires.translation import (
     ClientTools,
-    Kind,
     call_name,
     client_signature,
     custom_input,
@@ -509,7 +516,7 @@ class ResponsesEventReader:
 
 
 def _begin(response: Object) -> Begin:
-    """A Begin for every event with a response, because any may be the first; `StreamReader` keeps
+    """A Begin for every event with a response, because any may be the first; `SseReader` keeps
     only the first.
     """
     return Begin(text_of(response.get("id")), text_of(response.get("model")))

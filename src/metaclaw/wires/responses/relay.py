@@ -36,17 +36,8 @@ from metaclaw.wires.fields import (
     object_of,
     text_of,
 )
-from metaclaw.wires.relay import (
-    AttemptMessages,
-    Footer,
-    HeldCall,
-    event_body,
-    events_of,
-    has_mark,
-    ids_of,
-    is_shown,
-    plain_id,
-)
+from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
+from metaclaw.wires.relay import event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.answers import (
     Envelope,
     call_item,
@@ -565,7 +556,7 @@ def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
 class ResponsesFooter:
     """Appends a line to a response."""
 
-    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+    def add_to_answer(self, place: FooterPlace, answer: Object) -> bool:
         output = answer.get("output")
         if (
             answer.get("status") != "completed"
@@ -575,26 +566,26 @@ class ResponsesFooter:
             return False
         for item in output:
             for part in list_of(object_of(item).get("content")):
-                footer.note(text_of(object_of(part).get("text")))
-        output.append(self._item(footer.line))
-        return footer.may_add
+                place.note(text_of(object_of(part).get("text")))
+        output.append(self._item(place.line))
+        return place.may_add
 
-    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+    def add_to_event(self, place: FooterPlace, raw: bytes, body: Object) -> bytes:
         if body.get("type") == "response.output_text.delta":
-            footer.note(text_of(body.get("delta")))
+            place.note(text_of(body.get("delta")))
         if body.get("type") != "response.completed":
             return raw
         response = object_of(body.get("response"))
-        output, item = response.get("output"), self._item(footer.line)
-        if not isinstance(output, list) or not self._has_only_words(output) or not footer.may_add:
+        output, item = response.get("output"), self._item(place.line)
+        if not isinstance(output, list) or not self._has_only_words(output) or not place.may_add:
             return raw
-        footer.is_added = True
+        place.is_added = True
         number = body.get("sequence_number")
         number = number if isinstance(number, int) else 0
         said = []
-        for place, (name, fields) in enumerate(self._item_events(footer.line, item, len(output))):
+        for count, (name, fields) in enumerate(self._item_events(place.line, item, len(output))):
             said.append(
-                event_bytes({"type": name, "sequence_number": number + place, **fields}, name)
+                event_bytes({"type": name, "sequence_number": number + count, **fields}, name)
             )
         whole = {
             **body,

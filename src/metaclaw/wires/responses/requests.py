@@ -33,15 +33,11 @@ from metaclaw.wires.fields import (
     text_of,
     wrong_type,
 )
-from metaclaw.wires.format import RequestEdit
+from metaclaw.wires.format import ClientTool, Document, Kind, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
-    ClientTool,
     ClientTools,
-    Document,
-    Kind,
-    ToolOffer,
     client_signature,
     custom_arguments,
     custom_input,

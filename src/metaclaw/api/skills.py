@@ -1,0 +1,253 @@
+"""Routes for skills: list, show, add, remove and retire them, and try a check on an answer."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from anyio.to_thread import run_sync
+
+from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.views import retired_skill_view, skill_facts_view, skill_view
+from metaclaw.domain.chat import Json, Message, Role, Text
+from metaclaw.domain.check import Conversation, Finding
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import SkillError
+from metaclaw.skills import (
+    LibraryView,
+    Rulebook,
+    check_of,
+    check_trouble,
+    examine,
+    form_note,
+    parse_skill,
+    read_pack,
+    render_skill,
+    trial_trouble,
+)
+
+if TYPE_CHECKING:
+    from metaclaw.learn import OwnerActions
+
+T = TypeVar("T")
+_FILE: Final = "SKILL.md"
+_ADD: Final = (
+    Field(
+        "files",
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+            },
+            "description": "Skills in the format of SKILL.md; `path` is named in messages",
+        },
+    ),
+    Field(
+        "replace",
+        {"type": "boolean", "description": "Also where skills of these names exist"},
+        is_required=False,
+    ),
+)
+_TEST: Final = (
+    Field("name", {"type": "string"}, is_required=False),
+    Field("text", {"type": "string", "description": "A whole SKILL.md"}, is_required=False),
+    Field("task", {"type": "string", "description": "What the person asked"}),
+    Field("answer", {"type": "string"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRoutes:
+    """The routes for skills. The rulebook blocks, so it is called in a thread."""
+
+    rulebook: Rulebook
+    skills: Callable[[], LibraryView]
+    owner: Callable[[], Awaitable["OwnerActions"]]
+
+    def table(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/api/skills",
+                self._skills,
+                "Skills, rules and facts in force, or in a state",
+                ("state", "text"),
+            ),
+            Route("POST", "/api/skills", self._add, "Put skills in force", (), _ADD),
+            Route(
+                "POST",
+                "/api/skill-test",
+                self._test,
+                "Run a skill's check on an answer",
+                (),
+                _TEST,
+            ),
+            Route(
+                "GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"
+            ),
+            Route(
+                "DELETE",
+                "/api/skills/{name}",
+                self._remove,
+                "Take a skill out and delete its folder",
+            ),
+            Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
+        ]
+
+    async def _skills(self, request: ApiRequest) -> object:
+        state, view = request.query.get("state"), self.skills()
+        if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
+            raise ApiError(f"state must be canary, live or retired, not {state!r}")
+        if state == SkillState.RETIRED:
+            gone = await run_sync(self.rulebook.retired)
+            return {
+                "generation": view.generation,
+                "skills": [retired_skill_view(retired) for retired in gone],
+            }
+        found = [skill for skill in view.skills if state is None or skill.state == state]
+        with_text = request.query.get("text") == "true"
+        return {
+            "generation": view.generation,
+            "folder": str(self.rulebook.library.folder),
+            "skills": [
+                {**self._view(skill), **({"text": render_skill(skill)} if with_text else {})}
+                for skill in found
+            ],
+            "skipped": [{"path": one.path, "reason": one.reason} for one in view.skipped],
+        }
+
+    async def _skill(self, request: ApiRequest) -> object:
+        name = SkillName(request.path["name"])
+        skill = self._known(name)
+        return {
+            **self._view(skill),
+            "body": skill.body,
+            "text": render_skill(skill),
+            **(await run_sync(_check_view, skill)),
+            **skill_facts_view(await (await self.owner()).skill_facts(name)),
+        }
+
+    async def _add(self, request: ApiRequest) -> object:
+        given = request.json(_ADD)
+        files, replace = given.get("files"), given.get("replace", False)
+        if not isinstance(files, list) or not isinstance(replace, bool):
+            raise ApiError("files must be a list of {path, text}, and replace true or false")
+        return await self._done(lambda: self._put(_texts(files), replace=replace))
+
+    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Json]:
+        """Put the readable skills in force, unless one of the same name exists and is not to be
+        replaced.
+        """
+        pack, library = read_pack(files), self.rulebook.library
+        taken: list[Json] = [
+            skill.name
+            for skill in pack.skills
+            if library.view.get(skill.name) or (library.folder / skill.name).exists()
+        ]
+        is_written = bool(pack.skills) and (replace or not taken)
+        if is_written:
+            self.rulebook.put(pack.skills)
+        tried = _check_view if len(files) == 1 else lambda skill: {}
+        return {
+            "skills": [{**self._view(skill), **tried(skill)} for skill in pack.skills],
+            "taken": taken,
+            "faults": [{"path": path, "reason": reason} for path, reason in pack.faults],
+            "written": is_written,
+        }
+
+    async def _remove(self, request: ApiRequest) -> object:
+        name = request.path["name"]
+        if not (self.rulebook.library.folder / name / _FILE).is_file():
+            raise _unknown(name)
+        await self._done(lambda: self.rulebook.delete(name))
+        return {"removed": name}
+
+    async def _retire(self, request: ApiRequest) -> object:
+        name = SkillName(request.path["name"])
+        self._known(name)
+        try:
+            generation = await (await self.owner()).retire(name)
+        except SkillError as error:
+            raise ApiError(str(error), 409) from error
+        return {"skill": name, "retired": True, "generation": generation}
+
+    async def _test(self, request: ApiRequest) -> object:
+        given = request.json(_TEST)
+        name, text, task, answer = (given.get(field.name) for field in _TEST)
+        if not isinstance(task, str) or not isinstance(answer, str):
+            raise ApiError("task and answer must be texts")
+        if isinstance(text, str):
+            skill = await self._done(lambda: parse_skill(text, str(name or "the text")))
+        else:
+            skill = self._known(SkillName(str(name)))
+        return await self._done(lambda: _tried(skill, task, answer))
+
+    async def _done(self, do: Callable[[], T]) -> T:
+        try:
+            return await run_sync(do)
+        except SkillError as error:
+            raise ApiError(str(error), 409) from error
+
+    def _known(self, name: SkillName) -> Skill:
+        skill = self.skills().get(name)
+        if skill is None:
+            raise _unknown(name)
+        return skill
+
+    def _view(self, skill: Skill) -> dict[str, Json]:
+        return {
+            **skill_view(skill),
+            "path": str(self.rulebook.library.folder / skill.name / _FILE),
+        }
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(f"there is no skill named {name} in force", 404)
+
+
+def _texts(files: list[Json]) -> list[tuple[str, str]]:
+    found = []
+    for file in files:
+        path, text = (
+            (file.get("path"), file.get("text")) if isinstance(file, dict) else (None, None)
+        )
+        if not isinstance(path, str) or not isinstance(text, str):
+            raise ApiError("each file must have a path and a text")
+        found.append((path, text))
+    return found
+
+
+def _check_view(skill: Skill) -> dict[str, Json]:
+    """A skill's check, why it is not run, and what a trial on trivial answers finds. Blocks."""
+    trouble = check_trouble(skill)
+    trial = None if trouble else trial_trouble(skill)
+    return {
+        "check": skill.check,
+        "check_trouble": trouble,
+        "check_trial": trial,
+        "check_note": None if trouble else trial or form_note(skill),
+    }
+
+
+def _tried(skill: Skill, task: str, answer: str) -> dict[str, Json]:
+    from metaclaw.train import is_degenerate  # it brings the training services along
+
+    check = check_of(skill)
+    if check is None:
+        raise SkillError(
+            f"{skill.name} has no check: write one into its SKILL.md (docs/training.md shows all"
+            " kinds)"
+        )
+    asked = Conversation((Message(Role.USER, (Text(task),)),), task)
+    finding = examine(check, [Text(answer)], conversation=asked)
+    if finding.has_failed:
+        raise SkillError(f"the check of {skill.name} itself fails: {finding.reason}")
+    if is_degenerate(answer):
+        finding = Finding(
+            Outcome.FAIL,
+            "an empty answer, or one that repeats itself, earns nothing whatever the check says",
+            0.0,
+        )
+    return {"outcome": finding.outcome.value, "score": finding.score, "reason": finding.reason}
