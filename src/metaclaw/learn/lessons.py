@@ -6,7 +6,7 @@ is shown to the evolver, whose line is reviewed and published. A lesson that doe
 retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -28,8 +28,8 @@ from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import episodes_of, spared
 from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying
 from metaclaw.store import (
-    FailureCount,
     LedgerReader,
+    LessonUse,
     RecurringFailure,
     SqlCandidates,
     SqlCursors,
@@ -43,23 +43,6 @@ LESSONS_CURSOR: Final = "lessons"
 _POLL_S: Final = 1.0
 _SESSIONS_AT_ONCE: Final = 64
 _MOST_SHOWN: Final = 3
-_FAILURES_THAT_REFUTE: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class LessonUse:
-    """A lesson in force, when it came into force, and how often its failure came before and since."""
-
-    lesson: Lesson
-    since: datetime
-    count: FailureCount
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the failure came on as before: in five sessions since, and in no fewer than were
-        spared it."""
-        came = self.count.since
-        return came >= _FAILURES_THAT_REFUTE and came >= self.count.avoided
 
 
 @dataclass(eq=False, kw_only=True)
@@ -215,26 +198,7 @@ class LessonLoop:
 
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
-        return lesson_uses(self.library.view.skills, self.generations, self.episodes)
-
-
-def lesson_uses(
-    skills: Sequence[object], generations: SqlGenerations, episodes: SqlEpisodes
-) -> list[LessonUse]:
-    """The lessons among these skills with the counts of their failures. Blocks."""
-    lessons = [skill for skill in skills if isinstance(skill, Lesson)]
-    dates = generations.dates() if lessons else {}
-    return [
-        LessonUse(lesson, since, episodes.counts(lesson.signatures, _scope_of(lesson), since))
-        for lesson in lessons
-        if (since := dates.get(lesson.name, (None, None))[0]) is not None
-    ]
-
-
-def _scope_of(lesson: Lesson) -> Scope:
-    """The person and project of a lesson."""
-    kind, _, who = (lesson.scope or "").partition(":")
-    return Scope(who if kind == "user" else None, lesson.workspace)
+        return self.episodes.uses(self.library.view.skills, self.generations.dates())
 
 
 def _transcript(step: Step) -> tuple[Message, ...]:

@@ -1,17 +1,20 @@
 """How often tool calls failed in one way, by session: what lessons are made from and judged by."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, update
 
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.store.database import Database
 from metaclaw.store.rows import pack_instant
 from metaclaw.store.schema import episodes, sessions
 
+_SESSIONS_THAT_REFUTE: Final = 5
 FAILED, AVOIDED = "failed", "avoided"
 
 
@@ -33,6 +36,25 @@ class FailureCount:
     before: int = 0
     since: int = 0
     avoided: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LessonUse:
+    """A lesson, when it came into force (None: it waits for a person), and how often its failure
+    came before and since.
+    """
+
+    lesson: Lesson
+    since: datetime | None
+    count: FailureCount = FailureCount()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the failure went on: it came in five sessions since, and in no fewer than were
+        spared it.
+        """
+        came = self.count.since
+        return came >= _SESSIONS_THAT_REFUTE and came >= self.count.avoided
 
 
 class SqlEpisodes:
@@ -102,7 +124,7 @@ class SqlEpisodes:
                 newest = select(episodes.c.session).where(same).order_by(episodes.c.seq.desc())
                 named = tuple(SessionId(one) for one in connection.execute(newest).scalars())
                 scope = Scope(user, workspace)
-                found.append(RecurringFailure(unsignature, scope, named))
+                found.append(RecurringFailure(signature, scope, named))
             return found
 
     def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
@@ -116,6 +138,17 @@ class SqlEpisodes:
                 )
                 .values(is_shown=True)
             )
+
+    def uses(
+        self, skills: Iterable[Skill], dates: Mapping[SkillName, tuple[datetime | None, object]]
+    ) -> list[LessonUse]:
+        """The lessons among the skills in force, with their counts."""
+        return [
+            LessonUse(skill, since, self.counts(skill.signatures, _scope_of(skill), since))
+            for skill in skills
+            if isinstance(skill, Lesson)
+            and (since := dates.get(skill.name, (None, None))[0]) is not None
+        ]
 
     def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
         """How often a failure came before this moment and since, with one person in one project."""
@@ -136,3 +169,9 @@ class SqlEpisodes:
         )
         with self._database.reading("counting failures") as connection:
             return FailureCount(*connection.execute(query).one())
+
+
+def _scope_of(lesson: Lesson) -> Scope:
+    """The person and project of a lesson."""
+    kind, _, who = (lesson.scope or "").partition(":")
+    return Scope(who if kind == "user" else None, lesson.workspace)
