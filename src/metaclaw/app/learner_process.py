@@ -25,7 +25,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.domain.skill import LearnedFrom, Rule, Skill
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn import (
     SET_ASIDE,
@@ -358,7 +358,7 @@ class WorkerCommands:
         retracted.
         """
         rules, retracted = (
-            [skill for skill in skills if not skill.is_skill] for skills in (put, gone)
+            [skill for skill in skills if isinstance(skill, Rule)] for skills in (put, gone)
         )
         if self.acknowledgements is not None and (rules or retracted):
             self.acknowledgements.noted(rules, retracted, turns)
