@@ -25,7 +25,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
 from metaclaw.skills import LibraryView, Rulebook
-from metaclaw.store import GenerationRow, LedgerReader, SqlCompliance
+from metaclaw.store import GenerationRow, LedgerReader, SqlCompliance, SqlEpisodes
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -55,6 +55,7 @@ class LearningRoutes:
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
+    episodes: SqlEpisodes
     noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None]
@@ -72,7 +73,9 @@ class LearningRoutes:
                 (),
                 _FEEDBACK,
             ),
-            *SkillRoutes(self.rulebook, self.skills, self.owner).table(),
+            *SkillRoutes(
+                self.rulebook, self.skills, self.owner, self.candidates, self.episodes
+            ).table(),
             Route(
                 "GET",
                 "/api/generations",

@@ -352,7 +352,7 @@ class RuleRoutes:
 
 def _refuse_to_hold_nothing(rule: Skill, fields: RuleFields) -> None:
     """Raise ApiError if the rule, with these changes, has no check of tool calls."""
-    check = fields["check"] if "check" in fields else rule.check
+    check = fields.get("check", rule.check)
     if not can_hold(replace(rule, check=check)):
         raise ApiError(
             f"{rule.name} cannot be held, and nothing was changed: only a rule with a check of tool"

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.views import retired_skill_view, skill_facts_view, skill_view
+from metaclaw.api.views import lesson_use_view, retired_skill_view, skill_facts_view, skill_view
+from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json, Message, Role, Text
 from metaclaw.domain.check import Conversation, Finding
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import Lesson, Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
+from metaclaw.ports import CandidateStore
 from metaclaw.skills import (
     LibraryView,
     Rulebook,
@@ -26,6 +28,7 @@ from metaclaw.skills import (
     render_skill,
     trial_trouble,
 )
+from metaclaw.store import LessonUse, SqlEpisodes
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -65,6 +68,8 @@ class SkillRoutes:
     rulebook: Rulebook
     skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]
+    candidates: CandidateStore
+    episodes: SqlEpisodes
 
     def table(self) -> list[Route]:
         return [
@@ -94,7 +99,17 @@ class SkillRoutes:
                 "Take a skill out and delete its folder",
             ),
             Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
+            Route("GET", "/api/lessons", self._lessons, "Lessons in force, with their counts"),
         ]
+
+    async def _lessons(self, request: ApiRequest) -> object:
+        return {"lessons": [lesson_use_view(use) for use in await run_sync(self._lesson_uses)]}
+
+    def _lesson_uses(self) -> list[LessonUse]:
+        """The lessons in force, and those that wait for a person. Blocks."""
+        proposed = (one.proposal.skill for one in self.candidates.candidates(Standing.WAITING, 100))
+        waiting = [LessonUse(skill, None) for skill in proposed if isinstance(skill, Lesson)]
+        return [*self.episodes.uses(self.skills().skills, self.rulebook.dates()), *waiting]
 
     async def _skills(self, request: ApiRequest) -> object:
         state, view = request.query.get("state"), self.skills()

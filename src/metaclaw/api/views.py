@@ -17,7 +17,7 @@ from metaclaw.skills import (
     can_hold,
     question_of,
 )
-from metaclaw.store import GenerationRow, SessionRow, TurnRow
+from metaclaw.store import GenerationRow, LessonUse, SessionRow, TurnRow
 
 if TYPE_CHECKING:
     from metaclaw.learn import SkillFacts
@@ -302,6 +302,24 @@ def skill_view(skill: Skill) -> dict[str, Json]:
         "author": skill.author.value,
         "pinned": skill.pinned,
         "hash": skill.content_hash,
+    }
+
+
+def lesson_use_view(use: LessonUse) -> dict[str, Json]:
+    """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
+    came before and since, and those that were spared it."""
+    lesson = use.lesson
+    return {
+        "name": lesson.name,
+        "text": lesson.body,
+        "state": "asked" if use.since is None else lesson.state.value,
+        "scope": lesson.scope,
+        "workspace": lesson.workspace,
+        "signature": lesson.signatures[0] if lesson.signatures else None,
+        "since_when": time_view(use.since),
+        "before": use.count.before,
+        "since": use.count.since,
+        "avoided": use.count.avoided,
     }
 
 

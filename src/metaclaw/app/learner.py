@@ -33,6 +33,7 @@ from metaclaw.learn import (
     RemoteCandidates,
     RemoteCompliance,
     RemoteCursors,
+    RemoteEpisodes,
     RemoteEvents,
     RemoteLibrary,
     RemoteProvider,
@@ -140,7 +141,7 @@ class _Learner:
             supervisor.states,
             learning.listening.reading,
             learning.listening.reached,
-            learning.fast.lessons,
+            max(learning.fast.lessons, learning.lessons.pending),
             learning.fast.writing,
             learning.attempt_log.set_aside,
         )
@@ -171,6 +172,7 @@ def _stores(database: Database, calls: StoreCalls) -> LearningStores:
         RemoteUses(database, calls),
         RemoteSpending(database, calls),
         RemoteCompliance(database, calls),
+        RemoteEpisodes(database, calls),
     )
 
 

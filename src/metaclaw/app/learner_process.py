@@ -25,7 +25,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.domain.skill import LearnedFrom, Rule, Skill
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn import (
     SET_ASIDE,
@@ -51,6 +51,7 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
+    SqlEpisodes,
     SqlLedger,
     SqlSpending,
     SqlUses,
@@ -305,6 +306,7 @@ class WorkerCommands:
     def by_name(self, loop: asyncio.AbstractEventLoop) -> Mapping[str, Command]:
         """The commands; those that need the event loop run on `loop`."""
         verdicts, candidates = SqlVerdicts(self.database), SqlCandidates(self.database)
+        episodes = SqlEpisodes(self.database)
         cursors, uses, spending = (
             SqlCursors(self.database),
             SqlUses(self.database),
@@ -337,6 +339,8 @@ class WorkerCommands:
             "forget_items_before": spending.forget_items_before,
             "record_compliance": self._record_compliance,
             "settle_compliance": self._compliance.settle,
+            "record_episodes": episodes.record,
+            "mark_episodes": episodes.mark_shown,
             "publish": self._publish,
             "announce": announce,
             "generate": generate,
@@ -354,7 +358,7 @@ class WorkerCommands:
         retracted.
         """
         rules, retracted = (
-            [skill for skill in skills if not skill.is_skill] for skills in (put, gone)
+            [skill for skill in skills if isinstance(skill, Rule)] for skills in (put, gone)
         )
         if self.acknowledgements is not None and (rules or retracted):
             self.acknowledgements.noted(rules, retracted, turns)

@@ -14,6 +14,7 @@ from metaclaw.domain.skill import (
     CheckState,
     Enforce,
     Fact,
+    Lesson,
     OnBreak,
     OnError,
     Rule,
@@ -22,7 +23,7 @@ from metaclaw.domain.skill import (
 )
 
 UNKNOWN_PROJECT: Final = "unknown"
-_TYPES: Mapping[str, type[Skill]] = {kind.kind.value: kind for kind in (Skill, Rule, Fact)}
+_TYPES: Mapping[str, type[Skill]] = {kind.kind.value: kind for kind in (Skill, Rule, Fact, Lesson)}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "enforce": get_args(Enforce),
     "on_error": get_args(OnError),
@@ -138,6 +139,7 @@ _KEYS: Mapping[str, _Key] = {
     "expires": _Key("expires", _day, date.isoformat),
     "examples": _Key("examples", _texts, list),
     "overrides": _Key("overrides", _texts, list),
+    "signatures": _Key("signatures", _texts, list),
     "source": _Key("source", str),
     "asks_to_hold": _Key("ask_hold", bool),
     "check": _Key("check", str),

@@ -47,6 +47,7 @@ class SkillKind(StrEnum):
     SKILL = "skill"
     RULE = "rule"
     FACT = "fact"
+    LESSON = "lesson"
 
 
 ALWAYS: Final = "always"
@@ -91,6 +92,8 @@ class Skill:
     """Requests it is for, as people word them."""
     overrides: tuple[str, ...] = ()
     """The names of the skills that it replaces."""
+    signatures: tuple[str, ...] = ()
+    """The failures that taught it (see `domain.episode`)."""
     source: TurnId | None = None
     check: str | None = None
     check_state: CheckState | None = None
@@ -214,6 +217,16 @@ class Fact(Rule):
     kind = SkillKind.FACT
 
 
+class Lesson(Skill):
+    """One line that the evolver wrote about a tool call that failed repeatedly, and what worked
+    instead. In force without a trial; it goes by itself if the failure goes on.
+    """
+
+    __slots__ = ()
+    kind = SkillKind.LESSON
+    is_skill = False
+
+
 def library_hash(skills: Iterable[Skill]) -> str:
     """One hash for a set of skills, independent of order."""
     return combined_hash(skill.content_hash for skill in skills)
@@ -310,10 +323,10 @@ class Audience(NamedTuple):
 
 
 def audience_of(skill: Skill) -> Audience | None:
-    """The audience of a rule or skill; None for a fact, and for a rule or skill that no speaker
-    gets.
+    """The audience of a rule or skill; None for a fact or lesson, and for a rule or skill that no
+    speaker gets.
     """
-    if isinstance(skill, Fact) or skill.scope == "":
+    if isinstance(skill, Fact | Lesson) or skill.scope == "":
         return None
     scope = skill.scope or ""
     is_bare = scope not in ("", _OWNER) and not scope.startswith(_SCOPE_KINDS)

@@ -21,6 +21,7 @@ from metaclaw.learn.store_rpc import (
     RemoteCandidates,
     RemoteCompliance,
     RemoteCursors,
+    RemoteEpisodes,
     RemoteEvents,
     RemoteLibrary,
     RemoteProvider,

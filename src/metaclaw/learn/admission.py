@@ -33,21 +33,25 @@ from metaclaw.domain.candidate import (
 )
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId, new_id
-from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
+from metaclaw.domain.skill import LearnedFrom, Lesson, Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.outcome import episodes_of
 from metaclaw.privacy import (
     Doubt,
     Passage,
     Redactor,
+    Ruling,
     combined_capabilities,
     passages_of,
+    review_lesson,
     review_skill,
 )
 from metaclaw.skills import (
     Gate,
+    GateMode,
     GateResult,
     IndexLibrary,
     Objection,
@@ -91,6 +95,8 @@ class SafetyReview:
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
+        if isinstance(skill, Lesson) and skill.signatures:
+            return self._of_lesson(skill, proposal.support)
         before = [
             known
             for name in proposal.replaces
@@ -125,6 +131,23 @@ class SafetyReview:
         if reach:
             objections.append(Objection(f"it adds {reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
+
+    def _of_lesson(self, lesson: Lesson, support: Sequence[TurnId]) -> list[Objection]:
+        """The objections to a line about failed calls, by the calls themselves."""
+        steps = {step.session: step for turn in support if (step := self.step(turn)) is not None}
+        episodes = [
+            episode
+            for step in steps.values()
+            for episode in episodes_of((*step.history, *step.after))
+            if any(str(one) in lesson.signatures for one in episode.signatures)
+        ]
+        review = review_lesson(lesson.body, episodes)
+        secrets = self.redactor.text(lesson.body).found
+        objections = [Objection(f"it holds a secret ({one.placeholder})") for one in secrets]
+        if review.ruling is not Ruling.IN_FORCE:
+            waits = review.ruling is Ruling.ASK
+            objections.append(Objection(review.reason, waits=waits))
+        return objections
 
     def _spans(self, proposal: Proposal) -> list[Passage]:
         steps = (self.step(turn) for turn in proposal.support)
@@ -225,7 +248,7 @@ class CandidateAdmission:
     @property
     def proves(self) -> bool:
         """Whether the gate replays proposals."""
-        return self.gate.replays
+        return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Take a proposal through the gate: at once if nothing is replayed, else in the
@@ -255,7 +278,7 @@ class CandidateAdmission:
         """Decide about a candidate, from the beginning or from its saved replays. Runs in the
         background if it needs replays.
         """
-        if not self.gate.replays:
+        if not self.gate.replays(candidate.proposal):
             await self._decide(candidate, facts)
         elif candidate.id not in self._proving:
             self._proving.add(candidate.id)
@@ -369,7 +392,7 @@ class CandidateAdmission:
         """What the gate needs to replay a candidate: its turns, its saved replays, and a function
         that saves each new one.
         """
-        if not self.gate.replays:
+        if not self.gate.replays(candidate.proposal):
             return Replaying((), facts.model)
 
         async def save_replay(certificate: Certificate) -> bool:

@@ -22,6 +22,7 @@ from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
 from metaclaw.learn.fast import FastLoop
+from metaclaw.learn.lessons import LessonLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
@@ -39,13 +40,14 @@ from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, sen
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
-from metaclaw.skills import Budgets, Evolver, Gate, GateMode, SkillLibrary
+from metaclaw.skills import Budgets, Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
+    SqlEpisodes,
     SqlGenerations,
     SqlPolicies,
     SqlSpending,
@@ -54,6 +56,7 @@ from metaclaw.store import (
 )
 from metaclaw.upstream import Spent
 
+_SESSIONS_FOR_A_LESSON: Final = 2
 _QUESTION_TOKENS: Final = 3_000
 _REMEMBERED: Final = 4_096
 
@@ -83,6 +86,7 @@ class LearningStores:
     uses: SqlUses
     spending: SqlSpending
     compliance: SqlCompliance
+    episodes: SqlEpisodes
 
     @staticmethod
     def of(database: Database) -> "LearningStores":
@@ -94,6 +98,7 @@ class LearningStores:
             SqlUses(database),
             SqlSpending(database),
             SqlCompliance(database),
+            SqlEpisodes(database),
         )
 
 
@@ -163,6 +168,7 @@ class Learning:
         self.maintenance = self._maintenance()
         self.listening = self._listening()
         self.fast = self._fast()
+        self.lessons = self._lessons(stores.episodes)
         self.outcomes = self._outcomes()
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
@@ -201,6 +207,7 @@ class Learning:
             supervisor.run("calibrating", self.calibration.run)
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
+            supervisor.run("lessons", self.lessons.run)
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
@@ -372,6 +379,38 @@ class Learning:
             attempt_log=self.attempt_log,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),
+        )
+
+    def _lessons(self, episodes: SqlEpisodes) -> LessonLoop:
+        section = self._config.evolver
+        chosen = self.models.chosen(section)
+
+        @cache
+        def writer_for(model: str) -> LessonWriter | None:
+            found = chosen(model)
+            if found is None:
+                return None
+            return LessonWriter(
+                found,
+                self.redact,
+                lambda name: self._library.view.get(name) is not None,
+                self.unusable.of(EVOLVER),
+            )
+
+        return LessonLoop(
+            reader=self.reader,
+            cursors=self._cursors,
+            episodes=episodes,
+            recorded=self.recorded,
+            candidates=self.candidates,
+            generations=self.generations,
+            library=self._library,
+            admission=self.admission,
+            writer_for=writer_for,
+            teams=self._teams,
+            least=min(section.min_failures, _SESSIONS_FOR_A_LESSON),
+            now=self._clock.now,
+            attempt_log=self.attempt_log,
         )
 
     def _may_train(self) -> Callable[[TurnId], bool]:

@@ -12,7 +12,7 @@ import itertools
 import pickle
 import struct
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from metaclaw.domain.compliance import MeasuredTurn
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import MetaClawError
 from metaclaw.learn.supervision import WorkItem
@@ -38,6 +39,7 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
+    SqlEpisodes,
     SqlGenerations,
     SqlSpending,
     SqlUses,
@@ -248,6 +250,23 @@ class RemoteCompliance(_RemoteStore, SqlCompliance):
 
     def settle(self, turn: MeasuredTurn) -> bool:
         return bool(self._calls.run("settle_compliance", turn))
+
+
+class RemoteEpisodes(_RemoteStore, SqlEpisodes):
+    def record(
+        self,
+        session: SessionId,
+        scope: Scope,
+        at: datetime,
+        failed: Collection[str],
+        avoided: Collection[str],
+    ) -> None:
+        self._calls.run(
+            "record_episodes", session, scope, at, frozenset(failed), frozenset(avoided)
+        )
+
+    def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
+        self._calls.run("mark_episodes", tuple(signatures), tuple(named))
 
 
 class RemoteLibrary:

@@ -3,7 +3,7 @@ was done before.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -55,17 +55,23 @@ def command_uses(command: str) -> tuple[CommandUse, ...]:
     &&` are skipped.
     """
     found = []
+    for words in split_commands(command):
+        use = _USES.get(f"{words[0]} {words[1]}") if len(words) > 1 else None
+        found.append(use or _USES.get(words[0].rsplit("/", 1)[-1], CommandUse.OTHER))
+    return tuple(found)
+
+
+def split_commands(command: str) -> Iterator[list[str]]:
+    """The first words of each program of a command line, without wrappers and `cd`."""
     for piece in _SEPARATORS.split(command[:_MAX_CHARS]):
         words = piece.split(None, 12)
         while words and (words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0])):
             words = words[1:] if words[0] != "timeout" else words[2:]
         if words and words[0] != "cd":
-            use = _USES.get(f"{words[0]} {words[1]}") if len(words) > 1 else None
-            found.append(use or _USES.get(words[0].rsplit("/", 1)[-1], CommandUse.OTHER))
-    return tuple(found)
+            yield words
 
 
-def _answers_by_exit(command: str, exit_code: int) -> bool:
+def answers_by_exit(command: str, exit_code: int) -> bool:
     """Whether the exit code is a negative answer: nothing found, files differ, condition false."""
     kinds = command_uses(command)
     if exit_code == 124 and _TIME_LIMIT.search(command[:_MAX_CHARS]):
@@ -198,7 +204,7 @@ class ToolRun:
     is_harmless: bool
 
 
-def _read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
+def read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
     whole = text_of(result.parts)
     kind = tool_kind(call.name) if call else ToolKind.OTHER
     command = command_of(call) if call and kind is ToolKind.SHELL else ""
@@ -341,7 +347,7 @@ class StepReading:
         if len(results) > MAX_RESULTS:
             results = results[: MAX_RESULTS // 2] + results[-MAX_RESULTS // 2 :]
         return tuple(
-            _read_result(result, calls.get(bare_call_id(result.call_id))) for result in results
+            read_result(result, calls.get(bare_call_id(result.call_id))) for result in results
         )
 
     @cached_property
@@ -506,7 +512,7 @@ _NOT_PASSED = re.compile(
 
 
 def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
-    has_failed = _looks_failed(ran) if ran.says_failed is None else ran.says_failed
+    has_failed = looks_failed(ran) if ran.says_failed is None else ran.says_failed
     return (
         _meaning_of_failure(ran, reading, intent)
         if has_failed and not ran.is_harmless
@@ -514,7 +520,7 @@ def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResu
     )
 
 
-def _looks_failed(ran: ToolRun) -> bool:
+def looks_failed(ran: ToolRun) -> bool:
     """Whether the text begins like an error, for clients without a flag or an exit code."""
     if ran.kind is ToolKind.READ:
         # A file may begin with the word error; a failed read is one short line.
@@ -551,12 +557,24 @@ def _only_looks(kinds: tuple[CommandUse, ...]) -> bool:
     )
 
 
-def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+def was_stopped(ran: ToolRun) -> InterpretedResult | None:
+    """What says that the person refused or stopped a call, or None."""
     text = phrases.spoken(ran.text[:400])
     if found := phrases.REFUSED_BY_PERSON.find(text):
         return InterpretedResult(ResultMeaning.REFUSED, found)
     if found := phrases.INTERRUPTED.find(text) or ("interrupted" if ran.exit_code == 130 else None):
         return InterpretedResult(ResultMeaning.STOPPED, found)
+    return None
+
+
+def have_tests_failed(ran: ToolRun) -> bool:
+    """Whether tests ran and some failed: that is their answer, not a failure of the call."""
+    return CommandUse.TEST in command_uses(ran.command) and bool(_NOT_PASSED.search(ran.text))
+
+
+def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+    if (stopped := was_stopped(ran)) is not None:
+        return stopped
     low = ran.text[:1_000].lower()
     if ran.kind is not ToolKind.SHELL or ran.exit_code is None:
         if found := _SCHEMA.find(low):
@@ -565,10 +583,7 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
             return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
     own = _LOCAL.search(ran.command[:_MAX_CHARS]) is not None and reading.has_edited
     # Rate limits and timeouts in the output of failed tests are what the tests check.
-    have_tests_failed = (
-        CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
-    )
-    if not have_tests_failed and (found := environment_fault(ran, is_own_server=own)):
+    if not have_tests_failed(ran) and (found := environment_fault(ran, is_own_server=own)):
         return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
     return _meaning_of_exit(ran, reading, intent)
 
@@ -578,7 +593,7 @@ def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> Interpr
     quote = next(
         (line.strip()[:200] for line in reversed(ran.text.splitlines()) if line.strip()), ""
     )
-    if ran.exit_code is not None and _answers_by_exit(ran.command, ran.exit_code):
+    if ran.exit_code is not None and answers_by_exit(ran.command, ran.exit_code):
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
         return InterpretedResult(ResultMeaning.EXPECTED, quote)

@@ -87,6 +87,7 @@ from metaclaw.skills.gate.evidence import (
 )
 from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, Replaying, lint
 from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence
 from metaclaw.skills.library import SkillLibrary
 from metaclaw.skills.library_view import (
     Budgets,

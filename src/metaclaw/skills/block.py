@@ -14,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import ALWAYS, Fact, Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Fact, Lesson, Skill, SkillKind
 from metaclaw.skills.files import SKILL_FILE
 from metaclaw.text import shorten
 
@@ -29,6 +29,7 @@ _WIDE_CHARS = re.compile("[\u2e80-\U0010ffff]+")
 _PREAMBLE = "The request itself has priority over what follows."
 _RULES = "User rules, [where they apply]:"
 _FACTS = "User facts:"
+_LESSONS = "Learned here from calls that failed:"
 _LISTED = "Further procedures, a line apiece; where one fits the request, work that way:"
 _FULL = (
     "Procedures for requests like this. They say when they apply; follow those that fit, skip"
@@ -88,6 +89,8 @@ def render_block(
     )
     left = rules_budget_tokens - sum(line.tokens for line in rules)
     facts = _fitting([skill for skill in placed if isinstance(skill, Fact)], left, rule_line)
+    left -= sum(line.tokens for line in facts)
+    lessons = _fitting([skill for skill in placed if isinstance(skill, Lesson)], left, rule_line)
     full = _fitting(
         [skill for skill in placed if skill.is_skill],
         budget_tokens - _FRAME_TOKENS,
@@ -97,14 +100,19 @@ def render_block(
     if len(lines) < len(listed):
         lines = _fitting(listed, budget_tokens, listed_briefly)
     paragraphs = [_PREAMBLE]
-    for heading, written in ((_RULES, rules), (_FACTS, facts), (_LISTED, lines)):
+    for heading, written in (
+        (_RULES, rules),
+        (_FACTS, facts),
+        (_LESSONS, lessons),
+        (_LISTED, lines),
+    ):
         if written:
             paragraphs.append("\n".join((heading, *[line.text for line in written])))
     if full:
         paragraphs += [_FULL, *[skill.text for skill in full]]
     if len(paragraphs) == 1:
         return Block("", ())
-    names = tuple([written.skill.name for written in (*rules, *facts, *full)])
+    names = tuple([written.skill.name for written in (*rules, *facts, *lessons, *full)])
     return Block(
         _envelope("\n\n".join(paragraphs)), names, tuple([line.skill.name for line in lines])
     )

@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
     strict_schema,
     text_of,
 )
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Lesson, Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
@@ -52,6 +52,8 @@ _FIELDS: dict[str, Json] = {
     "examples": {"type": "array", "items": _TEXT},
     "check": _MAYBE,
     "replaces": _MAYBE,
+    "kind": {"enum": ["skill", "lesson"]},
+    "text": _MAYBE,
 }
 SKILLS_SCHEMA = strict_schema(
     "skills", {"skills": {"type": "array", "items": object_schema(_FIELDS)}}
@@ -62,9 +64,10 @@ You write skills for an AI agent: short notes that are put into its prompt when 
 that failed in one way. Write what would have made them succeed.
 
 Answer with JSON only: {{"skills": [{{"name": "slug", "trigger": "when to use it", "body": "markdown", "category": "one word", \
-"examples": ["a request", …], "check": null, "replaces": null}}]}}
+"examples": ["a request", …], "check": null, "replaces": null, "kind": "skill" or "lesson", "text": "the lesson in one line"}}]}}
 
 - {{"skills": []}} is a good answer where the cause is unclear or outside the agent, or an existing skill says it. At most {most}.
+- Where one line says it (do this here, not that), "kind" is "lesson", "text" that line, at most 200 characters; else "skill".
 - Prefer an edit: where an existing skill marked `may be edited` is about this, put its name in "replaces" and its whole new body \
 in "body", with at most {changed} lines changed. What the person stated is theirs alone: write what is missing as a skill.
 - "trigger": in which tasks it applies, narrow, in the words of such tasks.
@@ -221,6 +224,8 @@ class WrittenSkill:
     check: str | None
     replaces: str | None
     examples: tuple[str, ...] = ()
+    lesson: str | None = None
+    """One line in the place of a body."""
 
 
 def read_skills(text: str) -> list[WrittenSkill] | str:
@@ -278,6 +283,7 @@ def _written(entry: dict[str, object]) -> WrittenSkill:
         check=text("check"),
         replaces=text("replaces"),
         examples=_requests(entry.get("examples")),
+        lesson=text("text") if entry.get("kind") == "lesson" else None,
     )
 
 
@@ -364,6 +370,8 @@ class Evolver:
         beside: Sequence[Proposal],
     ) -> Proposal:
         self._refuse_faults(kind, written)
+        if written.lesson:
+            return self._lesson(kind, written, written.lesson)
         edited = _edited(kind, written, near)
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
@@ -398,6 +406,22 @@ class Evolver:
             kind.name,
             self.model.name,
         )
+
+    def _lesson(self, kind: FailureGroup, written: WrittenSkill, line: str) -> Proposal:
+        """One line for the project in which the person spoke."""
+        scope = kind.failures[-1].step.scope
+        lesson = Lesson(
+            free_name(written.name, self.is_taken),
+            written.trigger,
+            " ".join(line.split()),
+            "lesson",
+            kind.scope,
+            SkillState.DRAFT,
+            Authorship.EVOLVER,
+            applies_always=True,
+            workspace=scope.workspace,
+        )
+        return Proposal(lesson, Change.NEW, (), kind.turns, kind.name, self.model.name)
 
     def _as_refused(self, kind: FailureGroup, written: WrittenSkill) -> Proposal:
         """A refused skill, redacted and cut, for people to read."""

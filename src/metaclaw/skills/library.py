@@ -41,7 +41,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
@@ -503,7 +503,7 @@ class SkillLibrary:
         """Raise SkillError if rules or facts in force would change."""
         changed = [skill.name for skill in put if skill != self._index.get(skill.name)]
         for rule in map(self._index.get, (*changed, *gone)):
-            if rule is not None and not rule.is_skill:
+            if isinstance(rule, Rule):
                 raise SkillError(
                     f"{rule.name} is a {rule.kind} that a person stated: only they may change or"
                     " retire it"

@@ -45,7 +45,7 @@ _NEARLY_FITTING = 3
 # that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILLS = frozenset((SkillKind.SKILL,))
-_RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
+_RULES = frozenset((SkillKind.RULE, SkillKind.FACT, SkillKind.LESSON))
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
 _NOTHING: frozenset[str] = frozenset()

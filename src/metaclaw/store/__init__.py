@@ -8,6 +8,7 @@ from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
 from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.dialects import RefusedError
+from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes
 from metaclaw.store.forgetting import ForgetResult, SqlForgetting
 from metaclaw.store.generations import GenerationRow, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts

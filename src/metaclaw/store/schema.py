@@ -106,6 +106,7 @@ metadata = _read_tables()
 _tables = metadata.tables
 sessions = _tables["sessions"]
 session_ends = _tables["session_ends"]
+episodes = _tables["episodes"]
 snippets = _tables["snippets"]
 placements = _tables["placements"]
 splices = _tables["splices"]
@@ -159,6 +160,7 @@ MARK_TRUNCATED: Final = (
     "UPDATE turns SET truncated = TRUE WHERE error LIKE '%only a part of the answer is recorded%'"
 )
 """Before the column there was only the sentence."""
+_NEW_TABLE: Final = " episodes "
 _BRING_OVER: Final = (
     "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
     MARK_TRUNCATED,
@@ -240,8 +242,8 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        triggers = [statement for statement in statements if " TRIGGER " in statement]
-        statements = [*_BRING_OVER, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
+        new = [one for one in statements if " TRIGGER " in one or _NEW_TABLE in one]
+        statements = [*_BRING_OVER, *new, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

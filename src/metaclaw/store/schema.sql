@@ -393,6 +393,20 @@ CREATE TABLE session_ends (
   CONSTRAINT fk_session_ends_session FOREIGN KEY(session) REFERENCES sessions (id) ON DELETE CASCADE
 );
 
+-- How often a tool call failed in one way (`signature`, see `domain.episode`), by session: `failed` where it did,
+-- `avoided` where its lesson was in the prompt and the call worked. `is_shown` once an evolver has seen it.
+CREATE TABLE episodes (
+  seq SERIAL NOT NULL CONSTRAINT pk_episodes PRIMARY KEY AUTOINCREMENT,
+  session TEXT NOT NULL,
+  user_id TEXT,
+  workspace_id TEXT,
+  signature TEXT NOT NULL,
+  outcome TEXT NOT NULL,
+  at_us BIGINT NOT NULL,
+  is_shown BOOLEAN NOT NULL,
+  CONSTRAINT fk_episodes_session FOREIGN KEY(session) REFERENCES sessions (id) ON DELETE CASCADE
+);
+
 -- What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were
 -- made for none.
 CREATE TABLE spending (
@@ -536,6 +550,8 @@ CREATE INDEX ix_batches_open ON batches (seq) WHERE ended_us IS NULL;
 CREATE UNIQUE INDEX uq_policies_serving ON policies (state) WHERE state = 'serving';
 CREATE UNIQUE INDEX uq_policies_canary ON policies (state) WHERE state = 'canary';
 CREATE INDEX ix_generations_reverts ON generations (number) WHERE reverted_to IS NOT NULL;
+CREATE INDEX ix_episodes_signature ON episodes (signature);
+CREATE INDEX ix_episodes_session ON episodes (session);
 CREATE INDEX ix_session_ends_session ON session_ends (session);
 CREATE INDEX ix_spending_item ON spending (item) WHERE item != '';
 CREATE INDEX ix_forgotten_batches_batch ON forgotten_batches (batch);

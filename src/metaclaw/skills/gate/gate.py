@@ -28,7 +28,7 @@ from anyio import to_thread
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import Lesson, Rule, Skill, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
@@ -130,7 +130,8 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
         objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
     if found := _WITHHELD.search(text):
         objections.append(f"it holds a place where a secret stood: {_quote(found)}")
-    objections += [*_trigger(skill.trigger), *_body(skill.body)]
+    if not isinstance(skill, Lesson):  # a lesson is one line, reviewed by the calls it is about
+        objections += [*_trigger(skill.trigger), *_body(skill.body)]
     if found := _NARRATION.search(_CODE.sub(" ", text)):
         objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
     objections += _leftovers(text)
@@ -267,10 +268,10 @@ class Gate:
     replayer: Replayer | None = None
     checks: Sequence[DraftCheck] = ()
 
-    @property
-    def replays(self) -> bool:
-        """Whether this gate replays proposals."""
-        return self.mode in (GateMode.SHADOW, GateMode.FULL)
+    def replays(self, proposal: Proposal) -> bool:
+        """Whether this gate replays a proposal. Lessons are proven by counting, not by replays."""
+        is_replaying = self.mode in (GateMode.SHADOW, GateMode.FULL)
+        return is_replaying and not isinstance(proposal.skill, Lesson)
 
     async def admit(
         self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None
@@ -297,7 +298,7 @@ class Gate:
         return clashes, self._refusal(proposal, library, clashes)
 
     async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> GateResult:
-        if not self.replays:
+        if not self.replays(proposal):
             is_off = self.mode is GateMode.OFF
             reason = "the gate is off" if is_off else "the draft has no faults"
             model = "" if replaying is None else replaying.model
@@ -372,11 +373,11 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
     """Objections to a model's proposal that changes or adds a person's rules or facts."""
     skill = proposal.skill
     known = (library.get(name) for name in (skill.name, *proposal.replaces))
-    stated = dict.fromkeys(rule.name for rule in known if rule is not None and not rule.is_skill)
+    stated = dict.fromkeys(rule.name for rule in known if isinstance(rule, Rule))
     objections = [
         Objection(f"{name} is what a person stated: only they may change it") for name in stated
     ]
-    if not skill.is_skill:
+    if isinstance(skill, Rule):
         objections.append(
             Objection(f"a model wrote it as a {skill.kind}: only what a person says is one")
         )

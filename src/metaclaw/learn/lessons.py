@@ -1,0 +1,223 @@
+"""The lesson loop: calls that fail in one way in several sessions become one line for the next ones.
+
+A session is read once it has ended: its failed calls with what worked instead (`episodes_of`), and
+the calls that a lesson spared. A failure that came in `least` sessions of one person in one project
+is shown to the evolver, whose line is reviewed and published. A lesson that does not help is
+retired by the counts alone. Nothing is run, and no reward is asked for."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.chat import Message, Role
+from metaclaw.domain.episode import Episode
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.skill import Lesson
+from metaclaw.domain.turn import Scope, Step
+from metaclaw.errors import MetaClawError, StoreError
+from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
+from metaclaw.learn.steps import RecordedSteps
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.outcome import episodes_of, spared
+from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying
+from metaclaw.store import (
+    LedgerReader,
+    LessonUse,
+    RecurringFailure,
+    SqlCandidates,
+    SqlCursors,
+    SqlEpisodes,
+    SqlGenerations,
+)
+
+log = logging.getLogger(__name__)
+
+LESSONS_CURSOR: Final = "lessons"
+_POLL_S: Final = 1.0
+_SESSIONS_AT_ONCE: Final = 64
+_MOST_SHOWN: Final = 3
+
+
+@dataclass(eq=False, kw_only=True)
+class LessonLoop:
+    reader: LedgerReader
+    cursors: SqlCursors
+    episodes: SqlEpisodes
+    recorded: RecordedSteps
+    candidates: SqlCandidates
+    generations: SqlGenerations
+    library: AnyLibrary
+    admission: CandidateAdmission
+    writer_for: Callable[[str], LessonWriter | None]
+    teams: Teams
+    least: int
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+
+    def __post_init__(self) -> None:
+        self.wakeup = LoopWakeup()
+        self._guard = RetryGuard("lessons", self.attempt_log)
+        self._is_looking = True
+
+    @property
+    def pending(self) -> int:
+        """1 while there are sessions or failures to examine, else 0."""
+        return int(self._is_looking or self.wakeup.is_set)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with anyio.create_task_group() as background:
+            while True:
+                await self.look(background)
+                await self.wakeup.wait(_POLL_S)
+
+    async def look(self, background: TaskGroup) -> None:
+        """Read the sessions that ended, and have a lesson written for each failure that is due."""
+        self._is_looking = True
+        try:
+            if not await self._read_sessions():
+                return
+            await run_sync(self.library.follow)
+            await self._retire_what_did_not_help()
+            for failure in await run_sync(self.episodes.recurring, self.least):
+                async with self._guard.attempt(f"lesson {failure.signature}") as may:
+                    if may:
+                        await self._learn(failure, background)
+        finally:
+            self._is_looking = False
+
+    async def _read_sessions(self) -> bool:
+        """Whether any session had ended since the last look."""
+        after = await run_sync(self.cursors.cursor, LESSONS_CURSOR)
+        ended = await run_sync(self.reader.sessions_ended, after, _SESSIONS_AT_ONCE)
+        for session in ended:
+            async with self._guard.attempt(session.id) as may:
+                if may and not session.is_open:
+                    await run_sync(self._record, session.id)
+            await run_sync(self.cursors.move_cursor, LESSONS_CURSOR, session.seq)
+        return bool(ended)
+
+    def _record(self, session: SessionId) -> None:
+        step = self._last_step(session)
+        if step is None or step.is_subagent:
+            return
+        failed = {
+            str(one) for episode in _episodes(step) for one in episode.signatures if episode.fix
+        }
+        known = {one for lesson in self._lessons(step.scope) for one in lesson.signatures}
+        avoided = spared(_transcript(step), known) - failed
+        self.episodes.record(session, step.scope, self.now(), failed, avoided)
+
+    def _last_step(self, session: SessionId) -> Step | None:
+        last = self.reader.last_main_turn(session)
+        return None if last is None else self.recorded.alone(last.id)
+
+    def _lessons(self, scope: Scope) -> list[Lesson]:
+        scopes = applying(scope, self.teams)
+        return [
+            skill
+            for skill in self.library.view.index.skills()
+            if isinstance(skill, Lesson)
+            and skill.scope in scopes
+            and skill.is_for_workspace(scope.workspace)
+        ]
+
+    async def _learn(self, failure: RecurringFailure, background: TaskGroup) -> None:
+        """Have a lesson written for a failure, unless there is one: then its turns may train."""
+        if any(failure.signature in lesson.signatures for lesson in self._lessons(failure.scope)):
+            await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
+            return
+        case, model = await run_sync(self._case, failure)
+        writer = None if case is None else self.writer_for(model)
+        if case is None or writer is None:
+            return
+        # Support before the evolver: these turns never train, whatever becomes of the lesson.
+        attempt = await claim_turns(
+            self.candidates, failure.signature, self.library.view.generation, case.support
+        )
+        await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
+        if attempt is None:
+            return
+        try:
+            proposal = await writer.write(case)
+        except StoreError:
+            raise
+        except MetaClawError as error:
+            log.warning("lesson_not_written reason=%s", error)
+        else:
+            if proposal is not None:
+                scopes = frozenset(applying(failure.scope, self.teams))
+                await self.admission.admit(
+                    proposal, ProposalFacts(tuple, model, scopes), background
+                )
+        await run_sync(self.candidates.end_attempt, attempt)
+
+    def _case(self, failure: RecurringFailure) -> tuple[LessonCase | None, str]:
+        """The newest occurrences of a failure whose turns have not trained weights, and the model
+        that failed.
+        """
+        shown: list[Occurrence] = []
+        support: list[TurnId] = []
+        model = ""
+        for session in failure.sessions:
+            step = self._last_step(session)
+            turns = self._unused_turns(session)
+            found = None if step is None else _episode(step, failure.signature)
+            if step is None or found is None or not turns:
+                continue
+            shown.append(Occurrence(found, _task(step, found)))
+            support += turns
+            model = model or step.model
+            if len(shown) == _MOST_SHOWN:
+                break
+        if not shown:
+            return None, ""
+        return LessonCase(tuple(shown), failure.scope, tuple(support)), model
+
+    def _unused_turns(self, session: SessionId) -> list[TurnId]:
+        """The main turns of a session; none if one of them has a role already."""
+        turns = [row.id for row in self.reader.turns_of(session, 10_000) if row.kind == "main"]
+        standings = self.reader.standings_of(turns)
+        is_free = all(standing.role is None for standing in standings.values())
+        return turns if is_free else []
+
+    async def _retire_what_did_not_help(self) -> None:
+        for use in await run_sync(self.uses):
+            if use.has_failed and not use.lesson.pinned:
+                came = use.count.since
+                await self.admission.retire(
+                    use.lesson, f"the failure came in {came} sessions since it is in force"
+                )
+
+    def uses(self) -> list[LessonUse]:
+        """The lessons in force with their counts. Blocks."""
+        return self.episodes.uses(self.library.view.skills, self.generations.dates())
+
+
+def _transcript(step: Step) -> tuple[Message, ...]:
+    return (*step.history, Message(Role.ASSISTANT, step.answer))
+
+
+def _episodes(step: Step) -> list[Episode]:
+    return episodes_of(_transcript(step))
+
+
+def _episode(step: Step, signature: str) -> Episode | None:
+    """The last episode of this signature that ended well."""
+    found = [
+        episode
+        for episode in _episodes(step)
+        if episode.fix is not None and signature in map(str, episode.signatures)
+    ]
+    return found[-1] if found else None
+
+
+def _task(step: Step, episode: Episode) -> str:
+    return episode.said or step.task

@@ -1,0 +1,282 @@
+"""Episodes: a tool call that failed, and the call of the same purpose that worked afterwards.
+
+Failures with one signature are the same failure, whatever the task was called. A signature names
+the tool, the head of its command and the class of error; names, paths and numbers are masked."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.domain.episode import Episode, Signature
+from metaclaw.outcome.reading import (
+    CommandUse,
+    ToolKind,
+    ToolRun,
+    answers_by_exit,
+    bare_call_id,
+    command_of,
+    command_uses,
+    have_tests_failed,
+    is_edit,
+    looks_failed,
+    read_result,
+    split_commands,
+    was_stopped,
+)
+
+_LINE_CHARS: Final = 160
+_FIRST_LINES: Final = 4
+_RESULT_CHARS: Final = 20_000
+_ERROR_CODE = re.compile(
+    r"\b(?:ERR_[A-Z_]{3,40}|E[A-Z]{4,16}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
+)
+_ERROR_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w{2,60}(?:Error|Exception))\b")
+_TELLING = re.compile(
+    r"error|fatal|reject|fail|cannot|can't|could not|unable|not found|no such|unknown|invalid"
+    r"|unsupported|not supported|denied|missing|does not|undefined|unexpected|refus|panic|abort",
+    re.IGNORECASE,
+)
+_FAILED_LINE = re.compile(
+    r"(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
+    r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found"
+    r"|permission denied|unable to)",
+    re.IGNORECASE,
+)
+_EXIT_LINE = re.compile(
+    r"^\W{0,8}(?:exit(?:ed)?(?: with)? (?:code|status)|process exited|command (?:failed|exited))"
+    r"[^\n]{0,40}$",
+    re.IGNORECASE,
+)
+_MASKS: Final = tuple(
+    (re.compile(pattern), put)
+    for pattern, put in (
+        (r"https?://\S+", "URL"),
+        (r"(?<!\w)[\"'`‘“][^\"'`’”\n]{1,120}[\"'`’”](?!\w)", "NAME"),
+        (
+            r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?|\b[\w.-]+(?:/[\w.@+-]+)+|\b[A-Z]:\\\S+",
+            "PATH",
+        ),
+        (r"\b\w[\w-]*\.(?:[a-z]{1,4}|json|toml|yaml|lock)\b(?:[:(]\d+[\d,:)]*)?", "FILE"),
+        (r"\b(?:0x)?[0-9a-f]{7,64}\b|\b\d[\d.,:]*", "N"),
+    )
+)
+_WORD = re.compile(r"[\w+@:=./-]+")
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
+_OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose", "-m"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A call with its result, as episodes read it."""
+
+    call: ToolCall
+    run: ToolRun
+    output: str
+    signature: Signature | None
+
+
+def episodes_of(messages: Sequence[Message]) -> list[Episode]:
+    """The episodes of a conversation, in their order. A message of the person ends a task."""
+    found: list[Episode] = []
+    done: list[_Ran] = []
+    begin, said = 0, ""
+    for one in _runs(messages):
+        if isinstance(one, str):
+            found.extend(_in_task(done, begin, said))
+            begin, said = len(done), one
+        else:
+            done.append(one)
+    found.extend(_in_task(done, begin, said))
+    return found
+
+
+def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
+    """Of these signatures, those whose tool and program were used, and worked."""
+    worked = set()
+    for one in _runs(messages):
+        if isinstance(one, _Ran) and one.signature is None:
+            heads = _heads(one.run.command) or [""]
+            worked |= {str(Signature(_tool(one.call, one.run), head, "")) for head in heads}
+    return {one for one in signatures if one.rpartition(" · ")[0] in worked}
+
+
+def signature_of(call: ToolCall, result: ToolResult) -> Signature | None:
+    """The signature of a failed call; None if the call did not fail, or in a way that only shows
+    the state of the work, such as a failing test.
+    """
+    return _ran(call, result).signature
+
+
+def words_of(call: ToolCall) -> frozenset[str]:
+    """The words of a call: its command or its arguments."""
+    return frozenset(_WORD.findall(command_of(call) or call.arguments))
+
+
+def masked(line: str) -> str:
+    """A line of output with its names, paths and numbers masked."""
+    for pattern, put in _MASKS:
+        line = pattern.sub(put, line)
+    return " ".join(line.split())[:_LINE_CHARS]
+
+
+def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
+    """The calls with their results, and what the person said, in their order."""
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[bare_call_id(part.id)] = part
+            elif isinstance(part, ToolResult) and bare_call_id(part.call_id) in calls:
+                yield _ran(calls[bare_call_id(part.call_id)], part)
+        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
+            yield text_of(message.parts)
+
+
+def _ran(call: ToolCall, result: ToolResult) -> _Ran:
+    run = read_result(result, call)
+    output = text_of(result.parts)[:_RESULT_CHARS]
+    line = _error_line(run.text) if _has_failed(run) else None
+    signature = (
+        None
+        if line is None
+        else Signature(
+            _tool(call, run), (_heads(run.command) or [""])[-1], _error_class(run.text, line)
+        )
+    )
+    return _Ran(call, run, output, signature)
+
+
+def _has_failed(run: ToolRun) -> bool:
+    failed = _sounds_failed(run) if run.says_failed is None else run.says_failed
+    if not failed or run.is_harmless or was_stopped(run) or have_tests_failed(run):
+        return False
+    return run.exit_code is None or not answers_by_exit(run.command, run.exit_code)
+
+
+def _sounds_failed(run: ToolRun) -> bool:
+    """For clients without a flag or an exit code. Looser than what decides a verdict: a lesson
+    needs several such failures, and a call that worked instead."""
+    if looks_failed(run):
+        return True
+    if run.kind is ToolKind.READ or _looks(run.command):
+        return False
+    lines = [line.strip() for line in run.text.splitlines() if line.strip()]
+    return any(_FAILED_LINE.match(line) for line in lines[:_FIRST_LINES])
+
+
+def _tool(call: ToolCall, run: ToolRun) -> str:
+    return call.name.lower() if run.kind is ToolKind.OTHER else str(run.kind)
+
+
+def _heads(command: str) -> list[str]:
+    found = []
+    for words in split_commands(command):
+        head = [words[0].rsplit("/", 1)[-1]]
+        for word in words[1:]:
+            if _SUBCOMMAND.match(word):
+                head.append(word)
+                if word not in _OPENS_A_SCRIPT:
+                    break
+        found.append(" ".join(head[:3]))
+    return found
+
+
+def _error_line(text: str) -> str:
+    """The line that says what went wrong: the last one that sounds like it, else the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if not _EXIT_LINE.match(line)]
+    telling = [line for line in own if _TELLING.search(line)]
+    return (telling or own or lines or [""])[-1]
+
+
+def _error_class(text: str, line: str) -> str:
+    names = _ERROR_NAME.findall(text)
+    if names:
+        return str(names[-1])
+    code = _ERROR_CODE.search(line) or _ERROR_CODE.search(text)
+    return code[0] if code else masked(line).lower()
+
+
+def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
+    """The episodes of one task: the calls from `begin` on, asked for by the words in `said`."""
+    at = begin
+    while at < len(done):
+        first = done[at]
+        if first.signature is None:
+            at += 1
+            continue
+        fixed = _fix(done, at)
+        until = len(done) if fixed is None else fixed
+        related = [one for one in done[at:until] if _is_same_purpose(first, one)]
+        signatures = dict.fromkeys(one.signature for one in related if one.signature)
+        fix = None if fixed is None else done[fixed].call
+        if fix is not None and not _same_call(fix, first.call):
+            earlier = "\n".join(one.output for one in done[:fixed])
+            yield Episode(
+                tuple(signatures),
+                first.call,
+                masked(_error_line(first.run.text)),
+                fix,
+                said,
+                _borrowed(words_of(fix) - words_of(first.call) - set(_WORD.findall(said)), earlier),
+            )
+        at = until if fixed is not None else at + 1
+
+
+def _fix(done: Sequence[_Ran], at: int) -> int | None:
+    """The position of the first later call that worked and shares words with the failed one, or
+    else of the first of the same tool that does more than look. None if files were edited first:
+    then the edit was the repair."""
+    first, other = done[at], None
+    is_editing = first.run.kind is ToolKind.EDIT
+    for later in range(at + 1, len(done)):
+        one = done[later]
+        if one.signature is None and _is_same_tool(first, one) and not _only_looks(one):
+            if is_editing or _is_same_purpose(first, one):
+                return later
+            other = later if other is None else other
+        elif one.signature is None and not is_editing and is_edit(one.call):
+            break
+    return other
+
+
+def _borrowed(words: Iterable[str], outputs: str) -> frozenset[str]:
+    """The words that stand in outputs of tools."""
+    return frozenset(
+        word
+        for word in words
+        if len(word) > 2 and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", outputs)
+    )
+
+
+def _same_call(one: ToolCall, other: ToolCall) -> bool:
+    return one.name == other.name and one.arguments == other.arguments
+
+
+def _is_same_tool(one: _Ran, other: _Ran) -> bool:
+    if one.run.kind is ToolKind.OTHER:
+        return one.call.name == other.call.name
+    return one.run.kind is other.run.kind
+
+
+def _is_same_purpose(one: _Ran, other: _Ran) -> bool:
+    if not _is_same_tool(one, other):
+        return False
+    if one.run.kind is not ToolKind.SHELL:
+        return True
+    mine = {word for head in _heads(one.run.command) for word in head.split()}
+    theirs = {word for head in _heads(other.run.command) for word in head.split()}
+    return bool(mine & theirs)
+
+
+def _only_looks(one: _Ran) -> bool:
+    return one.run.kind is ToolKind.READ or _looks(one.run.command)
+
+
+def _looks(command: str) -> bool:
+    """Whether each program of a command line only shows or compares something."""
+    uses = command_uses(command)
+    looking = (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK)
+    return bool(uses) and all(use in looking for use in uses)
