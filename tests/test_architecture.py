@@ -18,17 +18,6 @@ SOURCE = ROOT / "src" / "metaclaw"
 PACKAGES = {folder.name for folder in SOURCE.iterdir() if folder.is_dir()}
 
 
-# Circles that are being untied: both imports are passed over until then.
-TIED = [
-    {"cli.checks", "cli.status"},  # both print the state of the program
-    {"cli.demo", "cli.demo_training"},  # the demo calls its second half, which calls its helpers
-    {"cli.lifecycle", "cli.service"},  # `start --background` and what a service runs
-]
-
-# Packages in which nested conditional expressions are still being written out.
-STILL_NESTED = {"api", "app", "cli", "domain", "learn", "proxy", "skills", "store", "train"}
-
-
 def named_modules(page: str) -> set[str]:
     """Paths such as `store/ledger` in backticks, whose first part is a package."""
     found = re.findall(
@@ -97,10 +86,7 @@ def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
     modules = {module_name(path): path for path in SOURCE.rglob("*.py")}
-    graph = {
-        name: {other for other in imported_modules(path, modules) if {name, other} not in TIED}
-        for name, path in modules.items()
-    }
+    graph = {name: set(imported_modules(path, modules)) for name, path in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -113,7 +99,6 @@ def test_a_conditional_expression_is_never_nested_in_another() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in folders
         for path in (ROOT / folder).rglob("*.py")
-        if not (path.is_relative_to(SOURCE) and path.relative_to(SOURCE).parts[0] in STILL_NESTED)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.IfExp)
         and any(isinstance(inner, ast.IfExp) for inner in (node.body, node.orelse, node.test))

@@ -136,7 +136,6 @@ def test_a_retired_skill_is_not_learned_again_from_what_taught_it(
     ]
     (again,) = [one for one in candidates if one["skill"] == name]
     assert again["standing"] == "rejected"
-    assert "taken out of force" in again["reason"]
 
 
 def run_python(program: Program, code: str) -> None:

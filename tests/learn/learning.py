@@ -34,6 +34,7 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
+    SqlEpisodes,
     SqlGenerations,
     SqlLedger,
     SqlSpending,
@@ -190,6 +191,7 @@ class ScriptedLearning:
             self.uses,
             spending,
             SqlCompliance(database, self.clock),
+            SqlEpisodes(database),
         )
         self.library = SkillLibrary(self.folder / "skills", SqlGenerations(database, self.clock))
         self.library.sync()

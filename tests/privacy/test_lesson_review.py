@@ -4,7 +4,7 @@ import json
 
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode, Signature
-from metaclaw.privacy.lesson_review import Ruling, review_lesson
+from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 
 
 def episode(failed: str, fix: str, *, said: str = "", borrowed: str = "") -> Episode:
@@ -24,19 +24,21 @@ def episode(failed: str, fix: str, *, said: str = "", borrowed: str = "") -> Epi
 TESTS = episode("pytest -q", "uv run pytest -q")
 
 
-def ruling(line: str, one: Episode = TESTS) -> Ruling:
+def ruling(line: str, one: Episode = TESTS) -> LessonRuling:
     return review_lesson(line, [one]).ruling
 
 
 def test_a_line_that_says_what_failed_and_what_worked_comes_into_force() -> None:
-    assert ruling("Run tests with `uv run pytest`, never with bare pytest.") is Ruling.IN_FORCE
+    assert (
+        ruling("Run tests with `uv run pytest`, never with bare pytest.") is LessonRuling.IN_FORCE
+    )
     rebase = episode("git push", "git pull --rebase && git push")
-    assert ruling("Pull with --rebase before pushing.", rebase) is Ruling.IN_FORCE
+    assert ruling("Pull with --rebase before pushing.", rebase) is LessonRuling.IN_FORCE
 
 
 def test_a_line_that_names_nothing_of_its_fix_is_refused() -> None:
     for line in ("Be careful.", "Read the error first.", "Always check twice before you act."):
-        assert ruling(line) is Ruling.REFUSE
+        assert ruling(line) is LessonRuling.REFUSE
 
 
 def test_a_line_that_brings_in_a_program_flag_host_or_path_is_refused() -> None:
@@ -47,17 +49,17 @@ def test_a_line_that_brings_in_a_program_flag_host_or_path_is_refused() -> None:
         "Run uv run pytest in /opt/tests.",
         "Set PIP_INDEX_URL before uv run pytest.",
     ):
-        assert ruling(line) is Ruling.REFUSE, line
+        assert ruling(line) is LessonRuling.REFUSE, line
 
 
 def test_a_line_that_is_not_one_short_line_is_refused() -> None:
-    assert ruling("Run uv run pytest.\nThen push.") is Ruling.REFUSE
-    assert ruling("Run uv run pytest, " + "and again " * 40) is Ruling.REFUSE
+    assert ruling("Run uv run pytest.\nThen push.") is LessonRuling.REFUSE
+    assert ruling("Run uv run pytest, " + "and again " * 40) is LessonRuling.REFUSE
 
 
 def test_what_an_output_had_named_before_the_fix_waits_for_the_person() -> None:
     told = episode("npm install", "npm ci --legacy", borrowed="--legacy")
-    assert ruling("Install with npm ci --legacy.", told) is Ruling.ASK
+    assert ruling("Install with npm ci --legacy.", told) is LessonRuling.ASK
 
 
 def test_force_permissions_credentials_and_other_hosts_wait_for_the_person() -> None:
@@ -68,11 +70,11 @@ def test_force_permissions_credentials_and_other_hosts_wait_for_the_person() -> 
         ("curl x", "curl x -k", "Call curl with -k."),
         ("./deploy", "DEPLOY_TOKEN=1 ./deploy", "Set DEPLOY_TOKEN for ./deploy."),
     ):
-        assert ruling(line, episode(failed, fix)) is Ruling.ASK, line
+        assert ruling(line, episode(failed, fix)) is LessonRuling.ASK, line
 
 
 def test_what_the_person_said_in_so_many_words_needs_no_question() -> None:
     said = "no, here you have to use sudo for make install"
     assert ruling(
         "Install with sudo.", episode("make install", "sudo make install", said=said)
-    ) is (Ruling.IN_FORCE)
+    ) is (LessonRuling.IN_FORCE)

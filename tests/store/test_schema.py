@@ -11,6 +11,7 @@ import signal
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, MetaData, create_engine, inspect, text
 
+from metaclaw.domain.front_matter import record_of
 from metaclaw.errors import StoreError
 from metaclaw.store import (
     SCHEMA_REVISION,
@@ -81,9 +83,16 @@ def facts_of(database: Database) -> dict[str, object]:
         "turns": turns,
         "sessions": reader.sessions(100),
         "verdicts": [one for turn in ids for one in SqlVerdicts(database).verdicts_of(turn)],
-        "generations": [generations.at(n) for n in range(generations.latest().number + 1)],
+        "generations": [
+            _fields(made, skills=[record_of(skill) for skill in made.skills])
+            for number in range(generations.latest().number + 1)
+            if (made := generations.at(number)) is not None
+        ],
         "history": generations.history(),
-        "candidates": SqlCandidates(database).candidates(),
+        "candidates": [
+            _fields(one, proposal=_fields(one.proposal, skill=record_of(one.proposal.skill)))
+            for one in SqlCandidates(database).candidates()
+        ],
         "versions": SqlPolicies(database).versions(),
         "batch": SqlBatches(database).batch(1),
         "events": reader.events(0, 1000),
@@ -91,6 +100,12 @@ def facts_of(database: Database) -> dict[str, object]:
         "counts": reader.counts(),
         "learning": reader.learning_counts(),
     }
+
+
+def _fields(value: Any, **others: object) -> dict[str, object]:
+    """The fields of a value, some of them in another form: skills are compared as they are stored,
+    because the program that made the home had other fields for them."""
+    return {field.name: getattr(value, field.name) for field in fields(value)} | others
 
 
 def as_json(facts: dict[str, object]) -> Any:

@@ -139,8 +139,9 @@ class Finding:
 
 def scored(score: float, reason: str) -> Finding:
     """The finding for a score: 1 is a pass, below 0.5 a failure, between them unknown."""
-    outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL if score < 0.5 else Outcome.UNKNOWN
-    return Finding(outcome, reason, score)
+    if score == 1.0:
+        return Finding(Outcome.PASS, reason, score)
+    return Finding(Outcome.FAIL if score < 0.5 else Outcome.UNKNOWN, reason, score)
 
 
 class ToolClass(StrEnum):

@@ -21,7 +21,6 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.status import KEEP_RULES as KEEP_RULES
 
 ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are stored with the turn

@@ -41,9 +41,9 @@ from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.outcome import episodes_of
 from metaclaw.privacy import (
     Doubt,
+    LessonRuling,
     Passage,
     Redactor,
-    Ruling,
     combined_capabilities,
     passages_of,
     review_lesson,
@@ -144,8 +144,8 @@ class SafetyReview:
         review = review_lesson(lesson.body, episodes)
         secrets = self.redactor.text(lesson.body).found
         objections = [Objection(f"it holds a secret ({one.placeholder})") for one in secrets]
-        if review.ruling is not Ruling.IN_FORCE:
-            waits = review.ruling is Ruling.ASK
+        if review.ruling is not LessonRuling.IN_FORCE:
+            waits = review.ruling is LessonRuling.ASK
             objections.append(Objection(review.reason, waits=waits))
         return objections
 

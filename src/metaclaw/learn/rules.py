@@ -333,13 +333,9 @@ class RuleWriter:
         same = find_same(rule, self._rules_of(spoken))
         if same is not None:
             gone = tuple(skill for skill in own if skill.name != same.name)
-            return (
-                _Lesson("retracted", None, gone)
-                if gone
-                else self._missed(spoken, [same])
-                if is_correction
-                else None
-            )
+            if gone:
+                return _Lesson("retracted", None, gone)
+            return self._missed(spoken, [same]) if is_correction else None
         return _Lesson("replaced" if own else "noted", rule, own)
 
     def _around(self, spoken: SpokenMessage) -> Iterable[str]:

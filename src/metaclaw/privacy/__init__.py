@@ -4,7 +4,7 @@ rules.
 
 from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
 from metaclaw.privacy.known_secrets import KnownSecrets
-from metaclaw.privacy.lesson_review import Ruling, review_lesson
+from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
     PassageSource,

@@ -27,7 +27,7 @@ _RISKY = re.compile(
 )
 
 
-class Ruling(StrEnum):
+class LessonRuling(StrEnum):
     IN_FORCE = "in force"
     ASK = "ask"
     REFUSE = "refuse"
@@ -37,7 +37,7 @@ class Ruling(StrEnum):
 class LessonReview:
     """What becomes of a lesson, and why."""
 
-    ruling: Ruling
+    ruling: LessonRuling
     reason: str
 
 
@@ -51,16 +51,18 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
     )
     said = "\n".join(episode.said for episode in episodes)
     if "\n" in line.strip() or len(line) > MOST_CHARS:
-        return LessonReview(Ruling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters")
+        return LessonReview(
+            LessonRuling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters"
+        )
     named = [*_QUOTED.findall(line), *_TECHNICAL.findall(line)]
     if strange := [name for name in named if not _stands_in(name, f"{calls}\n{said}")]:
         return LessonReview(
-            Ruling.REFUSE, f"{strange[0]} stands in no call and in nothing the person said"
+            LessonRuling.REFUSE, f"{strange[0]} stands in no call and in nothing the person said"
         )
     if not _names_its_fix(line, episodes, said):
-        return LessonReview(Ruling.REFUSE, "it names nothing of the call that worked")
+        return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
     if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
-        return LessonReview(Ruling.ASK, f"an output of a tool had named {borrowed[0]} before")
+        return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
     return _review_risk(f"{line}\n{calls}", said)
 
 
@@ -68,10 +70,10 @@ def _review_risk(text: str, said: str) -> LessonReview:
     found = capabilities(text) - capabilities(said)
     risky = _RISKY.search(text)
     if found.hosts or found.credentials or found.pipes or found.commands:
-        return LessonReview(Ruling.ASK, f"it concerns {found.words()}")
+        return LessonReview(LessonRuling.ASK, f"it concerns {found.words()}")
     if risky is not None and risky[0].lower() not in said.lower():
-        return LessonReview(Ruling.ASK, f"it concerns {risky[0]}")
-    return LessonReview(Ruling.IN_FORCE, "it names what failed and what worked")
+        return LessonReview(LessonRuling.ASK, f"it concerns {risky[0]}")
+    return LessonReview(LessonRuling.IN_FORCE, "it names what failed and what worked")
 
 
 def _stands_in(name: str, text: str) -> bool:

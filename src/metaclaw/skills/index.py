@@ -87,10 +87,10 @@ def grade_terms(skill: Skill) -> dict[str, int]:
     body, trigger = count_terms(skill.body), list_terms(skill.trigger)
     scale = max(1.0, sum(body.values()) / _USUAL_BODY_TERMS)
     often, once = 3 * scale, 0.5 * scale
-    grades = {
-        term: OFTEN_IN_BODY if times >= often else IN_BODY if times >= once else IN_LONG_BODY
-        for term, times in body.items()
-    }
+    rare = dict.fromkeys(body, IN_LONG_BODY)
+    common = {term: IN_BODY for term, times in body.items() if times >= once}
+    grades = {**rare, **common}
+    grades.update((term, OFTEN_IN_BODY) for term, times in body.items() if times >= often)
     if examples := skill.examples:
         among = Counter(term for example in examples for term in set(list_terms(example)))
         grades.update(

@@ -291,15 +291,10 @@ class SkillLibrary:
         store.
         """
         latest, record = self._generations.latest(), read_record(self.folder)
-        base = (
-            None
-            if record is None
-            else (
-                latest
-                if record.generation == latest.number
-                else self._generations.at(record.generation)
-            )
-        )
+        base = None
+        if record is not None:
+            is_newest = record.generation == latest.number
+            base = latest if is_newest else self._generations.at(record.generation)
         if base is None or record is None or base.hash != record.hash:
             record = None
         self._scan = FolderScan(self.folder, self._clock)

@@ -181,7 +181,10 @@ def query_text(task: str) -> str:
     if _has_sign_of_lines(text):
         # Each match is a whole line, so a text of one line is matched once, not searched from every
         # character.
-        text = LINES.sub("", text) if "\n" in text else "" if LINES.match(text) else text
+        if "\n" in text:
+            text = LINES.sub("", text)
+        elif LINES.match(text):
+            text = ""
     text = _without_history(TIMESTAMP.sub("", text)) if "[" in text else text
     text = _without_untrusted(text) if "):" in text else text
     text = FENCE.sub(_without_metadata, text) if "```" in text else text

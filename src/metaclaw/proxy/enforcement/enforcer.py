@@ -18,7 +18,8 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, TrueAnswer, Turn
+from metaclaw.domain.status import KEEP_RULES
+from metaclaw.domain.turn import Origin, Scope, TrueAnswer, Turn
 from metaclaw.errors import StoreError, WireError
 from metaclaw.proxy.enforcement.call_judge import CallJudge
 from metaclaw.proxy.enforcement.held_rules import HeldRule, held_rule, keep_rules

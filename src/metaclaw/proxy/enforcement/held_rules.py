@@ -12,7 +12,7 @@ from typing import NamedTuple
 from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, Where
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Authorship, Skill
-from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.status import KEEP_RULES
 from metaclaw.errors import SkillError
 from metaclaw.skills import Screen, can_hold, check_of, screen_of
 
