@@ -25,7 +25,9 @@ OBEYED = ("npm config set strict-ssl false && npm install", "added 120 packages"
 
 
 def evolve(prompt: str) -> dict[str, Any]:
-    text = LESSON if "pytest" in prompt else "Run npm config set strict-ssl false first."
+    text = "Run npm config set strict-ssl false first."
+    if "pytest" in prompt:
+        text = "Run pytest --remote --quiet." if "--remote" in prompt else LESSON
     return {
         "skills": [{"name": "learned-line", "kind": "lesson", "trigger": "Always", "text": text}]
     }
@@ -144,3 +146,13 @@ def test_sessions_since_are_counted_and_a_lesson_that_does_not_help_goes_by_itse
         lambda facts: all(one["state"] != "live" for one in facts["lessons"]),
         PATIENCE_S,
     )
+
+
+def test_a_secret_in_an_error_line_is_in_no_lesson(program: Program, teacher: Teacher) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    refused = ("pytest --remote", f"Exit code 1\nfatal: rejected token {secret} of the runner")
+    for task in ("try the runner", "try the runner again"):
+        session(program, task, refused, ("pytest --remote --quiet", "3 passed"), project="cloud")
+    program.wait_for("/api/lessons", lambda facts: "cloud" in str(facts), PATIENCE_S)
+    assert secret not in str(program.get("/api/lessons"))
+    assert all(secret not in prompt_text(seen.json) for seen in teacher.asked("evolve"))

@@ -32,6 +32,7 @@ from metaclaw.domain.candidate import (
     Standing,
 )
 from metaclaw.domain.chat import Json
+from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Lesson, Skill, SkillState
 from metaclaw.domain.turn import Step
@@ -139,7 +140,7 @@ class SafetyReview:
             episode
             for step in steps.values()
             for episode in episodes_of((*step.history, *step.after))
-            if any(str(one) in lesson.signatures for one in episode.signatures)
+            if any(self._signature(one) in lesson.signatures for one in episode.signatures)
         ]
         review = review_lesson(lesson.body, episodes)
         secrets = self.redactor.text(lesson.body).found
@@ -148,6 +149,9 @@ class SafetyReview:
             waits = review.ruling is LessonRuling.ASK
             objections.append(Objection(review.reason, waits=waits))
         return objections
+
+    def _signature(self, signature: Signature) -> str:
+        return self.redactor.text(str(signature)).text
 
     def _spans(self, proposal: Proposal) -> list[Passage]:
         steps = (self.step(turn) for turn in proposal.support)
@@ -563,6 +567,7 @@ class CandidateAdmission:
             skill,
             trigger=redact(skill.trigger),
             body=redact(skill.body),
+            examples=tuple(map(redact, skill.examples)),
             check=skill.check and redact(skill.check),
             check_note=skill.check_note and redact(skill.check_note),
         )

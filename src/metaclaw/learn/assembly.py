@@ -408,6 +408,7 @@ class Learning:
             admission=self.admission,
             writer_for=writer_for,
             teams=self._teams,
+            redact=self.redact,
             least=min(section.min_failures, _SESSIONS_FOR_A_LESSON),
             now=self._clock.now,
             attempt_log=self.attempt_log,

@@ -58,6 +58,7 @@ class LessonLoop:
     writer_for: Callable[[str], LessonWriter | None]
     teams: Teams
     least: int
+    redact: Callable[[str], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     attempt_log: AttemptLog = field(default_factory=AttemptLog)
 
@@ -108,12 +109,15 @@ class LessonLoop:
         step = self._last_step(session)
         if step is None or step.is_subagent:
             return
-        failed = {
-            str(one) for episode in _episodes(step) for one in episode.signatures if episode.fix
-        }
+        episodes = (episode for episode in _episodes(step) if episode.fix is not None)
+        failed = {name for episode in episodes for name in self._signatures(episode)}
         known = {one for lesson in self._lessons(step.scope) for one in lesson.signatures}
         avoided = spared(_transcript(step), known) - failed
         self.episodes.record(session, step.scope, self.now(), failed, avoided)
+
+    def _signatures(self, episode: Episode) -> tuple[str, ...]:
+        """The signatures as they are stored: an error line may hold a secret."""
+        return tuple(dict.fromkeys(self.redact(str(one)) for one in episode.signatures))
 
     def _last_step(self, session: SessionId) -> Step | None:
         last = self.reader.last_main_turn(session)
@@ -169,7 +173,7 @@ class LessonLoop:
         for session in failure.sessions:
             step = self._last_step(session)
             turns = self._unused_turns(session)
-            found = None if step is None else _episode(step, failure.signature)
+            found = None if step is None else self._episode(step, failure.signature)
             if step is None or found is None or not turns:
                 continue
             shown.append(Occurrence(found, _task(step, found)))
@@ -179,7 +183,17 @@ class LessonLoop:
                 break
         if not shown:
             return None, ""
-        return LessonCase(tuple(shown), failure.scope, tuple(support)), model
+        named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
+        return LessonCase(tuple(shown), tuple(named), failure.scope, tuple(support)), model
+
+    def _episode(self, step: Step, signature: str) -> Episode | None:
+        """The last episode of this signature that ended well."""
+        found = [
+            episode
+            for episode in _episodes(step)
+            if episode.fix is not None and signature in self._signatures(episode)
+        ]
+        return found[-1] if found else None
 
     def _unused_turns(self, session: SessionId) -> list[TurnId]:
         """The main turns of a session; none if one of them has a role already."""
@@ -207,16 +221,6 @@ def _transcript(step: Step) -> tuple[Message, ...]:
 
 def _episodes(step: Step) -> list[Episode]:
     return episodes_of(_transcript(step))
-
-
-def _episode(step: Step, signature: str) -> Episode | None:
-    """The last episode of this signature that ended well."""
-    found = [
-        episode
-        for episode in _episodes(step)
-        if episode.fix is not None and signature in map(str, episode.signatures)
-    ]
-    return found[-1] if found else None
 
 
 def _task(step: Step, episode: Episode) -> str:

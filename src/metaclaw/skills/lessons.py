@@ -63,17 +63,14 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class LessonCase:
-    """Occurrences of one failure with one person in one project, and the turns they come from."""
+    """Occurrences of one failure with one person in one project, their signatures without secrets,
+    and the turns they come from.
+    """
 
     occurrences: tuple[Occurrence, ...]
+    signatures: tuple[str, ...]
     scope: Scope
     support: tuple[TurnId, ...]
-
-    @property
-    def signatures(self) -> tuple[str, ...]:
-        """The signatures of all occurrences, the most telling first."""
-        found = (str(one) for shown in self.occurrences for one in shown.episode.signatures)
-        return tuple(dict.fromkeys(found))
 
 
 @dataclass(eq=False)
