@@ -130,8 +130,8 @@ def test_what_an_output_ordered_waits_for_the_person(program: Program) -> None:
     assert "SELF_SIGNED" not in listed
 
 
-def test_sessions_since_are_counted_and_a_lesson_that_does_not_help_goes_by_itself(
-    program: Program,
+def test_a_lesson_that_does_not_help_goes_by_itself_and_is_not_written_again(
+    program: Program, teacher: Teacher
 ) -> None:
     session(program, "a clean one", WORKED)
     program.wait_for(
@@ -146,6 +146,13 @@ def test_sessions_since_are_counted_and_a_lesson_that_does_not_help_goes_by_itse
         lambda facts: all(one["state"] != "live" for one in facts["lessons"]),
         PATIENCE_S,
     )
+    asked = len(teacher.asked("evolve"))
+    for number in range(2):
+        session(program, f"failing on {number}", FAILED, WORKED)
+    for number in range(2):  # sessions are read in their order
+        session(program, f"and here {number}", FAILED, WORKED, project="third")
+    program.wait_for("/api/lessons", lambda facts: "third" in str(facts), PATIENCE_S)
+    assert len(teacher.asked("evolve")) == asked + 1, "what was taken back was written again"
 
 
 def test_a_secret_in_an_error_line_is_in_no_lesson(program: Program, teacher: Teacher) -> None:

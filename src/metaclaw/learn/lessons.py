@@ -6,7 +6,7 @@ is shown to the evolver, whose line is reviewed and published. A lesson that doe
 retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import Message, Role
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Lesson
+from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
@@ -124,18 +124,24 @@ class LessonLoop:
         return None if last is None else self.recorded.alone(last.id)
 
     def _lessons(self, scope: Scope) -> list[Lesson]:
+        return self._among(self.library.view.index.skills(), scope)
+
+    def _among(self, skills: Iterable[Skill], scope: Scope) -> list[Lesson]:
+        """The lessons for this person and project."""
         scopes = applying(scope, self.teams)
         return [
             skill
-            for skill in self.library.view.index.skills()
+            for skill in skills
             if isinstance(skill, Lesson)
             and skill.scope in scopes
             and skill.is_for_workspace(scope.workspace)
         ]
 
     async def _learn(self, failure: RecurringFailure, background: TaskGroup) -> None:
-        """Have a lesson written for a failure, unless there is one: then its turns may train."""
-        if any(failure.signature in lesson.signatures for lesson in self._lessons(failure.scope)):
+        """Have a lesson written for a failure, unless there is one, or was one that went: then its
+        turns may train.
+        """
+        if await run_sync(self._is_known, failure):
             await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
             return
         case, model = await run_sync(self._case, failure)
@@ -162,6 +168,15 @@ class LessonLoop:
                     proposal, ProposalFacts(tuple, model, scopes), background
                 )
         await run_sync(self.candidates.end_attempt, attempt)
+
+    def _is_known(self, failure: RecurringFailure) -> bool:
+        """Whether a lesson about this failure is in force or was taken out of it."""
+        retired = [one.skill for one in self.generations.retired()]
+        theirs = self._among(retired, failure.scope)
+        return any(
+            failure.signature in lesson.signatures
+            for lesson in (*self._lessons(failure.scope), *theirs)
+        )
 
     def _case(self, failure: RecurringFailure) -> tuple[LessonCase | None, str]:
         """The newest occurrences of a failure whose turns have not trained weights, and the model
