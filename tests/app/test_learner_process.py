@@ -77,6 +77,7 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
             "fast",
             "tending",
             "calibrating",
+            "lessons",
             "listening",
         }
         await until(lambda: learner.lessons == 0)

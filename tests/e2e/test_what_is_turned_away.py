@@ -58,7 +58,7 @@ def test_status_says_what_was_rejected_and_why(learner: Program, teacher: Teache
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
     rejected = learner.wait_for(
-        "/api/status", lambda facts: facts["learning"]["rejected"]["last"], 30
+        "/api/status", lambda facts: facts["learning"]["rejected"]["reasons"], 30
     )["learning"]["rejected"]
     assert rejected["reasons"] == {"it holds a secret": 1}
     (last,) = rejected["last"]
