@@ -24,9 +24,12 @@ _MOST_TEXT = 90
 _WHERE = "metaclaw lessons list shows all"
 
 
-@click.group()
-def lessons() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def lessons(context: click.Context) -> None:
     """List lessons: one line each, learned from tool calls that failed. Show one, or take it back."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, as_json=False)
 
 
 @lessons.command(name="list")

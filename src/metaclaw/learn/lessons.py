@@ -19,6 +19,7 @@ from metaclaw.domain.chat import Message, Role
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
+from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
@@ -149,12 +150,15 @@ class LessonLoop:
         if case is None or writer is None:
             return
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
-        attempt = await claim_turns(
-            self.candidates, failure.signature, self.library.view.generation, case.support
-        )
+        attempt = None
+        if case.unclaimed:
+            generation = self.library.view.generation
+            attempt = await claim_turns(
+                self.candidates, failure.signature, generation, case.unclaimed
+            )
+            if attempt is None:
+                return
         await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
-        if attempt is None:
-            return
         try:
             proposal = await writer.write(case)
         except StoreError:
@@ -167,7 +171,8 @@ class LessonLoop:
                 await self.admission.admit(
                     proposal, ProposalFacts(tuple, model, scopes), background
                 )
-        await run_sync(self.candidates.end_attempt, attempt)
+        if attempt is not None:
+            await run_sync(self.candidates.end_attempt, attempt)
 
     def _is_known(self, failure: RecurringFailure) -> bool:
         """Whether a lesson about this failure is in force or was taken out of it."""
@@ -184,22 +189,27 @@ class LessonLoop:
         """
         shown: list[Occurrence] = []
         support: list[TurnId] = []
+        unclaimed: list[TurnId] = []
         model = ""
         for session in failure.sessions:
             step = self._last_step(session)
-            turns = self._unused_turns(session)
+            turns, free = self._turns(session)
             found = None if step is None else self._episode(step, failure.signature)
             if step is None or found is None or not turns:
                 continue
             shown.append(Occurrence(found, _task(step, found)))
             support += turns
+            unclaimed += free
             model = model or step.model
             if len(shown) == _MOST_SHOWN:
                 break
         if not shown:
             return None, ""
         named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
-        return LessonCase(tuple(shown), tuple(named), failure.scope, tuple(support)), model
+        case = LessonCase(
+            tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
+        )
+        return case, model
 
     def _episode(self, step: Step, signature: str) -> Episode | None:
         """The last episode of this signature that ended well."""
@@ -210,12 +220,15 @@ class LessonLoop:
         ]
         return found[-1] if found else None
 
-    def _unused_turns(self, session: SessionId) -> list[TurnId]:
-        """The main turns of a session; none if one of them has a role already."""
+    def _turns(self, session: SessionId) -> tuple[list[TurnId], list[TurnId]]:
+        """The main turns of a session, and those that are not support yet; none if one of them has
+        trained weights.
+        """
         turns = [row.id for row in self.reader.turns_of(session, 10_000) if row.kind == "main"]
-        standings = self.reader.standings_of(turns)
-        is_free = all(standing.role is None for standing in standings.values())
-        return turns if is_free else []
+        roles = {turn: one.role for turn, one in self.reader.standings_of(turns).items()}
+        if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
+            return [], []
+        return turns, [turn for turn in turns if roles.get(turn) is None]
 
     async def _retire_what_did_not_help(self) -> None:
         for use in await run_sync(self.uses):

@@ -10,6 +10,7 @@ from typing import Final
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode, Signature
+from metaclaw.outcome.phrases import programs_of
 from metaclaw.outcome.reading import (
     CommandUse,
     ToolKind,
@@ -21,6 +22,7 @@ from metaclaw.outcome.reading import (
     have_tests_failed,
     is_edit,
     looks_failed,
+    outside_fault,
     read_result,
     split_commands,
     was_stopped,
@@ -30,7 +32,7 @@ _LINE_CHARS: Final = 160
 _FIRST_LINES: Final = 4
 _RESULT_CHARS: Final = 20_000
 _ERROR_CODE = re.compile(
-    r"\b(?:ERR_[A-Z_]{3,40}|E[A-Z]{4,16}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
+    r"\b(?:ERR_[A-Z_]{3,40}|E(?!RROR|XCEPT|XIT|XPECT|XTRA|NABLE|VENT|NGINE)[A-Z]{4,16}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
 )
 _ERROR_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w{2,60}(?:Error|Exception))\b")
 _TELLING = re.compile(
@@ -64,7 +66,12 @@ _MASKS: Final = tuple(
 )
 _WORD = re.compile(r"[\w+@:=./-]+")
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
-_OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose", "-m"))
+_OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
+_HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
+_NO_ERROR = re.compile(r"^(?:error|stderr|signal|exit signal)\W{1,4}\(?(?:none|null)\)?\W*$", re.I)
+_JSON_ERROR = re.compile(
+    r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z][^"\n]{2,80})"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,8 @@ class _Ran:
     run: ToolRun
     output: str
     signature: Signature | None
+    line: str
+    """The masked error line."""
 
 
 def episodes_of(messages: Sequence[Message]) -> list[Episode]:
@@ -137,7 +146,7 @@ def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
 def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     run = read_result(result, call)
     output = text_of(result.parts)[:_RESULT_CHARS]
-    line = _error_line(run.text) if _has_failed(run) else None
+    line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL) if _has_failed(run) else None
     signature = (
         None
         if line is None
@@ -145,13 +154,15 @@ def _ran(call: ToolCall, result: ToolResult) -> _Ran:
             _tool(call, run), (_heads(run.command) or [""])[-1], _error_class(run.text, line)
         )
     )
-    return _Ran(call, run, output, signature)
+    return _Ran(call, run, output, signature, masked(line or ""))
 
 
 def _has_failed(run: ToolRun) -> bool:
     failed = _sounds_failed(run) if run.says_failed is None else run.says_failed
     if not failed or run.is_harmless or was_stopped(run) or have_tests_failed(run):
         return False
+    if outside_fault(run):
+        return False  # no call would have worked
     return run.exit_code is None or not answers_by_exit(run.command, run.exit_code)
 
 
@@ -174,7 +185,7 @@ def _heads(command: str) -> list[str]:
     found = []
     for words in split_commands(command):
         head = [words[0].rsplit("/", 1)[-1]]
-        for word in words[1:]:
+        for word in words[1:] if head[0] in _HAVE_COMMANDS else ():
             if _SUBCOMMAND.match(word):
                 head.append(word)
                 if word not in _OPENS_A_SCRIPT:
@@ -183,12 +194,16 @@ def _heads(command: str) -> list[str]:
     return found
 
 
-def _error_line(text: str) -> str:
-    """The line that says what went wrong: the last one that sounds like it, else the last."""
+def _error_line(text: str, *, is_shell: bool) -> str:
+    """The line that says what went wrong: the last one that sounds like it, else the last. Other
+    tools say it first, and then repeat what they were given.
+    """
+    if stated := _JSON_ERROR.search(text):
+        return stated[1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not _EXIT_LINE.match(line)]
+    own = [line for line in lines if not _EXIT_LINE.match(line) and not _NO_ERROR.match(line)]
     telling = [line for line in own if _TELLING.search(line)]
-    return (telling or own or lines or [""])[-1]
+    return (telling or own or lines or [""])[-1 if is_shell else 0]
 
 
 def _error_class(text: str, line: str) -> str:
@@ -217,7 +232,7 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
             yield Episode(
                 tuple(signatures),
                 first.call,
-                masked(_error_line(first.run.text)),
+                first.line,
                 fix,
                 said,
                 _borrowed(words_of(fix) - words_of(first.call) - set(_WORD.findall(said)), earlier),
@@ -233,12 +248,13 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
     is_editing = first.run.kind is ToolKind.EDIT
     for later in range(at + 1, len(done)):
         one = done[later]
+        is_repair = one.signature is None and is_edit(one.call) and not is_editing
+        if is_repair and not _is_same_purpose(first, one):
+            break
         if one.signature is None and _is_same_tool(first, one) and not _only_looks(one):
             if is_editing or _is_same_purpose(first, one):
                 return later
             other = later if other is None else other
-        elif one.signature is None and not is_editing and is_edit(one.call):
-            break
     return other
 
 

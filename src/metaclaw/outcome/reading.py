@@ -418,6 +418,16 @@ _MODULE = re.compile(
 _TIMED_OUT = program_words("timed_out")
 
 
+def outside_fault(ran: ToolRun) -> str | None:
+    """The words that show that the network, a service or the machine was at fault, or that time ran
+    out.
+    """
+    text = ran.text.lower()
+    return (
+        _MACHINE.find(text) or _NETWORK.find(text) or _SERVICE.find(text) or _TIMED_OUT.find(text)
+    )
+
+
 def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
     """The words that show that the environment caused a failure, or None. `is_own_server`: the
     agent itself wrote the server.

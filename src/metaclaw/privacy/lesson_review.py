@@ -4,14 +4,17 @@ The model may word what it was shown, and bring in nothing: programs, flags, hos
 stand in the calls or in the person's own words. What an output proposed, or what concerns other
 hosts, installing from elsewhere, force, permissions or credentials, is for the person to decide."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
+from metaclaw.text import VERY_COMMON_WORDS
 
 MOST_CHARS: Final = 240
 _QUOTED = re.compile(r"`([^`\n]+)`")
@@ -19,10 +22,20 @@ _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
     r"|[\w.~-]*/[\w./~-]+|\w[\w-]*(?:\.[A-Za-z]\w*)+)"
 )
-_WORD = re.compile(r"[\w+./-]{3,}")
+_WORD = re.compile(r"[\w+./=:-]{2,}")
+# What turns something off, overrides it, or raises rights, in the words of flags and settings.
 _RISKY = re.compile(
-    r"(?<![\w-])(?:--?force\S*|-f|--hard|sudo|doas|chmod|chown|--no-verify|--insecure|-k|--yes|-y"
-    r"|--privileged|strict-ssl|password|passwd|token|secret|credential\w*|api[_-]?key)(?![\w-])",
+    r"(?<![a-z])(?:force\w*|hard|sudo|doas|chmod|chown|root|admin\w*|superuser|privileged|owner"
+    r"|public|no|not?|non|skip\w*|dis(?:able|abled|allow)|ignore\w*|bypass\w*|without|unsafe"
+    r"|insecure|allow\w*|trust\w*|verify|ssl\w*|tls|cert\w*|sign|auth\w*|hooks?\w*|lock|sum\w*db"
+    r"|drop|destroy|purge|prune|reset|wipe|delete|yes|yolo|password|passwd|token|secret"
+    r"|credential\w*|api[_-]?key|profile|off|false|none|null|disabled|0)(?![a-z0-9])"
+    r"|(?<![\w-])(?:-k|-y|-n\w?|-u|\+\w+:?\w*$)(?![\w-])|\bgit push\b.*(?: -f| \+)|\brm -",
+    re.IGNORECASE,
+)
+_SPEAKS_OF_PEOPLE = re.compile(
+    r"\b(?:users?|persons?|humans?|owner|system|assistant|permission\w*|allow\w*|approv\w*"
+    r"|without asking|instructions?|rules?|prompt)\b",
     re.IGNORECASE,
 )
 
@@ -44,7 +57,7 @@ class LessonReview:
 def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
     """Whether a lesson may come into force, must wait for the person, or is refused."""
     calls = "\n".join(
-        call.arguments.replace('\\"', '"')
+        call_text(call)
         for episode in episodes
         for call in (episode.failed, episode.fix)
         if call is not None
@@ -53,6 +66,10 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
     if "\n" in line.strip() or len(line) > MOST_CHARS:
         return LessonReview(
             LessonRuling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters"
+        )
+    if _SPEAKS_OF_PEOPLE.search(line) and not _SPEAKS_OF_PEOPLE.search(said):
+        return LessonReview(
+            LessonRuling.REFUSE, "it speaks of people or of what is permitted, not of a call"
         )
     named = [*_QUOTED.findall(line), *_TECHNICAL.findall(line)]
     if strange := [name for name in named if not _stands_in(name, f"{calls}\n{said}")]:
@@ -63,12 +80,14 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
         return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
     if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
         return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
-    return _review_risk(f"{line}\n{calls}", said)
+    added = " ".join(sorted({word for episode in episodes for word in _added(episode)}))
+    return _review_risk(f"{line}\n{calls}", added, said)
 
 
-def _review_risk(text: str, said: str) -> LessonReview:
+def _review_risk(text: str, added: str, said: str) -> LessonReview:
+    """`added` are the words that the working call has and the failed one has not."""
     found = capabilities(text) - capabilities(said)
-    risky = _RISKY.search(text)
+    risky = _RISKY.search(added)
     if found.hosts or found.credentials or found.pipes or found.commands:
         return LessonReview(LessonRuling.ASK, f"it concerns {found.words()}")
     if risky is not None and risky[0].lower() not in said.lower():
@@ -83,12 +102,37 @@ def _stands_in(name: str, text: str) -> bool:
 
 
 def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
-    """Whether the line has a word of a call that worked, or of what the person said."""
-    mine = {word.strip("./-").lower() for word in _WORD.findall(line)} - {""}
-    for episode in episodes:
-        fix = "" if episode.fix is None else episode.fix.arguments
-        theirs = {word.strip("./-").lower() for word in _WORD.findall(f"{fix}\n{said}")}
-        parts = {part for word in theirs for part in word.split("/")}
-        if mine & (theirs | parts):
-            return True
-    return False
+    """Whether the line has a word that the working call has and the failed one has not, or a word
+    of what the person said.
+    """
+    mine = _words(line)
+    flags = {word for one in episodes for word in _added(one) if not word.isalnum()}
+    if any(flag in line.replace(".", " ").split() for flag in flags):
+        return True
+    return any(mine & (_words(" ".join(_added(one))) | _words(said)) for one in episodes)
+
+
+def _added(episode: Episode) -> set[str]:
+    fix = "" if episode.fix is None else call_text(episode.fix)
+    return set(fix.split()) - set(call_text(episode.failed).split())
+
+
+def _words(text: str) -> set[str]:
+    found = {word.strip("./-").lower() for word in _WORD.findall(text)}
+    parts = {part for word in found for part in re.split(r"[/=:]", word)}
+    return {word for word in found | parts if len(word) > 1} - set(VERY_COMMON_WORDS)
+
+
+def call_text(call: ToolCall) -> str:
+    """What a call does: its command, or the values of its arguments."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+    if not isinstance(arguments, dict):
+        return str(arguments)
+    for key in ("command", "cmd", "script"):
+        if key in arguments:
+            said = arguments[key]
+            return " ".join(map(str, said)) if isinstance(said, list) else str(said)
+    return " ".join(f"{key}={value}" for key, value in arguments.items())

@@ -64,13 +64,14 @@ class Occurrence:
 @dataclass(frozen=True, slots=True)
 class LessonCase:
     """Occurrences of one failure with one person in one project, their signatures without secrets,
-    and the turns they come from.
+    and the turns they come from. `unclaimed` are those that are not support yet.
     """
 
     occurrences: tuple[Occurrence, ...]
     signatures: tuple[str, ...]
     scope: Scope
     support: tuple[TurnId, ...]
+    unclaimed: tuple[TurnId, ...]
 
 
 @dataclass(eq=False)
@@ -143,9 +144,6 @@ def _read(text: str) -> list[dict[str, str]] | None:
 
 
 def _fields(one: Mapping[str, object]) -> dict[str, str]:
-    """The texts of a lesson, each on one line."""
+    """The texts of a lesson."""
     said = {key: one.get(key) for key in _FIELDS}
-    return {
-        key: " ".join(value.split()) if isinstance(value, str) else ""
-        for key, value in said.items()
-    }
+    return {key: value.strip() if isinstance(value, str) else "" for key, value in said.items()}
