@@ -30,7 +30,7 @@ _RISKY = re.compile(
     r"|insecure|allow\w*|trust\w*|verify|ssl\w*|tls|cert\w*|sign|auth\w*|hooks?\w*|lock|sum\w*db"
     r"|drop|destroy|purge|prune|reset|wipe|delete|yes|yolo|password|passwd|token|secret"
     r"|credential\w*|api[_-]?key|profile|off|false|none|null|disabled|0)(?![a-z0-9])"
-    r"|(?<![\w-])(?:-k|-y|-n\w?|-u|\+\w+:?\w*$)(?![\w-])|\bgit push\b.*(?: -f| \+)|\brm -",
+    r"|^(?:-k|-y|-u|\+\w+:?\w*)$",
     re.IGNORECASE,
 )
 _SPEAKS_OF_PEOPLE = re.compile(
@@ -80,19 +80,25 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
         return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
     if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
         return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
-    added = " ".join(sorted({word for episode in episodes for word in _added(episode)}))
+    added = sorted({word for episode in episodes for word in _added(episode)})
     return _review_risk(f"{line}\n{calls}", added, said)
 
 
-def _review_risk(text: str, added: str, said: str) -> LessonReview:
+def _review_risk(text: str, added: Sequence[str], said: str) -> LessonReview:
     """`added` are the words that the working call has and the failed one has not."""
     found = capabilities(text) - capabilities(said)
-    risky = _RISKY.search(added)
+    risky = [word for word in added if _RISKY.search(word) or _skips_hooks(word, text)]
+    asked = [word for word in risky if word.lower() not in said.lower().split()]
     if found.hosts or found.credentials or found.pipes or found.commands:
         return LessonReview(LessonRuling.ASK, f"it concerns {found.words()}")
-    if risky is not None and risky[0].lower() not in said.lower():
-        return LessonReview(LessonRuling.ASK, f"it concerns {risky[0]}")
+    if asked:
+        return LessonReview(LessonRuling.ASK, f"it concerns {asked[0]}")
     return LessonReview(LessonRuling.IN_FORCE, "it names what failed and what worked")
+
+
+def _skips_hooks(word: str, text: str) -> bool:
+    """Whether a word is git's short flag for a commit without its hooks."""
+    return "commit" in text and re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
 
 
 def _stands_in(name: str, text: str) -> bool:
