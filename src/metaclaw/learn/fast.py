@@ -23,6 +23,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
+from metaclaw.learn.lessons import LESSON_ATTEMPT
 from metaclaw.learn.open_failures import EvolverFilter, FailureReader, Probes, tasks_in_words
 from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -138,7 +139,8 @@ class FastLoop:
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
-        for attempt in (attempt for attempt in interrupted if attempt.kind != LISTENED):
+        own = (one for one in interrupted if one.kind not in (LISTENED, LESSON_ATTEMPT))
+        for attempt in own:
             async with self._guard.attempt(f"attempt {attempt.number}") as may:
                 if may:
                     await self._resume(attempt, background)

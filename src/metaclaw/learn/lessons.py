@@ -41,6 +41,8 @@ from metaclaw.store import (
 log = logging.getLogger(__name__)
 
 LESSONS_CURSOR: Final = "lessons"
+LESSON_ATTEMPT: Final = "lesson"
+"""The kind of an attempt of this loop."""
 _POLL_S: Final = 1.0
 _SESSIONS_AT_ONCE: Final = 64
 _MOST_SHOWN: Final = 3
@@ -67,6 +69,7 @@ class LessonLoop:
         self.wakeup = LoopWakeup()
         self._guard = RetryGuard("lessons", self.attempt_log)
         self._is_looking = True
+        self._is_first = True  # failures may be due from before the start
 
     @property
     def pending(self) -> int:
@@ -75,6 +78,10 @@ class LessonLoop:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        # An attempt that was interrupted is made again: its failure is still due.
+        for attempt in await run_sync(self.candidates.interrupted):
+            if attempt.kind == LESSON_ATTEMPT:
+                await run_sync(self.candidates.end_attempt, attempt.number)
         async with anyio.create_task_group() as background:
             while True:
                 await self.look(background)
@@ -84,8 +91,10 @@ class LessonLoop:
         """Read the sessions that ended, and have a lesson written for each failure that is due."""
         self._is_looking = True
         try:
-            if not await self._read_sessions():
+            has_read = await self._read_sessions()
+            if not has_read and not self._is_first:
                 return
+            self._is_first = False
             await run_sync(self.library.follow)
             await self._retire_what_did_not_help()
             for failure in await run_sync(self.episodes.recurring, self.least):
@@ -153,12 +162,9 @@ class LessonLoop:
         attempt = None
         if case.unclaimed:
             generation = self.library.view.generation
-            attempt = await claim_turns(
-                self.candidates, failure.signature, generation, case.unclaimed
-            )
+            attempt = await claim_turns(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed)
             if attempt is None:
                 return
-        await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
         try:
             proposal = await writer.write(case)
         except StoreError:
@@ -171,6 +177,8 @@ class LessonLoop:
                 await self.admission.admit(
                     proposal, ProposalFacts(tuple, model, scopes), background
                 )
+            # Only now: after a crash, or while the model cannot be asked, the failure stays due.
+            await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
         if attempt is not None:
             await run_sync(self.candidates.end_attempt, attempt)
 
@@ -198,7 +206,7 @@ class LessonLoop:
             if step is None or found is None or not turns:
                 continue
             shown.append(Occurrence(found, _task(step, found)))
-            support += turns
+            support.append(step.turn)  # its request holds the whole session
             unclaimed += free
             model = model or step.model
             if len(shown) == _MOST_SHOWN:

@@ -64,7 +64,7 @@ class Occurrence:
 @dataclass(frozen=True, slots=True)
 class LessonCase:
     """Occurrences of one failure with one person in one project, their signatures without secrets,
-    and the turns they come from. `unclaimed` are those that are not support yet.
+    and the last turn of each session. `unclaimed` are all its turns that are not support yet.
     """
 
     occurrences: tuple[Occurrence, ...]
