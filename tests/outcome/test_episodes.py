@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.episode import Episode
-from metaclaw.outcome.episodes import episodes_of, masked
+from metaclaw.outcome.episodes import episodes_of, failure_signature, masked
 
 Step = tuple[str, dict[str, str], str]
 
@@ -39,7 +39,6 @@ def only(*said: str | Step) -> Episode:
 
 
 def fix_of(episode: Episode) -> str:
-    assert episode.fix is not None
     return str(json.loads(episode.fix.arguments).get("command", episode.fix.arguments))
 
 
@@ -154,3 +153,80 @@ def test_any_error_line_is_masked_into_one_short_line(line: str) -> None:
     shown = masked(line)
     assert len(shown) <= 160
     assert "\n" not in shown
+
+
+_OUTPUT = "ImportError while loading conftest\nModuleNotFoundError: No module named 'app'"
+
+
+def test_every_agents_way_to_report_a_failed_command_gives_the_same_signature() -> None:
+    shapes: list[tuple[str, dict[str, object], str]] = [
+        ("Bash", {"command": "pytest -q"}, f"Exit code 4\n{_OUTPUT}"),
+        ("exec_command", {"cmd": "pytest -q"}, f"Wall time: 0.3 seconds\nProcess exited with code 4\nOutput:\n{_OUTPUT}"),
+        ("shell", {"command": ["bash", "-lc", "pytest -q"]}, json.dumps({"output": _OUTPUT, "metadata": {"exit_code": 4}})),
+        ("bash", {"command": "pytest -q", "description": "Run tests"}, _OUTPUT),
+        ("exec", {"command": "pytest -q"}, json.dumps({"status": "error", "error": f"{_OUTPUT}\n\nCommand exited with code 4"})),
+        ("run_shell_command", {"command": "pytest -q"}, f"Command: pytest -q\nOutput: {_OUTPUT}\nError: (none)\nExit Code: 4\nSignal: (none)"),
+        ("terminal", {"command": "pytest -q"}, json.dumps({"output": _OUTPUT, "exit_code": 4, "error": None})),
+        ("bash", {"command": "pytest -q"}, json.dumps({"returncode": 4, "output": _OUTPUT})),
+    ]  # fmt: skip
+    for tool, arguments, text in shapes:
+        call = ToolCall("1", tool, json.dumps(arguments))
+        signature = failure_signature(call, ToolResult("1", (Text(text),)))
+        assert signature == "shell · pytest · ModuleNotFoundError", (tool, text)
+
+
+def test_an_edit_that_is_refused_has_a_signature_in_every_agent() -> None:
+    for tool, text in (
+        (
+            "Edit",
+            "<tool_use_error>String to replace not found in file.\nString: a</tool_use_error>",
+        ),
+        (
+            "apply_patch",
+            "apply_patch verification failed: Failed to find expected lines in /r/a.py",
+        ),
+        ("edit", "oldString not found in content"),
+        (
+            "edit",
+            json.dumps({"status": "error", "error": "Could not find the exact text in a.py."}),
+        ),
+        ("replace", "Error: Failed to edit, could not find the string to replace."),
+    ):
+        call = ToolCall("1", tool, json.dumps({"file_path": "/r/a.py", "old_string": "a"}))
+        assert failure_signature(call, ToolResult("1", (Text(text),))).startswith("edit · "), text
+
+
+def test_the_operands_of_a_call_are_no_part_of_its_signature() -> None:
+    found = {
+        str(only("t", failed(f"pip install {name}", f"ERROR: No distribution found for {name}"), worked(f"pip install {name}2")).signature)
+        for name in ("left", "right")
+    }  # fmt: skip
+    assert found == {"shell · pip install · error: no distribution found for arg"}
+
+
+def test_what_was_done_before_the_same_call_worked_is_its_remedy() -> None:
+    build = failed("make app", "error: generated code is missing")
+    episode = only("t", build, worked("make generate"), worked("make app"))
+    assert fix_of(episode) == "make generate"
+    assert not episodes_of(conversation("t", build, worked("make app")))  # it was chance
+
+
+def test_an_outage_has_a_remedy_only_in_another_call_of_the_same_program() -> None:
+    away = failed("psql -c 'select 1'", "connection failed: Is the server running locally?")
+    assert fix_of(only("t", away, worked("psql -h db -c 'select 1'"))) == "psql -h db -c 'select 1'"
+    assert not episodes_of(conversation("t", away, worked("sleep 9; psql -c 'select 1'")))
+    assert not episodes_of(conversation("t", away, worked("make build")))
+
+
+def test_a_search_that_says_its_program_is_unknown_has_failed() -> None:
+    told = "grep : The term 'grep' is not recognized as the name of a cmdlet"
+    episode = only("t", failed("type a.log | grep x", told), worked("Select-String x a.log"))
+    assert fix_of(episode) == "Select-String x a.log"
+    assert not episodes_of(conversation("t", failed("grep -n Foo a", ""), worked("grep -n foo a")))
+
+
+def test_what_a_listing_of_files_named_is_not_borrowed() -> None:
+    cd = worked("cd backend && go test ./...")
+    away = failed("go test ./...", "go: go.mod file not found")
+    assert not only("t", away, worked("ls", "backend\nweb"), cd).borrowed
+    assert only("t", away, worked("cat README", "go to backend"), cd).borrowed == {"backend"}

@@ -19,16 +19,18 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A failure with what followed. `error` is the masked error line; `fix` is None if nothing of
-    the same purpose worked before the task ended. `said` is what the person said in between, and
-    `borrowed` the words of the fix that a tool result had named before."""
+    """A failure with what followed. `error` is the masked error line, and `fix` the call that
+    worked instead. `said` is what the person said in between, and
+    `borrowed` the words of the fix that a tool result had named before. `output` is what the failed calls
+    put out: data that no model is shown."""
 
     signatures: tuple[Signature, ...]
     failed: ToolCall
     error: str
-    fix: ToolCall | None
+    fix: ToolCall
     said: str
     borrowed: frozenset[str]
+    output: str = ""
 
     @property
     def signature(self) -> Signature:

@@ -6,7 +6,7 @@ is shown to the evolver, whose line is reviewed and published. A lesson that doe
 retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import Message, Role
+from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
@@ -116,22 +116,22 @@ class LessonLoop:
         return bool(ended)
 
     def _record(self, session: SessionId) -> None:
-        step = self._last_step(session)
-        if step is None or step.is_subagent:
+        read = self._read(session)
+        if read is None or read[0].is_subagent:
             return
-        episodes = (episode for episode in _episodes(step) if episode.fix is not None)
-        failed = {name for episode in episodes for name in self._signatures(episode)}
+        step, messages = read
+        failed = {name for one in episodes_of(messages) for name in self._signatures(one)}
         known = {one for lesson in self._lessons(step.scope) for one in lesson.signatures}
-        avoided = spared(_transcript(step), known) - failed
+        avoided = spared(messages, known) - failed
         self.episodes.record(session, step.scope, self.now(), failed, avoided)
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""
         return tuple(dict.fromkeys(self.redact(str(one)) for one in episode.signatures))
 
-    def _last_step(self, session: SessionId) -> Step | None:
+    def _read(self, session: SessionId) -> tuple[Step, tuple[Message, ...]] | None:
         last = self.reader.last_main_turn(session)
-        return None if last is None else self.recorded.alone(last.id)
+        return None if last is None else self.recorded.session_of(last.id)
 
     def _lessons(self, scope: Scope) -> list[Lesson]:
         return self._among(self.library.view.index.skills(), scope)
@@ -200,11 +200,12 @@ class LessonLoop:
         unclaimed: list[TurnId] = []
         model = ""
         for session in failure.sessions:
-            step = self._last_step(session)
+            read = self._read(session)
             turns, free = self._turns(session)
-            found = None if step is None else self._episode(step, failure.signature)
-            if step is None or found is None or not turns:
+            found = None if read is None else self._episode(read[1], failure.signature)
+            if read is None or found is None or not turns:
                 continue
+            step = read[0]
             shown.append(Occurrence(found, _task(step, found)))
             support.append(step.turn)  # its request holds the whole session
             unclaimed += free
@@ -219,13 +220,9 @@ class LessonLoop:
         )
         return case, model
 
-    def _episode(self, step: Step, signature: str) -> Episode | None:
-        """The last episode of this signature that ended well."""
-        found = [
-            episode
-            for episode in _episodes(step)
-            if episode.fix is not None and signature in self._signatures(episode)
-        ]
+    def _episode(self, messages: Sequence[Message], signature: str) -> Episode | None:
+        """The last episode of this signature."""
+        found = [one for one in episodes_of(messages) if signature in self._signatures(one)]
         return found[-1] if found else None
 
     def _turns(self, session: SessionId) -> tuple[list[TurnId], list[TurnId]]:
@@ -249,14 +246,6 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
-
-
-def _transcript(step: Step) -> tuple[Message, ...]:
-    return (*step.history, Message(Role.ASSISTANT, step.answer))
-
-
-def _episodes(step: Step) -> list[Episode]:
-    return episodes_of(_transcript(step))
 
 
 def _task(step: Step, episode: Episode) -> str:

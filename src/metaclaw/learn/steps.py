@@ -232,6 +232,14 @@ class StepBuilder:
         )
         return "\n".join(filter(None, said))
 
+    def with_own_words(self, agent: str, message: Message) -> Message:
+        """A user's message without the texts that the client added."""
+        if message.role is not Role.USER:
+            return message
+        said = self.own_words(agent, message)
+        others = tuple(part for part in message.parts if not isinstance(part, Text))
+        return replace(message, parts=(*others, Text(said)) if said else others)
+
     def _next(
         self, turn: ReadTurn, turns: Sequence[RecordedTurn], at: int
     ) -> tuple[int, ReadTurn | None]:
@@ -471,6 +479,18 @@ class RecordedSteps:
         """The step of a turn without what followed it."""
         recorded = self._reader.turn(turn)
         return None if recorded is None else self.build(recorded, None)
+
+    def session_of(self, turn: TurnId) -> tuple[Step, tuple[Message, ...]] | None:
+        """The step of a turn, and the conversation up to its answer, with only the person's own
+        words of the user's messages.
+        """
+        recorded = self._reader.turn(turn)
+        step = None if recorded is None else self.build(recorded, None)
+        if recorded is None or step is None:
+            return None
+        agent = recorded.turn.agent
+        spoken = tuple(self._builder.with_own_words(agent, message) for message in step.history)
+        return step, (*spoken, Message(Role.ASSISTANT, step.answer))
 
     def build(
         self, recorded: RecordedTurn, following: RecordedTurn | None, *, is_last: bool = False

@@ -37,12 +37,15 @@ _ERROR_CODE = re.compile(
 _ERROR_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w{2,60}(?:Error|Exception))\b")
 _TELLING = re.compile(
     r"error|fatal|reject|fail|cannot|can't|could not|unable|not found|no such|unknown|invalid"
-    r"|unsupported|not supported|denied|missing|does not|undefined|unexpected|refus|panic|abort",
+    r"|unsupported|not supported|recognized|denied|missing|does not|undefined|unexpected|refus|panic|abort",
     re.IGNORECASE,
+)
+_ADVICE = re.compile(
+    r"\b(?:re-?run|for more|see|hint|help|note|try|visit|read the|usage|full log|debug log)\b", re.I
 )
 _FAILED_LINE = re.compile(
     r"(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
-    r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found"
+    r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found|[A-Z]\w{2,40}(?:Error|Exception)\b"
     r"|permission denied|unable to)",
     re.IGNORECASE,
 )
@@ -70,20 +73,24 @@ _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
 _NO_ERROR = re.compile(r"^(?:error|stderr|signal|exit signal)\W{1,4}\(?(?:none|null)\)?\W*$", re.I)
 _JSON_ERROR = re.compile(
-    r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z][^"\n]{2,80})"'
+    r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z](?:[^"\\\n]|\\.){2,80})"'
 )
+
+
+_LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """A call with its result, as episodes read it."""
+    """A call with its result, as episodes read it. `line` is the masked error line, and `is_outside`
+    says that it blames the network, a service or the machine."""
 
     call: ToolCall
     run: ToolRun
     output: str
     signature: Signature | None
     line: str
-    """The masked error line."""
+    is_outside: bool
 
 
 def episodes_of(messages: Sequence[Message]) -> list[Episode]:
@@ -111,16 +118,11 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
     return {one for one in signatures if one.rpartition(" · ")[0] in worked}
 
 
-def signature_of(call: ToolCall, result: ToolResult) -> Signature | None:
-    """The signature of a failed call; None if the call did not fail, or in a way that only shows
-    the state of the work, such as a failing test.
-    """
-    return _ran(call, result).signature
-
-
 def failure_signature(call: ToolCall, result: ToolResult) -> str:
-    """The signature of a failed call as lessons name it; empty if there is none."""
-    return str(signature_of(call, result) or "")
+    """The signature of a failed call as lessons name it; empty if the call did not fail, or in a
+    way that only shows the state of the work, such as a failing test.
+    """
+    return str(_ran(call, result).signature or "")
 
 
 def words_of(call: ToolCall) -> frozenset[str]:
@@ -151,24 +153,41 @@ def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
 def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     run = read_result(result, call)
     output = text_of(result.parts)[:_RESULT_CHARS]
-    line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL) if _has_failed(run) else None
-    signature = (
-        None
-        if line is None
-        else Signature(
-            _tool(call, run), (_heads(run.command) or [""])[-1], _error_class(run.text, line)
-        )
+    if not _has_failed(run):
+        return _Ran(call, run, output, None, "", False)
+    line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
+    heads = _heads(run.command)
+    operands = words_of(call).difference(*(head.split() for head in heads))
+    signature = Signature(
+        _tool(call, run),
+        heads[-1] if heads else _file_read(call, run),
+        _error_class(run.text, line, operands),
     )
-    return _Ran(call, run, output, signature, masked(line or ""))
+    return _Ran(call, run, output, signature, masked(line), outside_fault(run) is not None)
+
+
+def _file_read(call: ToolCall, run: ToolRun) -> str:
+    """The name of the file that was to be read: only the same file is the same failure."""
+    if run.kind is not ToolKind.READ:
+        return ""
+    return next((word.rsplit("/", 1)[-1] for word in sorted(words_of(call)) if "/" in word), "")
 
 
 def _has_failed(run: ToolRun) -> bool:
     failed = _sounds_failed(run) if run.says_failed is None else run.says_failed
     if not failed or run.is_harmless or was_stopped(run) or have_tests_failed(run):
         return False
-    if outside_fault(run):
-        return False  # no call would have worked
-    return run.exit_code is None or not answers_by_exit(run.command, run.exit_code)
+    return run.exit_code is None or not _is_answer(run, run.exit_code)
+
+
+def _is_answer(run: ToolRun, exit_code: int) -> bool:
+    """Whether the exit code is a negative answer, and the output speaks of no error."""
+    if not answers_by_exit(run.command, exit_code):
+        return False
+    lines = _own_lines(run.text)
+    is_searching = command_uses(run.command)[-1:] == (CommandUse.SEARCH,)
+    telling = _TELLING.search if is_searching else _FAILED_LINE.match
+    return not any(telling(line) for line in lines[:_FIRST_LINES])
 
 
 def _sounds_failed(run: ToolRun) -> bool:
@@ -178,8 +197,8 @@ def _sounds_failed(run: ToolRun) -> bool:
         return True
     if run.kind is ToolKind.READ or _looks(run.command):
         return False
-    lines = [line.strip() for line in run.text.splitlines() if line.strip()]
-    return any(_FAILED_LINE.match(line) for line in lines[:_FIRST_LINES])
+    lines = _own_lines(run.text)
+    return any(_FAILED_LINE.match(line) for line in (*lines[:_FIRST_LINES], *lines[-1:]))
 
 
 def _tool(call: ToolCall, run: ToolRun) -> str:
@@ -199,24 +218,38 @@ def _heads(command: str) -> list[str]:
     return found
 
 
+def _own_lines(text: str) -> list[str]:
+    """The lines of an output that the client did not add."""
+    lines = (line.strip() for line in text.splitlines())
+    return [
+        line for line in lines if line and not _EXIT_LINE.match(line) and not _NO_ERROR.match(line)
+    ]
+
+
 def _error_line(text: str, *, is_shell: bool) -> str:
-    """The line that says what went wrong: the last one that sounds like it, else the last. Other
-    tools say it first, and then repeat what they were given.
+    """The line that says what went wrong: the last one that sounds like it and is no advice, else
+    the last. Other tools say it first, and then repeat what they were given.
     """
     if stated := _JSON_ERROR.search(text):
-        return stated[1]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not _EXIT_LINE.match(line) and not _NO_ERROR.match(line)]
+        return stated[1].replace("\\", "")
+    own = _own_lines(text)
     telling = [line for line in own if _TELLING.search(line)]
-    return (telling or own or lines or [""])[-1 if is_shell else 0]
+    plain = [line for line in telling if not _ADVICE.search(line)]
+    return (plain or telling or own or [""])[-1 if is_shell else 0]
 
 
-def _error_class(text: str, line: str) -> str:
+def _error_class(text: str, line: str, operands: Iterable[str]) -> str:
+    """The name or code of an error, else its line, without the operands of the call."""
     names = _ERROR_NAME.findall(text)
     if names:
         return str(names[-1])
     code = _ERROR_CODE.search(line) or _ERROR_CODE.search(text)
-    return code[0] if code else masked(line).lower()
+    if code:
+        return code[0]
+    for word in operands:
+        if len(word) > 2:
+            line = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "ARG", line)
+    return masked(line).lower()
 
 
 def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
@@ -228,21 +261,22 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
             at += 1
             continue
         fixed = _fix(done, at)
-        until = len(done) if fixed is None else fixed
-        related = [one for one in done[at:until] if _is_same_purpose(first, one)]
-        signatures = dict.fromkeys(one.signature for one in related if one.signature)
-        fix = None if fixed is None else done[fixed].call
-        if fix is not None and not _same_call(fix, first.call):
-            earlier = "\n".join(one.output for one in done[:fixed])
+        remedy = None if fixed is None else _remedy(done, at, fixed)
+        if fixed is not None and remedy is not None:
+            related = [one for one in done[at:fixed] if _is_same_purpose(first, one)]
+            signatures = dict.fromkeys(one.signature for one in related if one.signature)
+            fix = done[remedy].call
+            known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
             yield Episode(
                 tuple(signatures),
                 first.call,
                 first.line,
                 fix,
                 said,
-                _borrowed(words_of(fix) - words_of(first.call) - set(_WORD.findall(said)), earlier),
+                _borrowed(_bare(words_of(fix)) - known, done[:remedy]),
+                "\n".join(one.run.text for one in related if one.signature),
             )
-        at = until if fixed is not None else at + 1
+        at = at + 1 if fixed is None else fixed
 
 
 def _fix(done: Sequence[_Ran], at: int) -> int | None:
@@ -256,20 +290,54 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
         is_repair = one.signature is None and is_edit(one.call) and not is_editing
         if is_repair and not _is_same_purpose(first, one):
             break
-        if one.signature is None and _is_same_tool(first, one) and not _only_looks(one):
-            if is_editing or _is_same_purpose(first, one):
-                return later
-            other = later if other is None else other
-    return other
+        if one.signature is not None or not _is_same_tool(first, one):
+            continue
+        if _only_looks(one) and not _only_looks(first):
+            continue
+        if is_editing or _is_same_purpose(first, one):
+            return later
+        other = later if other is None else other
+    return None if first.is_outside else other
 
 
-def _borrowed(words: Iterable[str], outputs: str) -> frozenset[str]:
-    """The words that stand in outputs of tools."""
-    return frozenset(
-        word
-        for word in words
-        if len(word) > 2 and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", outputs)
+def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
+    """The position of the call that made the difference: the one that worked, or, where that is the
+    failed call again, the last one in between that did something. None if nothing did."""
+    first, last = done[at], done[fixed]
+    if not _same_call(last.call, first.call):
+        # Waiting and trying again is no remedy of an outage.
+        is_retry = first.is_outside and first.run.command in last.run.command
+        return None if is_retry else fixed
+    between = range(fixed - 1, at, -1)
+    is_editing = first.run.kind is ToolKind.EDIT
+    return next(
+        (
+            position
+            for position in between
+            if done[position].signature is None and (is_editing or not _only_looks(done[position]))
+        ),
+        None,
     )
+
+
+def _borrowed(words: frozenset[str], earlier: Iterable[_Ran]) -> frozenset[str]:
+    """The words that outputs of tools had named before; a plain listing of files proposes
+    nothing.
+    """
+    outputs = "\n".join(
+        line for one in earlier if not _lists(one) for line in _own_lines(one.output)
+    )
+    return frozenset(word for word in _bare(_WORD.findall(outputs)) & words if len(word) > 2)
+
+
+def _bare(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.strip(".:/") for word in words)
+
+
+def _lists(one: _Ran) -> bool:
+    """Whether a call only lists files."""
+    heads = _heads(one.run.command) or [one.call.name.lower()]
+    return one.signature is None and all(head in _LISTINGS for head in heads)
 
 
 def _same_call(one: ToolCall, other: ToolCall) -> bool:
@@ -287,9 +355,14 @@ def _is_same_purpose(one: _Ran, other: _Ran) -> bool:
         return False
     if one.run.kind is not ToolKind.SHELL:
         return True
-    mine = {word for head in _heads(one.run.command) for word in head.split()}
-    theirs = {word for head in _heads(other.run.command) for word in head.split()}
-    return bool(mine & theirs)
+    mine, theirs = _head_words(one), _head_words(other)
+    operands = {word.rsplit("/", 1)[-1] for word in words_of(other.call)}
+    is_operand = any("." in word and word in operands for word in mine)  # bash run.sh, ./run.sh
+    return is_operand or not mine.isdisjoint(theirs)
+
+
+def _head_words(one: _Ran) -> set[str]:
+    return {word for head in _heads(one.run.command) for word in head.split()}
 
 
 def _only_looks(one: _Ran) -> bool:

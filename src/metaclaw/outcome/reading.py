@@ -162,7 +162,7 @@ _EXIT_AT_HEAD = re.compile(
 _EXIT_AT_TAIL = re.compile(
     r"(?:Command exited with code|Command finished with exit code|completed with exit code|exited"
     r" with code|Exit Code:|<returncode>"
-    r"|exit status|exit code:?) ?(-?\d{1,5})\W{0,14}(?:</returncode>)?\s*$"
+    r"|exit status|exit code:?) ?(-?\d{1,5})\W{0,14}(?:</\w{1,20}>)?\s*$"
 )
 
 
@@ -248,18 +248,18 @@ def _read_object(
         has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
     )
     failed = _has_failed(exit_code, has_failed or result.is_error)
-    error = (
-        ""
-        if bytes(shown.error).strip() in _EMPTY
-        else bytes(shown.error).decode(errors="replace").strip('"')
-    )
-    text = (
-        whole
-        if shown.output is None
-        else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
-    )
+    told = [shown.output, _error_text(shown.error), shown.exception_info]
+    text = "\n".join(filter(None, told)) if shown.output is not None or told[1] else whole
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
     return ToolRun(kind, command, ends_of(text), exit_code, failed, harmless)
+
+
+def _error_text(error: msgspec.Raw) -> str:
+    raw = bytes(error).strip()
+    if raw in _EMPTY:
+        return ""
+    stated = msgspec.json.decode(raw)
+    return stated if isinstance(stated, str) else raw.decode(errors="replace")
 
 
 def _exit_code(text: str, kind: ToolKind) -> int | None:

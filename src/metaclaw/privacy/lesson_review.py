@@ -22,6 +22,11 @@ _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
     r"|[\w.~-]*/[\w./~-]+|\w[\w-]*(?:\.[A-Za-z]\w*)+)"
 )
+# A file that is read, not run: naming it tells the agent to do nothing.
+_PLAIN_FILE = re.compile(
+    r"[\w-]+\.(?:json|toml|ya?ml|mod|lock|xml|txt|md|cfg|ini|properties|sln|csproj|cabal|gradle)",
+    re.I,
+)
 _WORD = re.compile(r"[\w+./=:-]{2,}")
 # What turns something off, overrides it, or raises rights, in the words of flags and settings.
 _RISKY = re.compile(
@@ -57,25 +62,28 @@ class LessonReview:
 def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
     """Whether a lesson may come into force, must wait for the person, or is refused."""
     calls = "\n".join(
-        call_text(call)
-        for episode in episodes
-        for call in (episode.failed, episode.fix)
-        if call is not None
+        call_text(call) for episode in episodes for call in (episode.failed, episode.fix)
     )
     said = "\n".join(episode.said for episode in episodes)
     if "\n" in line.strip() or len(line) > MOST_CHARS:
         return LessonReview(
             LessonRuling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters"
         )
-    if _SPEAKS_OF_PEOPLE.search(line) and not _SPEAKS_OF_PEOPLE.search(said):
+    known = f"{calls}\n{said}"
+    speaks = [word for word in _SPEAKS_OF_PEOPLE.findall(line) if not _stands_in(word, known)]
+    if speaks:
         return LessonReview(
             LessonRuling.REFUSE, "it speaks of people or of what is permitted, not of a call"
         )
+    outputs = "\n".join(episode.output for episode in episodes)
     named = [*_QUOTED.findall(line), *_TECHNICAL.findall(line)]
-    if strange := [name for name in named if not _stands_in(name, f"{calls}\n{said}")]:
-        return LessonReview(
-            LessonRuling.REFUSE, f"{strange[0]} stands in no call and in nothing the person said"
-        )
+    for name in (name for name in named if not _stands_in(name, known)):
+        if not _stands_in(name, outputs):
+            return LessonReview(
+                LessonRuling.REFUSE, f"{name} stands in no call and in nothing the person said"
+            )
+        if not _PLAIN_FILE.fullmatch(name):
+            return LessonReview(LessonRuling.ASK, f"only an output of a tool named {name}")
     if not _names_its_fix(line, episodes, said):
         return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
     if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
@@ -112,15 +120,29 @@ def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
     of what the person said.
     """
     mine = _words(line)
+    if not any(_added(one) for one in episodes):  # they differ in spaces or in the order of words
+        return any(mine & _words(_arguments(one)) for one in episodes)
     flags = {word for one in episodes for word in _added(one) if not word.isalnum()}
     if any(flag in line.replace(".", " ").split() for flag in flags):
+        return True
+    programs = {word for one in episodes for word in _added(one) & _programs(one)}
+    if programs & set(line.lower().replace(",", " ").split()):
         return True
     return any(mine & (_words(" ".join(_added(one))) | _words(said)) for one in episodes)
 
 
+def _programs(episode: Episode) -> set[str]:
+    """The first words of the commands of the fix, which may be very common words."""
+    pieces = re.split(r"[;&|\n]+", call_text(episode.fix))
+    return {piece.split()[0] for piece in pieces if piece.strip()}
+
+
 def _added(episode: Episode) -> set[str]:
-    fix = "" if episode.fix is None else call_text(episode.fix)
-    return set(fix.split()) - set(call_text(episode.failed).split())
+    return set(call_text(episode.fix).split()) - set(call_text(episode.failed).split())
+
+
+def _arguments(episode: Episode) -> str:
+    return f"{episode.failed.arguments} {call_text(episode.failed)}"
 
 
 def _words(text: str) -> set[str]:

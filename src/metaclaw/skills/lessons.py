@@ -122,9 +122,8 @@ def _record(number: int, shown: Occurrence) -> str:
         f"task: {cut_middle(' '.join(shown.task.split()), _TASK_CHARS)}",
         f"failed: {_call(episode.failed)}",
         f"error: {episode.error}",
+        f"worked: {_call(episode.fix)}",
     ]
-    if episode.fix is not None:
-        lines.append(f"worked: {_call(episode.fix)}")
     if episode.said and episode.said.strip() != shown.task.strip():
         lines.append(f"the person said: {cut_middle(' '.join(episode.said.split()), _SAID_CHARS)}")
     return "\n".join(lines)
