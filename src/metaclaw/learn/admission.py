@@ -2,9 +2,8 @@
 passes.
 
 The order is fixed: the candidate is saved, the gate decides, the library publishes, the candidate
-is saved as accepted. Each replay is saved with the candidate as soon as it has been paid for. After
-a restart a candidate continues with the replays it has, and a skill that is in force already is not
-published twice. A candidate is dropped before more is spent on it if a session that taught it was
+is saved as accepted. After a restart an undecided candidate is decided again, and a skill that is
+in force already is not published twice. A candidate is dropped if a session that taught it was
 forgotten, or if skills were reverted after its evidence."""
 
 import logging
@@ -18,16 +17,12 @@ from itertools import islice
 from operator import or_
 from typing import Final
 
-import anyio
-from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
-    Certificate,
     Change,
-    Probe,
     Proposal,
     Standing,
 )
@@ -35,10 +30,10 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Lesson, Skill, SkillState
-from metaclaw.domain.turn import Step
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
-from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.learn.supervision import SET_ASIDE
 from metaclaw.outcome import episodes_of
 from metaclaw.privacy import (
     Doubt,
@@ -51,20 +46,19 @@ from metaclaw.privacy import (
     review_skill,
 )
 from metaclaw.skills import (
+    OWNER,
     Gate,
-    GateMode,
     GateResult,
     IndexLibrary,
     Objection,
-    Replaying,
+    Teams,
+    applying,
     is_untouchable,
-    replays_in_words,
     waits_for_person,
     with_free_name,
 )
 from metaclaw.store import RefusedError, SqlCandidates
 from metaclaw.text import instructions, shorten, split_sentences, visible_text
-from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +69,7 @@ _NEAR: Final = 8
 _DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
-_MOST_PROVEN_AT_ONCE: Final = 2
+_FORGOTTEN: Final = "a session that taught it was forgotten"
 _REVERTED: Final = "skills were reverted after it was learned"
 _VERBS: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 _MOST_REASONS_COUNTED: Final = 1_000
@@ -214,22 +208,6 @@ def _check_objections(skill: Skill) -> list[Objection]:
     return [] if program is None else [Objection(program, waits=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalFacts:
-    """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes
-    of its person.
-
-    `seen` are the content hashes of the skills that the evolver was shown; a skill that has changed
-    since is not overwritten. `generation` is the newest generation of its evidence; None if the
-    evidence is the skills in force."""
-
-    probes: Callable[[], Sequence[Probe]]
-    model: str
-    scopes: frozenset[str] = frozenset()
-    seen: Mapping[SkillName, str] = field(default_factory=dict)
-    generation: int | None = None
-
-
 @dataclass(eq=False, kw_only=True)
 class CandidateAdmission:
     """Takes proposals through the gate and publishes them. Every learned skill comes into force
@@ -241,63 +219,75 @@ class CandidateAdmission:
     candidates: SqlCandidates
     announce: Announce
     redact: Callable[[str], str]
+    teams: Teams = field(default_factory=dict)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    attempt_log: AttemptLog | None = None
 
-    def __post_init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_MOST_PROVEN_AT_ONCE)
-        self._guard = RetryGuard("gate", self.attempt_log)
-        self._proving: set[CandidateId] = set()
+    async def admit(
+        self,
+        proposal: Proposal,
+        *,
+        seen: Mapping[SkillName, str] | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """Save a proposal as a candidate, review it, and publish it if it passes.
 
-    @property
-    def proves(self) -> bool:
-        """Whether the gate replays proposals."""
-        return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
-
-    async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
-        """Take a proposal through the gate: at once if nothing is replayed, else in the
-        background.
-        """
+        `seen` are the content hashes of the skills that the evolver was shown; a skill that has
+        changed since is not overwritten. `generation` is the newest generation of the evidence;
+        None if the evidence is the skills in force."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
             proposal = replace(
                 proposal, skill=with_free_name(proposal.skill, self.library.view.get)
             )
-        generation = self.library.view.generation if facts.generation is None else facts.generation
-        candidate = Candidate(
-            CandidateId(new_id("c_")),
-            proposal,
-            Standing.DRAFT,
-            "just proposed",
-            generation,
-            self.now(),
-        )
-        if not await self._save(candidate):
-            return
-        await self.decide_or_resume(candidate, facts, proving)
+        if generation is None:
+            generation = self.library.view.generation
+        name, now = CandidateId(new_id("c_")), self.now()
+        candidate = Candidate(name, proposal, Standing.DRAFT, "just proposed", generation, now)
+        if await self._save(candidate):
+            await self.decide_again(candidate, seen or {})
 
-    async def decide_or_resume(
-        self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup
+    async def decide_again(
+        self, candidate: Candidate, seen: Mapping[SkillName, str] | None = None
     ) -> None:
-        """Decide about a candidate, from the beginning or from its saved replays. Runs in the
-        background if it needs replays.
-        """
-        if not self.gate.replays(candidate.proposal):
-            await self._decide(candidate, facts)
-        elif candidate.id not in self._proving:
-            self._proving.add(candidate.id)
-            proving.start_soon(self._decide_in_turn, candidate, facts)
+        """Decide about a candidate that is not decided yet."""
+        if await run_sync(self.candidates.is_reverted, candidate.generation):
+            await self._reject(candidate, _REVERTED)
+            return
+        if await self._is_in_force_already(candidate.proposal):
+            await self._reject(candidate, f"{candidate.proposal.skill.name} is in force already")
+            return
+        library = IndexLibrary(self.library.view.index, self._scopes(candidate.proposal.skill))
+        result = await run_sync(self.gate.review, candidate.proposal, library)
+        if not await self._is_wanted(candidate):
+            return
+        if result.standing is Standing.ACCEPTED:
+            await self._publish(candidate, result, seen or {})
+            return
+        await self._try_to_save(replace(candidate, standing=result.standing, reason=result.reason))
+        if result.standing is Standing.WAITING:
+            name = candidate.proposal.skill.name
+            await self._notify(candidate, f"{name} waits for you: {result.reason}")
+
+    def _scopes(self, skill: Skill) -> frozenset[str]:
+        """The scopes of the person whom a skill is for, else its own."""
+        kind, _, who = (skill.scope or "").partition(":")
+        if skill.scope == OWNER or kind == "user":
+            return frozenset(applying(Scope(who or None, skill.workspace), self.teams))
+        return frozenset(filter(None, (skill.scope,)))
+
+    async def _reject(self, candidate: Candidate, reason: str) -> Candidate:
+        return await self._try_to_save(
+            replace(candidate, standing=Standing.REJECTED, reason=reason)
+        )
 
     async def set_aside(self, candidate: Candidate) -> None:
         """Reject a candidate, because each attempt to decide about it crashed the learner."""
         if self.is_unfinished(candidate):
-            await self._try_to_save(
-                replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE)
-            )
+            await self._reject(candidate, SET_ASIDE)
 
     def is_unfinished(self, candidate: Candidate) -> bool:
         """Whether the candidate has not been decided yet."""
-        return candidate.standing in (Standing.DRAFT, Standing.SHADOW)
+        return candidate.standing is Standing.DRAFT
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
         """Apply a person's decision to a waiting candidate. Raises SkillError if the candidate does
@@ -308,30 +298,9 @@ class CandidateAdmission:
                 f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}"
             )
         if not approved:
-            return await self._try_to_save(
-                replace(candidate, standing=Standing.REJECTED, reason="a person turned it away")
-            )
-        admission = GateResult(
-            Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate
-        )
-        return await self._publish(candidate, admission, {}, by_person=True)
-
-    async def change_state(
-        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None
-    ) -> bool:
-        """Move a skill in force to another state, unless a person has touched it or reverted after
-        the generation in view.
-        """
-        expected, learned = (
-            {skill.name: skill.content_hash},
-            LearnedFrom(self.library.view.generation),
-        )
-        if not await self._try(
-            lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)
-        ):
-            return False
-        await self.record_reason(skill, reason, certificate)
-        return True
+            return await self._reject(candidate, "a person turned it away")
+        passed = GateResult(Standing.ACCEPTED, "a person let it pass")
+        return await self._publish(candidate, passed, {}, by_person=True)
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
         """Retire a learned skill, unless a person has touched it, or reverted after the generation
@@ -344,43 +313,6 @@ class CandidateAdmission:
         await self.record_reason(skill, why)
         return True
 
-    async def _decide_in_turn(self, candidate: Candidate, facts: ProposalFacts) -> None:
-        try:
-            async with self._limiter, self._guard.attempt(candidate.id) as may:
-                with spending_on(candidate.proposal.skill.name):
-                    await (self._decide(candidate, facts) if may else self.set_aside(candidate))
-        finally:
-            self._proving.discard(candidate.id)
-
-    async def _decide(self, candidate: Candidate, facts: ProposalFacts) -> None:
-        if await run_sync(self.candidates.is_reverted, candidate.generation):
-            await self._try_to_save(
-                replace(candidate, standing=Standing.REJECTED, reason=_REVERTED)
-            )
-            return
-        if await self._is_in_force_already(candidate.proposal):
-            reason = f"{candidate.proposal.skill.name} is in force already"
-            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=reason))
-            return
-        library = IndexLibrary(self.library.view.index, facts.scopes)
-        replaying = await self._replaying(candidate, facts)
-        admission = await self.gate.admit(candidate.proposal, library, replaying)
-        if not await self._is_wanted(candidate):
-            return
-        if admission.notice:
-            await self._notify(candidate, admission.notice)
-        if admission.is_in_force:
-            await self._publish(candidate, admission, facts.seen)
-        else:
-            await self._try_to_save(
-                replace(
-                    candidate,
-                    standing=admission.standing,
-                    reason=admission.reason,
-                    certificate=admission.certificate,
-                )
-            )
-
     async def _is_in_force_already(self, proposal: Proposal) -> bool:
         """Whether another candidate with the same text is in force."""
         known = self.library.view.get(proposal.skill.name)
@@ -392,23 +324,6 @@ class CandidateAdmission:
             return False
         return await run_sync(accepted_candidate, self.candidates, known) is not None
 
-    async def _replaying(self, candidate: Candidate, facts: ProposalFacts) -> Replaying:
-        """What the gate needs to replay a candidate: its turns, its saved replays, and a function
-        that saves each new one.
-        """
-        if not self.gate.replays(candidate.proposal):
-            return Replaying((), facts.model)
-
-        async def save_replay(certificate: Certificate) -> bool:
-            words = replays_in_words(certificate.replays)
-            return await self._is_wanted(candidate) and await self._save(
-                replace(candidate, standing=Standing.SHADOW, reason=words, certificate=certificate)
-            )
-
-        return Replaying(
-            await run_sync(facts.probes), facts.model, candidate.certificate, save_replay
-        )
-
     async def _is_wanted(self, candidate: Candidate) -> bool:
         """Whether the candidate still exists undecided: a session may have been forgotten, or
         skills reverted, meanwhile.
@@ -419,7 +334,7 @@ class CandidateAdmission:
     async def _publish(
         self,
         candidate: Candidate,
-        admission: GateResult,
+        passed: GateResult,
         seen: Mapping[SkillName, str],
         *,
         by_person: bool = False,
@@ -427,27 +342,12 @@ class CandidateAdmission:
         """Put a candidate's skill in force, unless a skill of its name or one that it replaces has
         changed, or its evidence is out of date."""
         if await run_sync(self.candidates.candidate, candidate.id) is None:
-            return replace(
-                candidate,
-                standing=Standing.REJECTED,
-                reason="a session that taught it was forgotten",
-            )
+            return replace(candidate, standing=Standing.REJECTED, reason=_FORGOTTEN)
         proposal = candidate.proposal
-        accepted = replace(
-            candidate,
-            standing=Standing.ACCEPTED,
-            reason=admission.reason,
-            certificate=admission.certificate,
-        )
-        skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
+        accepted = replace(candidate, standing=Standing.ACCEPTED, reason=passed.reason)
+        skill = _with_overrides(replace(proposal.skill, state=SkillState.LIVE), passed.overrides)
         if await self._is_in_force_already(proposal):
-            return await self._try_to_save(
-                replace(
-                    candidate,
-                    standing=Standing.REJECTED,
-                    reason=f"{skill.name} is in force already",
-                )
-            )
+            return await self._reject(candidate, f"{skill.name} is in force already")
         known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
             return await self._try_to_save(
@@ -464,9 +364,7 @@ class CandidateAdmission:
                 [skill], gone, _publish_reason(proposal), expected, learned, by_person=by_person
             )
         except (SkillError, RefusedError) as error:
-            return await self._try_to_save(
-                replace(candidate, standing=Standing.REJECTED, reason=str(error))
-            )
+            return await self._reject(candidate, str(error))
         # The log has no names or reasons: they have a person's words, which must be deleted with
         # their session.
         turns = len(proposal.support)
@@ -478,7 +376,7 @@ class CandidateAdmission:
             turns,
         )
         if not await self._save(accepted):
-            await self.retire(skill, "a session that taught it was forgotten", since=generation)
+            await self.retire(skill, _FORGOTTEN, since=generation)
         return accepted
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
@@ -571,26 +469,14 @@ class CandidateAdmission:
             check=skill.check and redact(skill.check),
             check_note=skill.check_note and redact(skill.check_note),
         )
-        shown = candidate.certificate
-        certificate = (
-            None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
-        )
         proposal = replace(candidate.proposal, skill=clean)
-        return replace(
-            candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate
-        )
+        return replace(candidate, proposal=proposal, reason=redact(candidate.reason))
 
-    async def record_reason(
-        self, skill: Skill, reason: str, certificate: Certificate | None = None
-    ) -> None:
-        """Record on the candidate why its skill was retired or changed, for people and for the
-        evolver.
-        """
+    async def record_reason(self, skill: Skill, reason: str) -> None:
+        """Record on the candidate why its skill was retired, for people and for the evolver."""
         candidate = await run_sync(accepted_candidate, self.candidates, skill)
         if candidate is not None:
-            await self._try_to_save(
-                replace(candidate, reason=reason, certificate=certificate or candidate.certificate)
-            )
+            await self._try_to_save(replace(candidate, reason=reason))
 
 
 async def claim_turns(

@@ -1,6 +1,4 @@
-"""Assembly of the learning part from the configuration: models, gate, replays, and the background
-loops.
-"""
+"""Assembly of the learning part from the configuration: models, gate, and the background loops."""
 
 import os
 import time
@@ -17,20 +15,25 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
-from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
+from metaclaw.learn.assessment import Assessment, CalibrationLoop, Situations
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
+from metaclaw.learn.chores import (
+    Expiry,
+    Maintenance,
+    RuleWatch,
+    ScopePromotion,
+    SkillCounts,
+    Withdrawal,
+)
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.lessons import LessonLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
-from metaclaw.learn.maintenance import Maintenance, UpliftReader
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
-from metaclaw.learn.open_failures import FailureReader, Probes, SkillChanges
+from metaclaw.learn.open_failures import FailureReader
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.stated_rules import Messages
@@ -40,7 +43,7 @@ from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, sen
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
-from metaclaw.skills import Budgets, Evolver, Gate, GateMode, LessonWriter, SkillLibrary
+from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
@@ -152,19 +155,17 @@ class Learning:
         self.judge_for = self._judges()
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
-        self.replayer = self._replayer()
-        self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
         review = SafetyReview(self.recorded.step, library, self.redactor)
         self.admission = CandidateAdmission(
-            gate=Gate(GateMode(config.skills.gate), self.replayer, [review]),
+            gate=Gate(GateMode(config.skills.gate), [review]),
             library=library,
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
+            teams=self._teams,
             now=self._clock.now,
-            attempt_log=self.attempt_log,
         )
-        self.uplift = UpliftReader(self.reader, self.generations)
+        self.counts = SkillCounts(self._uses, self.generations, self._teams)
         self.maintenance = self._maintenance()
         self.listening = self._listening()
         self.fast = self._fast()
@@ -226,74 +227,38 @@ class Learning:
 
         return judge_for
 
-    def _replayer(self) -> CassetteReplayer:
-        scorer, budgets = (
-            ReplayScorer(self.judge_for, self.redact),
-            Budgets.configured(self._config.skills),
-        )
-        return CassetteReplayer(
-            self.reader, self.steps, self.models.served, scorer, self.generations.at, budgets
-        )
-
     def _maintenance(self) -> Maintenance:
-        uses, cursors = self._uses, self._cursors
-        skill_merge = SkillMerge(
-            library=self._library,
-            candidates=self.candidates,
-            cursors=cursors,
-            probes=self.probes,
-            replayer=self.replayer,
-            admission=self.admission,
-            model_for=self.models.chosen(self._config.evolver),
-            answered=self.unusable.of(EVOLVER),
-            now=self._clock.now,
-        )
-        scope_promotion = ScopePromotion(
-            library=self._library,
-            candidates=self.candidates,
-            cursors=cursors,
-            probes=self.probes,
-            admission=self.admission,
-            teams=self._teams,
-        )
-        expiry = Expiry(
-            uses=uses,
-            generations=self.generations,
-            admission=self.admission,
-            teams=self._teams,
-            now=self._clock.now,
-        )
-        watch = RuleWatch(
-            uses=uses,
-            generations=self.generations,
-            cursors=cursors,
-            library=self._library,
-            announce=self.announce,
-            teams=self._teams,
-        )
-        retrial = Retrial(
-            uses=uses,
-            candidates=self.candidates,
-            admission=self.admission,
-            uplift=self.uplift,
-            now=self._clock.now,
-        )
+        uses, cursors, teams = self._uses, self._cursors, self._teams
         return Maintenance(
             reader=self.reader,
             uses=uses,
             cursors=cursors,
-            candidates=self.candidates,
             library=self._library,
-            admission=self.admission,
-            uplift=self.uplift,
-            attempt_log=self.attempt_log,
             now=self._clock.now,
             chores=(
-                expiry,
-                skill_merge,
-                scope_promotion,
-                watch,
-                *([retrial] if self._config.skills.gate == "full" else []),
+                Expiry(
+                    uses=uses,
+                    generations=self.generations,
+                    admission=self.admission,
+                    teams=teams,
+                    now=self._clock.now,
+                ),
+                Withdrawal(counts=self.counts, admission=self.admission),
+                ScopePromotion(
+                    library=self._library,
+                    candidates=self.candidates,
+                    cursors=cursors,
+                    admission=self.admission,
+                    teams=teams,
+                ),
+                RuleWatch(
+                    uses=uses,
+                    generations=self.generations,
+                    cursors=cursors,
+                    library=self._library,
+                    announce=self.announce,
+                    teams=teams,
+                ),
             ),
         )
 
@@ -364,7 +329,6 @@ class Learning:
             candidates=self.candidates,
             recorded=self.recorded,
             library=self._library,
-            changes=SkillChanges(self.generations, self._teams),
             attempt_log=self.attempt_log,
         )
         return FastLoop(
@@ -372,7 +336,6 @@ class Learning:
             candidates=self.candidates,
             library=self._library,
             admission=self.admission,
-            probes=self.probes,
             writer_for=writer_for,
             min_failures=section.min_failures,
             teams=self._teams,
@@ -479,10 +442,7 @@ class Learning:
     def forget_session(self, session: SessionId) -> None:
         """Drop a session that is to be forgotten from all caches."""
         self.steps.forget()
-        self.replayer.forget()
-        self.probes.forget()
         self.compliance.forget()
-        self.fast.forget_session(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
@@ -516,7 +476,7 @@ def owner_of(
         erasure=erasure,
         library=library,
         admission=learning.admission,
-        uplift=learning.uplift,
+        counts=learning.counts,
         announce=learning.announce,
         on_failure=on_failure or learning.wake_fast_loop,
         on_forget=forget_everywhere,

@@ -1,6 +1,4 @@
-"""Verdicts on recorded turns, by checks, detectors and the judge; scores of replays; and the
-calibration of verdicts.
-"""
+"""Verdicts on recorded turns, by checks, detectors and the judge, and their calibration."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,7 +9,6 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.check import (
     Check,
@@ -26,8 +23,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
-from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.replay import ReplayedTurn, ReplayScore
+from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
@@ -47,13 +43,10 @@ from metaclaw.skills import (
     Teams,
     check_of,
     documents_at,
-    estimate_tokens,
     examine,
     query_text,
-    run_check,
     texts_at,
 )
-from metaclaw.text import cut_middle
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -61,8 +54,6 @@ log = logging.getLogger(__name__)
 _MOST_MATCHING = 24
 
 _MOST_ANSWER_CHARS: Final = 8_000
-_MOST_REQUIREMENT_CHARS: Final = 2_000
-_JUDGE_TOKENS: Final = 450  # the judge's instructions, its schema and its answer
 _EVERY_S: Final = 600.0
 _MOST: Final = 5_000
 _LEAST_SHOWN: Final = 20
@@ -237,79 +228,6 @@ class Assessment:
         return skill.is_skill or (
             concerns(check, step.answer) and self.matches(skill, step.task, step.scope)
         )
-
-
-class ReplayScorer:
-    """Scores a replay: by the skill's check if that fails on the recorded failure, else by a judge
-    that sees the task, the person's remark on the recorded answer, and the new answer, but not the
-    prompt."""
-
-    def __init__(
-        self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]
-    ) -> None:
-        self._judge_for = judge_for
-        self._redact = redact
-
-    def estimate(self, skill: Skill, step: Step) -> int | None:
-        """The tokens of one vote; 0 if a check decides, None if there is no judge."""
-        if readable_check(skill) is not None:
-            return 0
-        if self._judge_for(step.model) is None:
-            return None
-        return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
-
-    async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
-        """The outcome of a replay. Raises JudgeError if there is no check and no judge."""
-        check = readable_check(skill)
-        if check is not None and await run_sync(_tells, check, played):
-            return ReplayScore(
-                await run_sync(
-                    run_check, check, (*played.calls, *played.answer), conversation_of(played.step)
-                )
-            )
-        judge = self._judge_for(played.step.model)
-        if judge is None:
-            raise JudgeError("no check and no judge")
-        requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
-        shown = await run_sync(self._redact, in_words(played.answer, played.calls))
-        votes = await judge.judge_replay(requirement, shown)
-        note = (
-            "its check passes the recorded failure, too, so a judge decided"
-            if check is not None
-            else ""
-        )
-        tokens = _vote_tokens(requirement, shown) * max(
-            1, votes.passed + votes.failed + votes.unknown
-        )
-        share = votes.share_failed
-        if share is None or share == 0.5:
-            return ReplayScore(Outcome.UNKNOWN, tokens, "the judge gave no verdict")
-        return ReplayScore(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
-
-
-def _tells(check: Check, played: ReplayedTurn) -> bool:
-    """Whether a check can decide: it must fail the recorded answer if that was a failure.
-    Blocks.
-    """
-    return (
-        played.kind is ProbeKind.PASSING
-        or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
-    )
-
-
-def _vote_tokens(requirement: str, answer: str) -> int:
-    return _JUDGE_TOKENS + estimate_tokens(requirement) + estimate_tokens(answer)
-
-
-def replay_requirement(step: Step, kind: ProbeKind) -> str:
-    """The task and, if the turn failed, the person's next message."""
-    task = cut_middle(step.task, _MOST_REQUIREMENT_CHARS)
-    if kind is ProbeKind.PASSING or step.said_after is None:
-        return task
-    return (
-        f"{task}\n\n== The remark on an earlier"
-        f" answer\n{cut_middle(step.said_after, _MOST_REQUIREMENT_CHARS)}"
-    )
 
 
 def conversation_of(step: Step) -> Conversation:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-import anyio
-from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Message
@@ -22,7 +20,7 @@ from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
+from metaclaw.learn.admission import CandidateAdmission, claim_turns
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -82,12 +80,11 @@ class LessonLoop:
         for attempt in await run_sync(self.candidates.interrupted):
             if attempt.kind == LESSON_ATTEMPT:
                 await run_sync(self.candidates.end_attempt, attempt.number)
-        async with anyio.create_task_group() as background:
-            while True:
-                await self.look(background)
-                await self.wakeup.wait(_POLL_S)
+        while True:
+            await self.look()
+            await self.wakeup.wait(_POLL_S)
 
-    async def look(self, background: TaskGroup) -> None:
+    async def look(self) -> None:
         """Read the sessions that ended, and have a lesson written for each failure that is due."""
         self._is_looking = True
         try:
@@ -100,7 +97,7 @@ class LessonLoop:
             for failure in await run_sync(self.episodes.recurring, self.least):
                 async with self._guard.attempt(f"lesson {failure.signature}") as may:
                     if may:
-                        await self._learn(failure, background)
+                        await self._learn(failure)
         finally:
             self._is_looking = False
 
@@ -147,7 +144,7 @@ class LessonLoop:
             and skill.is_for_workspace(scope.workspace)
         ]
 
-    async def _learn(self, failure: RecurringFailure, background: TaskGroup) -> None:
+    async def _learn(self, failure: RecurringFailure) -> None:
         """Have a lesson written for a failure, unless there is one, or was one that went: then its
         turns may train.
         """
@@ -173,10 +170,7 @@ class LessonLoop:
             log.warning("lesson_not_written reason=%s", error)
         else:
             if proposal is not None:
-                scopes = frozenset(applying(failure.scope, self.teams))
-                await self.admission.admit(
-                    proposal, ProposalFacts(tuple, model, scopes), background
-                )
+                await self.admission.admit(proposal)
             # Only now: after a crash, or while the model cannot be asked, the failure stays due.
             await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
         if attempt is not None:

@@ -87,13 +87,11 @@ class JudgeAllowance:
         self.turns += 1
         self._left = min(self._left + self._share, self._most)
 
-    def take(self, *, is_needed: bool = False) -> bool:
-        """Count one more question and return True if it may be asked. With `is_needed` it always
-        may, unless the share is 0.
-        """
-        if self._left < 1.0 and not (is_needed and self._most):
+    def take(self) -> bool:
+        """Count one more question and return True if it may be asked."""
+        if self._left < 1.0:
             return False
-        self._left = max(0.0, self._left - 1.0)
+        self._left -= 1.0
         self.questions += 1
         return True
 
@@ -411,7 +409,7 @@ class OutcomeLoop:
                 else "no judge is configured"
             )
             await self._record(_unknown(step.turn, why))
-        elif self.allowance.take(is_needed=_ends_a_trial_task(step)):
+        elif self.allowance.take():
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
@@ -494,11 +492,6 @@ class OutcomeLoop:
 def pause_s(empty_polls: int) -> float:
     """Poll interval after `empty_polls` empty polls: longer after half a minute without turns."""
     return _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
-
-
-def _ends_a_trial_task(step: Step) -> bool:
-    """Whether a task of a live trial ends with this turn: the trial needs its outcome."""
-    return step.is_drawn and (step.said_after is not None or step.is_last)
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:

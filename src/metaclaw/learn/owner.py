@@ -4,22 +4,22 @@ forget a session.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
+from metaclaw.domain.candidate import Candidate, CandidateId
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
-from metaclaw.learn.maintenance import UpliftReader
+from metaclaw.learn.chores import SkillCounts, SkillTally
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.ports import VerdictStore
-from metaclaw.skills import SkillLibrary, Uplift
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,10 @@ _P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """Evidence for a skill; the certificate is None if the skill needed no proof."""
+    """The turns that a skill was learned from, and the outcomes of turns with it."""
 
-    certificate: Certificate | None = None
     learned_from: tuple[TurnId, ...] = ()
-    uplift: Uplift | None = None
+    tally: SkillTally = field(default_factory=SkillTally)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -48,7 +47,7 @@ class OwnerActions:
     erasure: SessionErasure
     library: SkillLibrary
     admission: CandidateAdmission
-    uplift: UpliftReader
+    counts: SkillCounts
     announce: Announce
     on_failure: Callable[[], None]
     on_forget: Callable[[SessionId], None] = lambda session: None
@@ -132,14 +131,13 @@ class OwnerActions:
         await run_sync(self.erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:
-        """Evidence for a skill: its certificate, the turns it was learned from, and its uplift."""
+        """The turns that a skill was learned from, and the outcomes of turns with it."""
         return await run_sync(self._facts, name)
 
     def _facts(self, name: SkillName) -> SkillFacts:
         skill = self.library.view.get(name)
         if skill is None:
             return SkillFacts()
-        uplift, candidate = self.uplift.uplift(skill), accepted_candidate(self.candidates, skill)
-        if candidate is None:
-            return SkillFacts(uplift=uplift)
-        return SkillFacts(candidate.certificate, candidate.proposal.support, uplift)
+        candidate = accepted_candidate(self.candidates, skill)
+        learned_from = () if candidate is None else candidate.proposal.support
+        return SkillFacts(learned_from, self.counts.tally(skill))

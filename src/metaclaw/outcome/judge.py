@@ -91,15 +91,6 @@ point. Neither length nor the order in which the answers stand counts. Answers t
 Answer with one JSON object and nothing else: {{"ranks": [for each answer, in their order, a whole number: 1 for the best, more \
 for worse], "reason": one or two sentences}}."""
 
-_REPLAY_RULES = f"""You judge an answer to a task. {_DATA}
-
-The requirement is the task and, if there is one, the remark a person made on an earlier answer. The answer is a new attempt that \
-has not observed the remark.
-- pass: it does the task, and the remark would not have been needed.
-- fail: the remark still applies, or it does not do the task.
-- unknown: it cannot be told from what is shown.
-{_SHAPE}"""
-
 _RULE_RULES = f"""You judge whether an AI agent followed one rule of the person it works for. {_DATA}
 
 The requirement is the rule, and the task the agent worked on; the answer is what the agent said and which tools it called.
@@ -202,12 +193,6 @@ class Judge:
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
             return None
-
-    async def judge_replay(self, requirement: str, answer: str) -> Votes:
-        """Votes on a replayed answer; both texts are already redacted. Any known vote settles it:
-        the gate allows for noise.
-        """
-        return await self._vote(_REPLAY_RULES, _record_of(requirement, answer), _is_known)
 
     async def judge_rule(self, rule: str, when: str, task: str, answer: str) -> Votes:
         """Votes on whether an answer follows a rule; task and answer are already redacted. Any

@@ -58,8 +58,6 @@ from metaclaw.skills.failure_groups import (
     Failure,
     FailureGroup,
     group_failures,
-    is_learnable,
-    is_spoken_against,
 )
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
@@ -70,22 +68,7 @@ from metaclaw.skills.files import (
     write_skill,
 )
 from metaclaw.skills.gate.clashes import IndexLibrary
-from metaclaw.skills.gate.evidence import (
-    MOST_DECIDED,
-    Decision,
-    LiveTask,
-    TaskCounts,
-    TrialDecision,
-    TrialReport,
-    Uplift,
-    is_harmful,
-    judge_trial,
-    measure_uplift,
-    prove,
-    replays_in_words,
-    trial_prior,
-)
-from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, Replaying, lint
+from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence
 from metaclaw.skills.library import SkillLibrary
@@ -101,7 +84,6 @@ from metaclaw.skills.maintenance import (
     STALE_AFTER,
     STALE_TASKS,
     Promotion,
-    find_merges,
     find_promotions,
     stale_reason,
 )

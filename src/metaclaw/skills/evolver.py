@@ -125,7 +125,7 @@ def _question(
     ).hexdigest()
     shares = fair_shares([len(record) for record in records], EVIDENCE_CHARS)
     parts = [
-        f"{len(kind.failures)} failed turns of one kind ({redact(kind.name)}). Records stand"
+        f"{len(kind.failures)} failed turns of one kind ({redact(kind.cause)}). Records stand"
         f" between marks that bear {mark}."
     ]
     for number, (failure, record, share) in enumerate(zip(shown, records, shares, strict=True), 1):
@@ -403,7 +403,7 @@ class Evolver:
             Change.EDIT if edited else Change.NEW,
             replaces,
             kind.turns,
-            kind.name,
+            kind.cause,
             self.model.name,
         )
 
@@ -421,7 +421,7 @@ class Evolver:
             applies_always=True,
             workspace=scope.workspace,
         )
-        return Proposal(lesson, Change.NEW, (), kind.turns, kind.name, self.model.name)
+        return Proposal(lesson, Change.NEW, (), kind.turns, kind.cause, self.model.name)
 
     def _as_refused(self, kind: FailureGroup, written: WrittenSkill) -> Proposal:
         """A refused skill, redacted and cut, for people to read."""
@@ -434,7 +434,7 @@ class Evolver:
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
-        return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self.model.name)
+        return Proposal(skill, Change.NEW, (), kind.turns, kind.cause, self.model.name)
 
     def _refuse_faults(self, kind: FailureGroup, written: WrittenSkill) -> None:
         if not written.name or not written.trigger or not written.body:

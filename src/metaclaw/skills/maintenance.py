@@ -1,9 +1,8 @@
-"""Maintenance of a growing library: find skills that are near-duplicates, stale, or learned by
-several users.
+"""Maintenance of a growing library: find skills that are stale, or learned by several users.
 
-Near-duplicates of one scope are merged (`find_merges`), skills that no task matches are retired
-(`stale_reason`), and a lesson that several users learned is promoted to a wider scope
-(`find_promotions`). Merges and promotions are proposals for the gate."""
+Skills that no task matches are retired (`stale_reason`), and a skill that several users learned is
+promoted to a wider scope (`find_promotions`). Promotions are proposals for the gate; it refuses
+near-duplicates."""
 
 import re
 from collections import Counter
@@ -29,7 +28,6 @@ from metaclaw.skills.gate.gate import lint
 STALE_AFTER = timedelta(days=90)
 STALE_TASKS = 500
 _NEAREST = 4
-_MOST_PARENTS = 4
 LEAST_USERS = 3
 SAME_LESSON = 0.5
 _WORD = re.compile(r"\w+")
@@ -43,11 +41,8 @@ class SimilarPair(NamedTuple):
     overlap: float
 
 
-def find_similar(
-    skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False
-) -> list[SimilarPair]:
-    """Pairs with at least this overlap, the most alike first, ties by name; within one scope,
-    unless `across_scopes`.
+def find_similar(skills: Sequence[Skill], at_least: float) -> list[SimilarPair]:
+    """Pairs with at least this overlap, the most alike first, ties by name.
 
     Two texts with an overlap (Jaccard) of t or more share one of the n - t·n + 1 rarest of the n
     terms of each, so only skills that share such a term are compared. If many share it (a library
@@ -56,11 +51,10 @@ def find_similar(
     terms = [text_terms(skill) for skill in skills]
     counts = Counter(chain.from_iterable(terms))
     rarest = [sorted(own, key=lambda term: (counts[term], term)) for own in terms]
-    together: dict[tuple[str | None, str], list[int]] = {}
+    together: dict[str, list[int]] = {}
     for number, own in enumerate(rarest):
-        scope = None if across_scopes else skills[number].scope
         for term in own[: len(own) - ceil(at_least * len(own)) + 1]:
-            together.setdefault((scope, term), []).append(number)
+            together.setdefault(term, []).append(number)
     likely: set[tuple[int, int]] = set()
     for numbers in together.values():
         near = sorted(numbers, key=rarest.__getitem__) if len(numbers) > _NEAREST else numbers
@@ -101,27 +95,11 @@ def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime
     """Why a skill is stale, or None. `tasks` is the number of tasks in its scope since it last
     matched one. A skill is stale only after enough time and enough tasks, so that a holiday makes
     none stale."""
-    if (
-        skill.author is not Authorship.EVOLVER
-        or skill.pinned
-        or skill.state not in (SkillState.CANARY, SkillState.LIVE)
-    ):
+    if skill.author is not Authorship.EVOLVER or skill.pinned:
         return None
     if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:
         return None
     return f"no task has matched it for {(now - last_matched).days} days and {tasks} tasks"
-
-
-def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
-    """Groups of near-duplicates of one scope that the program may merge: no skill that a person
-    wrote, stated or pinned.
-    """
-    own = [
-        skill
-        for skill in skills
-        if skill.author is Authorship.EVOLVER and not skill.pinned and skill.is_skill
-    ]
-    return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +124,9 @@ def find_promotions(
     those users wrote every word: a line with a name, a host or a number that fewer of them wrote is
     left out. The rest must still pass `gate.lint`."""
     private = [skill for skill in skills if width(skill.scope) == 0]
-    lessons = [
-        skill for skill in private if skill.state is SkillState.LIVE
-    ]  # a canary is not proven yet
     groups = [
         group
-        for group in group_similar(find_similar(lessons, SAME_LESSON, across_scopes=True))
+        for group in group_similar(find_similar(private, SAME_LESSON))
         if len({skill.scope for skill in group}) >= least_users
     ]
     situations = _Situations(private) if groups else None

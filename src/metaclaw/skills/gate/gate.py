@@ -1,38 +1,24 @@
-"""The gate: what a proposal must pass before it is in force, by mode.
+"""The gate: the review that a proposal must pass before it is in force.
 
-| mode     | a skill the evolver wrote                                        | a person's rule or fact        |
-|----------|------------------------------------------------------------------|--------------------------------|
-| `off`    | goes live                                                        | goes live                      |
-| `lint`   | draft checks, live                                               | draft checks, live             |
-| `shadow` | draft checks, replays, live; on trial if replays do not decide   | draft checks, live             |
-| `full`   | draft checks, replays, live trial                                | draft checks, live             |
-
-A person's rule is never replayed and never on trial. A newer rule replaces the rules and skills of
-its scope that it contradicts, except those in a file that a person wrote: then a person decides. A
-skill that a model wrote replaces no rule, in any mode; if it contradicts a rule of a wider scope,
-it waits for a person.
-
-The checks that are passed in (secrets, provenance, capabilities) are for safety, so they run in
-every mode, including `off`. Each may object, or ask to wait for a person. All checks of the text
-run before anything is paid for."""
+What passes goes live at once; it is counted, and withdrawn if it does not help. A proposal that
+repeats or contradicts a skill of its scope is rejected, and one that contradicts a rule of a wider
+scope waits for a person. With `gate = "off"` the text of a draft is not judged; the checks that are
+passed in (secrets, provenance, capabilities) are for safety, so they run in every mode. Each may
+object, or ask to wait for a person."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TypeAlias
 
-from anyio import to_thread
-
-from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
+from metaclaw.domain.candidate import Change, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Lesson, Rule, Skill, SkillState
-from metaclaw.ports import Replayer
+from metaclaw.domain.skill import Lesson, Rule, Skill
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
-from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
 
 MOST_TOKENS = 1_000
@@ -211,12 +197,10 @@ def _quote(match: re.Match[str]) -> str:
 
 
 class GateMode(StrEnum):
-    """The strictness of the gate. Each mode includes those before it."""
+    """How strict the gate is about the text of a draft."""
 
     OFF = "off"
     LINT = "lint"
-    SHADOW = "shadow"
-    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,109 +218,32 @@ DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
 @dataclass(frozen=True, slots=True)
 class GateResult:
     """The gate's decision. `overrides` are skills of a wider scope that it contradicts, which are
-    not placed together with it; `notice` is a message for the person, or empty."""
+    not placed together with it.
+    """
 
     standing: Standing
-    state: SkillState
     reason: str
-    certificate: Certificate | None = None
-    notice: str = ""
     overrides: tuple[SkillName, ...] = ()
-
-    @property
-    def is_in_force(self) -> bool:
-        """Whether the skill belongs to the next generation."""
-        return self.standing is Standing.ACCEPTED
-
-
-@dataclass(frozen=True, slots=True)
-class Replaying:
-    """The turns on which a proposal may be replayed, and its earlier replays. `paid` is called
-    after each replay and returns whether to continue. Without a `budget`, replays may take a
-    multiple of the first turn's tokens."""
-
-    probes: Sequence[Probe]
-    model: str = ""
-    earlier: Certificate | None = None
-    paid: Paid | None = None
-    budget: ReplayBudget | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Gate:
     mode: GateMode
-    replayer: Replayer | None = None
     checks: Sequence[DraftCheck] = ()
 
-    def replays(self, proposal: Proposal) -> bool:
-        """Whether this gate replays a proposal. Lessons are proven by counting, not by replays."""
-        is_replaying = self.mode in (GateMode.SHADOW, GateMode.FULL)
-        return is_replaying and not isinstance(proposal.skill, Lesson)
-
-    async def admit(
-        self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None
-    ) -> GateResult:
-        """Check, and if the mode says so replay, a proposal; return the decision."""
-        # In a thread, because the checks read turns and the whole library, and this loop serves
-        # requests.
-        clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
-        admission = refused or await self._tested(proposal, replaying)
-        if not admission.is_in_force:
-            return admission
+    def review(self, proposal: Proposal, library: IndexLibrary) -> GateResult:
+        """The decision about a proposal. Blocks: the checks read turns and the whole library."""
+        is_off = self.mode is GateMode.OFF
+        clashes = () if is_off else find_clashes(proposal.skill, library, proposal.replaces)
+        objections = self._objections(proposal, library, clashes)
+        objections.sort(key=lambda objection: objection.waits)
+        reason = "; ".join(objection.reason for objection in objections)
+        if any(not objection.waits for objection in objections):
+            return GateResult(Standing.REJECTED, reason)
+        if objections:
+            return GateResult(Standing.WAITING, reason)
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
-        return replace(admission, overrides=overrides)
-
-    def _draft(
-        self, proposal: Proposal, library: IndexLibrary
-    ) -> tuple[tuple[Clash, ...], GateResult | None]:
-        """The clashes of a proposal, and the refusal or None."""
-        clashes = (
-            ()
-            if self.mode is GateMode.OFF
-            else find_clashes(proposal.skill, library, proposal.replaces)
-        )
-        return clashes, self._refusal(proposal, library, clashes)
-
-    async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> GateResult:
-        if not self.replays(proposal):
-            is_off = self.mode is GateMode.OFF
-            reason = "the gate is off" if is_off else "the draft has no faults"
-            model = "" if replaying is None else replaying.model
-            return GateResult(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
-        if self.replayer is None or replaying is None:
-            return GateResult(
-                Standing.SHADOW,
-                SkillState.SHADOW,
-                "there is nothing to replay it with",
-                untested("", ""),
-            )
-        proof = await prove(
-            proposal,
-            replaying.probes,
-            self.replayer,
-            replaying.budget,
-            model=replaying.model,
-            is_tried_live=self.mode is GateMode.FULL,
-            earlier=replaying.earlier,
-            paid=replaying.paid,
-        )
-        return self._after(proof)
-
-    def _after(self, proof: SkillProof) -> GateResult:
-        match proof.decision:
-            case Decision.PASS:
-                loss = proof.certificate.expected_loss
-                is_shown = loss is not None and loss <= LIVE_LOSS and self.mode is GateMode.SHADOW
-                state = SkillState.LIVE if is_shown else SkillState.CANARY
-                return GateResult(Standing.ACCEPTED, state, proof.reason, proof.certificate)
-            case Decision.REJECT:
-                return GateResult(
-                    Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate
-                )
-            case Decision.WAIT:
-                return GateResult(
-                    Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate
-                )
+        return GateResult(Standing.ACCEPTED, "the draft has no faults", overrides)
 
     def _objections(
         self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]
@@ -348,25 +255,6 @@ class Gate:
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
             objections += _clash_objections(clashes)
         return objections
-
-    def _refusal(
-        self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]
-    ) -> GateResult | None:
-        objections = self._objections(proposal, library, clashes)
-        reason = "; ".join(
-            objection.reason
-            for objection in sorted(objections, key=lambda objection: objection.waits)
-        )
-        if any(not objection.waits for objection in objections):
-            return GateResult(Standing.REJECTED, SkillState.DRAFT, reason)
-        if objections:
-            return GateResult(
-                Standing.WAITING,
-                SkillState.DRAFT,
-                reason,
-                notice=f"{proposal.skill.name} waits for you: {reason}",
-            )
-        return None
 
 
 def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Objection]:
@@ -393,8 +281,3 @@ def _clash_objections(clashes: Sequence[Clash]) -> list[Objection]:
         for clash in clashes
         if clash.kind is not ClashKind.OVERRIDE or not clash.other.is_skill
     ]
-
-
-def untested(model: str, note: str) -> Certificate:
-    """The certificate of a skill that was not tried."""
-    return Certificate(SkillState.DRAFT, 0, 0, 0, 0, 0, 0, 0, model, (note,) if note else ())
