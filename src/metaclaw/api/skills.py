@@ -90,7 +90,10 @@ class SkillRoutes:
                 _TEST,
             ),
             Route(
-                "GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"
+                "GET",
+                "/api/skills/{name}",
+                self._skill,
+                "One skill in force, with the outcomes of turns with it",
             ),
             Route(
                 "DELETE",

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from metaclaw.domain.candidate import Candidate, Certificate
+from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill
@@ -336,41 +336,12 @@ def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
 
 
 def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
-    """The certificate, origin and uplift of a skill."""
-    worth = facts.uplift
-    interval = None if worth is None else worth.interval
+    """The origin of a skill, and the outcomes of turns with it."""
     return {
-        "certificate": certificate_view(facts.certificate),
         "learned_from": list(facts.learned_from),
-        "uplift": None
-        if worth is None
-        else {
-            "estimate": worth.estimate,
-            "interval": None if interval is None else [interval.low, interval.high],
-            "placed": worth.placed,
-            "withheld": worth.withheld,
-            "unknown": worth.unknown,
-        },
+        "passed": facts.tally.passed,
+        "failed": facts.tally.failed,
     }
-
-
-def certificate_view(certificate: Certificate | None) -> Json:
-    """The certificate of a skill; null if it has none."""
-    if certificate is None:
-        return None
-    names = (
-        "probes",
-        "wins",
-        "losses",
-        "ties",
-        "undecided",
-        "regressions",
-        "expected_loss",
-        "tokens",
-        "model",
-    )
-    counted: dict[str, Json] = {name: getattr(certificate, name) for name in names}
-    return {"stage": certificate.stage.value, **counted, "notes": list(certificate.notes)}
 
 
 def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
@@ -401,7 +372,6 @@ def candidate_view(candidate: Candidate) -> dict[str, Json]:
         "reason": candidate.reason,
         "generation": candidate.generation,
         "made_at": time_view(candidate.made_at),
-        "certificate": certificate_view(candidate.certificate),
     }
 
 

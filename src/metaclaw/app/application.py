@@ -228,8 +228,6 @@ class Application:
             self.library.follow,
             Budgets.configured(config.skills),
             enabled=config.skills.enabled,
-            canary_share=config.skills.canary_share,
-            holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams=self.teams,
             policy=self._slot,
             policy_answers=self._routes.policy_answers,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import connect, number, objects, read, request, rows, segment
+from metaclaw.cli.client import connect, objects, read, request, rows, segment
 from metaclaw.cli.output import (
     counted,
     home_and_json,
@@ -119,7 +119,7 @@ def _row(candidate: "dict[str, Json]") -> tuple[object, ...]:
 def _words(candidate: "dict[str, Json]") -> list[tuple[str, object]]:
     replaces = ", ".join(map(str, rows(candidate["replaces"])))
     change = f"{candidate['change']} of {replaces}" if replaces else candidate["change"]
-    pairs: list[tuple[str, object]] = [
+    return [
         ("skill", candidate["skill"]),
         ("use when", candidate["description"]),
         ("scope", candidate["scope"] or "everyone"),
@@ -130,19 +130,3 @@ def _words(candidate: "dict[str, Json]") -> list[tuple[str, object]]:
         ("taught by", counted(len(rows(candidate["support"])), "turn")),
         ("made", moment(candidate["made_at"])),
     ]
-    proof = candidate["certificate"]
-    return [*pairs, ("certificate", _proof(proof))] if isinstance(proof, dict) else pairs
-
-
-def _proof(proof: "dict[str, Json]") -> str:
-    stage = proof["stage"]
-    wins, losses, ties, undecided = (
-        number(proof[name]) for name in ("wins", "losses", "ties", "undecided")
-    )
-    if not proof["probes"]:
-        return f"{stage}: no replays"
-    replays = counted(wins + losses + ties + undecided, "replay")
-    return (
-        f"{stage}: in {replays} of {counted(proof['probes'], 'turn')} it fixed {wins}, broke"
-        f" {losses}, changed nothing in {ties}; {undecided} could not be decided"
-    )

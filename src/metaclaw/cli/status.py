@@ -28,10 +28,8 @@ _NOTED_SHOWN = 3
 _WORDS_SHOWN = 3
 _MOST_TEXT = 80
 _GATES = {
-    "off": "learned skills serve at once, untested",
+    "off": "learned skills serve at once",
     "lint": "learned skills serve once their text is sound",
-    "shadow": "a learned skill serves once replays of recorded turns have shown that it helps",
-    "full": "a learned skill must prove itself in replays and on real tasks before it stays",
 }
 """What each value of `skills.gate` means."""
 _LOST = {

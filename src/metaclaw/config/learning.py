@@ -73,28 +73,11 @@ class SkillsConfig(Section):
     learn: bool = Field(
         default=True, description="Make skills from failures and standing instructions."
     )
-    gate: Literal["off", "lint", "shadow", "full"] = Field(
-        default="full",
+    gate: Literal["off", "lint"] = Field(
+        default="lint",
         description=(
-            "The tests that a learned skill must pass. `off`: none; `lint`: checks of its text;"
-            " `shadow`: also replays of recorded turns; `full`: also a live trial."
-        ),
-    )
-    canary_share: float = Field(
-        default=0.67,
-        gt=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Share of matching tasks on which a skill on trial is placed.",
-    )
-    holdout_share: float = Field(
-        default=0.05,
-        ge=0,
-        lt=1,
-        allow_inf_nan=False,
-        description=(
-            'With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to'
-            " measure its uplift."
+            "The review of a learned skill. `lint`: its text must be sound and repeat nothing;"
+            " `off`: only the checks for secrets, foreign instructions and new capabilities."
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Format numbers, times, evidence and charts for the pages."""
+"""Format numbers, times and charts for the pages."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -91,36 +91,6 @@ def seconds(value: object) -> str:
 def plural(number: object, word: str) -> str:
     """A number with its noun."""
     return f"{count(number)} {word if number == 1 else word + 's'}"
-
-
-def evidence(certificate: Mapping[str, Any] | None) -> str:
-    """A certificate in words."""
-    if not certificate:
-        return ""
-    wins, losses, regressions = (
-        certificate["wins"],
-        certificate["losses"],
-        certificate["regressions"],
-    )
-    tried = wins + losses + certificate["ties"] + certificate["undecided"]
-    if not tried:
-        return "not tried on recorded turns"
-    broken = losses + regressions
-    harm = "broke nothing" if not broken else f"broke {broken} that had passed"
-    return f"fixed the failure in {wins} of {tried} replays and {harm}"
-
-
-def uplift(worth: Mapping[str, Any] | None) -> str:
-    """The measured uplift of a skill in words."""
-    if not worth or worth.get("estimate") is None or not worth.get("interval"):
-        return ""
-    low, high = worth["interval"]
-    tasks = worth["placed"] + worth["withheld"]
-    if low > 0:
-        return f"helps in live use: {worth['estimate']:+.0%} passes over {plural(tasks, 'task')}"
-    if high < 0:
-        return f"harms in live use: {worth['estimate']:+.0%} passes over {plural(tasks, 'task')}"
-    return f"no difference shown yet over {plural(tasks, 'task')} in live use"
 
 
 def followed(

@@ -60,7 +60,6 @@ _FORMATS: Final = (
         "audience",
         "clock",
         "count",
-        "evidence",
         "followed",
         "least_followed",
         "moment",
@@ -68,7 +67,7 @@ _FORMATS: Final = (
         "not_held",
         "plural",
     ),
-    *("project", "seconds", "signal", "situation", "tokens", "uplift"),
+    *("project", "seconds", "signal", "situation", "tokens"),
 )
 _WORDS: Final = {
     "agent": wording.agent_word,
