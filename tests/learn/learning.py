@@ -18,7 +18,7 @@ from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Draw, Scope, Stamp, Times
+from metaclaw.domain.turn import Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.assembly import Learning, LearningClock, LearningStores, owner_of
 from metaclaw.learn.budget import Budget
@@ -216,14 +216,12 @@ class ScriptedLearning:
         self.generations = learning.generations
         self.steps = learning.steps
         self.recorded = learning.recorded
-        self.probes = learning.probes
         self.redactor = learning.redactor
         self.redact = learning.redact
         self.judge_for = learning.judge_for
         self.allowance = learning.allowance
-        self.replayer = learning.replayer
         self.admission = learning.admission
-        self.uplift = learning.uplift
+        self.counts = learning.counts
         self.listening = learning.listening
         self.fast = learning.fast
         self.outcomes = learning.outcomes
@@ -302,8 +300,7 @@ class ScriptedLearning:
             await self.fast.take_up_again(aside)
 
     async def tend(self) -> None:
-        async with anyio.create_task_group() as aside:
-            await self.maintenance.run_once(aside)
+        await self.maintenance.run_once()
 
     async def live(self) -> None:
         """One round of the loops."""
@@ -424,10 +421,6 @@ def learned_skill(name: str, **fields: Any) -> Skill:
     body = chosen.pop("body", f"1. Look for {name}.\n2. Write it down.\n\nDo not leave {name} out.")
     kind: type[Skill] = chosen.pop("kind", Skill)
     return kind(SkillName(name), trigger, body, **chosen)
-
-
-def drawn(name: str, *, placed: bool, propensity: float = 0.5) -> tuple[Draw, ...]:
-    return (Draw(SkillName(name), placed, propensity),)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ or decided meanwhile.
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import anyio
 import pytest
 
 from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
@@ -14,20 +13,16 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import SkillError, UpstreamError
-from metaclaw.learn.admission import CandidateAdmission, ProposalFacts
+from metaclaw.errors import SkillError
+from metaclaw.learn.admission import CandidateAdmission
 from metaclaw.skills import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.learning import (
     ADA,
     CORRECTION,
     DATES,
-    FAILED,
-    PASSED,
     TASK,
-    THANKS,
     ScriptedLearning,
-    Speaker,
     Talk,
     learned_skill,
 )
@@ -65,29 +60,12 @@ async def admit(
 ) -> Candidate:
     turns = support or (await teacher(learning),)
     proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
-    facts = ProposalFacts(lambda: learning.probes.choose(proposal), "m-1", generation=generation)
-    async with anyio.create_task_group() as proving:
-        await learning.admission.admit(proposal, facts, proving)
+    await learning.admission.admit(proposal, generation=generation)
     return learning.candidates.candidates()[0]
 
 
-def policy(learning: ScriptedLearning) -> None:
-    """A worker that follows the rule exactly where it is told to, and a judge that sees it."""
-    learning.worker = Speaker(
-        "primary/m-1",
-        lambda prompt: (
-            "Released on 2026-02-01." if "Write each as YYYY-MM-DD" in prompt else "On 01/02/2026."
-        ),
-    )
-    learning.judge = Speaker(
-        "world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED
-    )
-
-
 @pytest.mark.parametrize("gate", [GateMode.OFF, GateMode.LINT])
-async def test_where_nothing_is_replayed_a_sound_proposal_is_live_at_once(
-    new_learning: NewLearning, gate: GateMode
-) -> None:
+async def test_a_sound_proposal_is_live_at_once(new_learning: NewLearning, gate: GateMode) -> None:
     learning = await new_learning(gate=gate)
     candidate = await admit(learning, dates())
     assert candidate.standing is Standing.ACCEPTED
@@ -114,106 +92,28 @@ async def test_with_the_gate_off_the_draft_is_not_read_for_style(new_learning: N
     assert candidate.standing is Standing.ACCEPTED
 
 
-@pytest.mark.parametrize(
-    ("gate", "state"), [(GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)]
-)
-async def test_what_mends_recorded_failures_comes_into_force(
-    new_learning: NewLearning, gate: GateMode, state: SkillState
-) -> None:
-    learning = await new_learning(gate=gate)
-    policy(learning)
-    candidate = await admit(learning, dates())
-    assert candidate.standing is Standing.ACCEPTED, candidate.reason
-    assert learning.skill("iso-release-dates").state is state
-    certificate = candidate.certificate
-    assert certificate is not None
-    assert (certificate.losses, certificate.model) == (0, "m-1")
-    assert certificate.wins == (3 if gate is GateMode.SHADOW else 1)
-    assert candidate.reason.startswith(
-        f"fixed the failure in {certificate.wins} of {certificate.wins} replays"
-    )
-
-
-async def test_what_mends_nothing_does_not(new_learning: NewLearning) -> None:
-    learning = await new_learning(gate=GateMode.SHADOW)
-    policy(learning)
-    assert learning.worker is not None
-    learning.worker.rule = lambda prompt: "On 01/02/2026."
-    candidate = await admit(learning, dates())
-    assert (candidate.standing, learning.names) == (Standing.REJECTED, [])
-    assert candidate.reason.startswith("fixed the failure in 0 of 3 replays")
-
-
-async def test_what_cannot_be_replayed_is_left_to_the_live_trial(new_learning: NewLearning) -> None:
-    learning = await new_learning(gate=GateMode.FULL)
-    candidate = await admit(learning, dates())
-    assert candidate.standing is Standing.ACCEPTED
-    assert learning.skill("iso-release-dates").state is SkillState.CANARY
-
-
-async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_restart(
+async def test_the_same_text_again_is_rejected(
     new_learning: NewLearning,
 ) -> None:
-    learning = await new_learning(gate=GateMode.FULL)
-    policy(learning)
-    assert learning.worker is not None
-    answers: list[object] = ["On 01/02/2026.", UpstreamError("down")]
-    learning.worker.rule = lambda prompt: answers.pop(0)
-    candidate = await admit(learning, dates())
-    assert candidate.standing is Standing.SHADOW
-    assert candidate.certificate is not None
-    assert [one.outcome for one in candidate.certificate.replays] == [Outcome.FAIL]
-    learning.restart()
-    policy(learning)
-    await learning.take_up_again()
-    decided = learning.only_candidate()
-    assert decided.standing is Standing.ACCEPTED, decided.reason
-    assert decided.certificate is not None
-    assert [one.outcome for one in decided.certificate.replays] == [
-        Outcome.FAIL,
-        Outcome.PASS,
-        Outcome.PASS,
-    ]
-    assert len(learning.worker.asked) == 2  # of the new worker
-
-
-async def test_the_same_text_again_is_rejected_before_it_is_paid_for(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(gate=GateMode.FULL)
-    policy(learning)
+    learning = await new_learning()
     await admit(learning, dates())
-    assert learning.worker is not None
-    paid = len(learning.worker.asked)
     again = await admit(learning, dates())
     assert (again.standing, again.reason) == (
         Standing.REJECTED,
         "iso-release-dates is in force already",
     )
-    assert len(learning.worker.asked) == paid
 
 
-async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(
+async def test_a_candidate_older_than_a_revert_is_dropped(
     new_learning: NewLearning,
 ) -> None:
-    learning = await new_learning(gate=GateMode.FULL)
-    policy(learning)
+    learning = await new_learning()
     support = await teacher(learning)
     learning.put_in_force("something")
     learning.library.revert(0)
     candidate = await admit(learning, dates(), support, generation=0)
     assert candidate.standing is Standing.REJECTED
     assert "reverted" in candidate.reason
-    assert learning.worker is not None
-    assert learning.worker.asked == []
-
-
-async def passed_before(learning: ScriptedLearning) -> None:
-    for number in range(3):
-        talk = Talk(learning)
-        turn = await talk.say(TASK.format(number), "Released on 2026-02-01.")
-        await talk.say(THANKS, "You are welcome.")
-        learning.say(turn, Outcome.PASS)
 
 
 async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_gets_a_number(
@@ -331,9 +231,7 @@ async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(
     new_learning: NewLearning, waits: bool
 ) -> None:
     learning = await new_learning(gate=GateMode.OFF)
-    quoting = Gate(
-        GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]]
-    )
+    quoting = Gate(GateMode.OFF, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
     learning.admission = CandidateAdmission(
         gate=quoting,
         library=learning.library,
@@ -376,8 +274,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
 
     learning.library.publish = forget_then_publish  # type: ignore[method-assign,assignment]
     proposal = Proposal(dates(), Change.NEW, (), (turn,), "dates", "world/evolver")
-    async with anyio.create_task_group() as proving:
-        await learning.admission.admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
+    await learning.admission.admit(proposal)
     assert (learning.names, learning.candidates.candidates()) == ([], [])
 
 

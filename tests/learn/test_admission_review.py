@@ -5,7 +5,6 @@ gate.
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import anyio
 import pytest
 
 from metaclaw.domain.candidate import Change, Proposal, Standing
@@ -14,7 +13,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, SafetyReview
+from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.skills import Gate, GateMode
 from tests.learn.learning import ScriptedLearning, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack
@@ -32,7 +31,7 @@ def admission(
     """The weakest gate there is: only the safety checks are left of it."""
     review = SafetyReview(steps.get, learning.library, learning.redactor)
     return CandidateAdmission(
-        gate=Gate(gate, None, [review]),
+        gate=Gate(gate, [review]),
         library=learning.library,
         candidates=learning.candidates,
         announce=learning.announce,
@@ -47,8 +46,7 @@ async def admitted(
     known = {TurnId(f"t_{number}"): step for number, step in enumerate(steps)}
     proposal = Proposal(skill, Change.NEW, (), tuple(known), "attack", "world/evolver")
     proposal = replace(proposal, **fields)  # type: ignore[arg-type]
-    async with anyio.create_task_group() as proving:
-        await admission(learning, known).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
+    await admission(learning, known).admit(proposal)
     newest = learning.candidates.candidates()[0]
     assert (newest.standing is Standing.ACCEPTED) == (
         learning.library.view.get(skill.name) is not None
@@ -239,8 +237,7 @@ async def test_a_proposal_whose_teachers_are_gone_has_nobody_behind_it(
     proposal = Proposal(
         CORRECTIONS[0].proposal, Change.NEW, (), (TurnId("t_gone"),), "kind", "world/evolver"
     )
-    async with anyio.create_task_group() as proving:
-        await admission(learning, {}).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
+    await admission(learning, {}).admit(proposal)
     assert learning.only_candidate().standing is Standing.REJECTED
 
 
@@ -313,7 +310,6 @@ async def admitted_edit(learning: ScriptedLearning, skill: Skill, *steps: Step) 
     """Why an edit is not in force; empty where it is."""
     known = {TurnId(f"t_{number}"): step for number, step in enumerate(steps)}
     proposal = Proposal(skill, Change.EDIT, (skill.name,), tuple(known), "edit", "world/evolver")
-    async with anyio.create_task_group() as proving:
-        await admission(learning, known).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
+    await admission(learning, known).admit(proposal)
     newest = learning.candidates.candidates()[0]
     return "" if newest.standing is Standing.ACCEPTED else newest.reason

@@ -1,25 +1,20 @@
 """Verdicts on turns by checks, detectors and the judge, and scores of replays."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.candidate import ProbeKind
-from metaclaw.domain.chat import Message, Role, Text, ToolCall
+from metaclaw.domain.chat import Message, Role, Text
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
-from metaclaw.errors import JudgeError
-from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Trust
-from metaclaw.learn.replay import ReplayedTurn
+from metaclaw.learn.assessment import Assessment, CalibrationLoop, Trust
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
-from tests.learn.learning import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
+from tests.learn.learning import CORRECTION, FAILED, TASK, THANKS, Speaker, learned_skill
 
 pytestmark = pytest.mark.anyio
 PLAIN = "Please prepare the report about our harbour cranes."
@@ -134,97 +129,6 @@ async def test_the_judge_is_asked_where_there_is_one() -> None:
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.JUDGE)
     assert not assessment().has_judge(step("Done."))
     assert await assessment().asked(step("Done.")) is None
-
-
-def played(
-    probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING
-) -> ReplayedTurn:
-    return ReplayedTurn(probe, kind, (Text(answer),), tuple(calls))
-
-
-async def scored(
-    speaker: Speaker | None, skill: Skill, probe: Step, answer: str, **fields: Any
-) -> Outcome:
-    scorer = ReplayScorer(judges(speaker), lambda text: text)
-    return (await scorer.score(skill, played(probe, answer, **fields))).outcome
-
-
-async def test_a_replay_is_scored_by_the_skills_own_check_where_it_has_one() -> None:
-    assert await scored(None, DATED, step("x"), "On 2026-02-01.") is Outcome.PASS
-    assert await scored(None, DATED, step("x"), "On 01/02/2026.") is Outcome.FAIL
-
-
-async def test_a_check_that_passes_the_recorded_failure_cannot_tell_and_a_judge_decides() -> None:
-    speaker = Speaker("world/judge", lambda prompt: FAILED)
-    probe = step("On 2026-02-01.", CORRECTION, TASK.format(1))
-    assert await scored(speaker, DATED, probe, "On 2026-02-01.") is Outcome.FAIL
-    assert len(speaker.asked) == 1
-
-
-async def test_a_replay_is_judged_by_one_short_vote_without_the_prompt() -> None:
-    speaker = Speaker("world/judge", lambda prompt: PASSED)
-    long = replace(
-        step("x", CORRECTION, TASK.format(1)),
-        history=(Message(Role.SYSTEM, (Text("word " * 20_000),)),),
-    )
-    scorer = ReplayScorer(judges(speaker), lambda text: text)
-    score = await scorer.score(learned_skill("plain"), played(long, "On 2026-02-01."))
-    assert len(speaker.asked) == 1
-    assert len(speaker.asked[0]) < 4_000
-    assert 0 < score.tokens < 1_000
-    assert scorer.estimate(learned_skill("plain"), long) == pytest.approx(score.tokens, rel=0.2)
-    assert scorer.estimate(DATED, long) == 0
-
-
-async def test_else_by_whether_the_correction_would_still_have_been_needed() -> None:
-    speaker = Speaker(
-        "world/judge",
-        lambda prompt: PASSED if CORRECTION in prompt and "2026-02-01" in prompt else FAILED,
-    )
-    probe = step("x", CORRECTION, TASK.format(1))
-    assert await scored(speaker, learned_skill("plain"), probe, "On 2026-02-01.") is Outcome.PASS
-    assert await scored(speaker, learned_skill("plain"), probe, "On 01/02/2026.") is Outcome.FAIL
-
-
-@pytest.mark.parametrize("next_words", [None, THANKS, "Now water the plants."])
-async def test_what_followed_a_turn_that_passed_is_no_requirement(next_words: str | None) -> None:
-    speaker = Speaker("world/judge", lambda prompt: PASSED)
-    probe = step("x", next_words, TASK.format(1))
-    await scored(speaker, learned_skill("plain"), probe, "On 2026-02-01.", kind=ProbeKind.PASSING)
-    requirement = speaker.asked[0].split("== The requirement\n")[1].split("\n\n== The answer")[0]
-    assert requirement == TASK.format(1)
-
-
-async def test_the_judge_reads_what_the_model_did() -> None:
-    speaker = Speaker("world/judge", lambda prompt: PASSED)
-    made = ToolCall("1", "bash", '{"command": "date"}')
-    await scored(speaker, learned_skill("plain"), step("x"), "Done.", calls=[made])
-    assert 'called bash with {"command": "date"}' in speaker.asked[0]
-
-
-async def test_nobody_to_judge_and_an_unreadable_check_are_no_score() -> None:
-    with pytest.raises(JudgeError):
-        await scored(None, learned_skill("plain"), step("x"), "Done.")
-    with pytest.raises(JudgeError):
-        await scored(None, learned_skill("odd", check="whatever this is"), step("x"), "Done.")
-
-
-async def test_votes_that_are_split_or_unreadable_are_unknown() -> None:
-    unreadable = Speaker("world/judge", lambda prompt: "Hm.")
-    assert await scored(unreadable, learned_skill("plain"), step("x"), "Done.") is Outcome.UNKNOWN
-    answers = [PASSED, FAILED, "Hm."]
-    split = Speaker("world/judge", lambda prompt: answers.pop())
-    assert await scored(split, learned_skill("plain"), step("x"), "Done.") is Outcome.UNKNOWN
-
-
-async def test_what_must_not_leave_does_not_reach_whoever_scores() -> None:
-    speaker = Speaker("world/judge", lambda prompt: PASSED)
-    scorer = ReplayScorer(judges(speaker), lambda text: text.replace("hunter2", "<PASSWORD>"))
-    await scorer.score(
-        learned_skill("plain"), played(step("x", task="Log in with hunter2."), "I used hunter2.")
-    )
-    assert speaker.asked
-    assert all("hunter2" not in prompt for prompt in speaker.asked)
 
 
 Graded = list[tuple[Verdict, Outcome]]

@@ -9,17 +9,16 @@ import pytest
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.domain.verdict import Fault, Outcome, Source
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import StoreError, UpstreamError
-from metaclaw.skills import MOST_SHOWN, GateMode
+from metaclaw.skills import MOST_SHOWN
 from metaclaw.store import SqlForgetting
 from tests.learn.learning import (
     ADA,
     CORRECTION,
     DATES,
-    FAILED,
     TASK,
     THANKS,
     ScriptedLearning,
@@ -105,18 +104,6 @@ def publish_something(learning: ScriptedLearning) -> None:
     learning.clock.pass_by(seconds=1)
 
 
-async def test_failures_from_before_a_skill_that_applies_to_their_speaker_are_left_alone(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(evolver=evolver(DATES))
-    old = await silently_failed(learning, 1)
-    publish_something(learning)
-    await learning.learn()
-    assert (learning.names, learning.role(old), learning.fast.counted) == (["other"], None, [])
-    assert learning.evolver is not None
-    assert learning.evolver.asked == []
-
-
 async def say_rule(learning: ScriptedLearning, rule: str, scope: Scope) -> None:
     """A person lays down a rule, which is in force at once."""
     before = learning.library.view.generation
@@ -154,50 +141,6 @@ async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(
     assert [
         one.proposal.support for one in learning.candidates.of_skill(SkillName("iso-release-dates"))
     ] == [tuple(turns)]
-    assert counts(learning) == []
-
-
-async def test_a_skill_for_the_speaker_closes_their_older_failures_and_nobody_elses(
-    new_learning: NewLearning,
-) -> None:
-    speaker = evolver(DATES)
-    learning = await new_learning(evolver=speaker, min_failures=3, teams={"web": ("ada",)})
-    bob = Scope("bob")
-    mine = [await silently_failed(learning, number) for number in range(2)]
-    theirs = [await silently_failed(learning, number, bob) for number in range(2)]
-    learning.clock.pass_by(seconds=1)
-    learning.put_in_force("lint-reports", scope="team:web")
-    learning.clock.pass_by(seconds=1)
-    mine.append(await silently_failed(learning, 3))
-    await learning.learn()
-    assert (counts(learning), speaker.asked) == ([2, 1], [])
-    theirs.append(await silently_failed(learning, 3, bob))
-    await learning.learn()
-    assert len(speaker.asked) == 1
-    assert [learning.role(turn) for turn in theirs] == ["support"] * 3
-    assert [learning.role(turn) for turn in mine] == [None] * 3
-    learning.restart()
-    await learning.learn()
-    assert counts(learning) == [1]
-
-
-async def test_another_text_of_a_skill_closes_failures_and_another_state_or_example_does_not(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(evolver=evolver(DATES), min_failures=3)
-    canary = learning.put_in_force("lint-reports", state=SkillState.CANARY)
-    for number in range(2):
-        await silently_failed(learning, number)
-    live = replace(canary, state=SkillState.LIVE)
-    learning.clock.pass_by(seconds=1)
-    learning.library.publish([live], (), "promoted")
-    learning.library.publish(
-        [replace(live, examples=("Lint the report.",))], (), "one more example"
-    )
-    await learning.learn()
-    assert counts(learning) == [2]
-    learning.library.publish([replace(live, body="1. Lint every report twice.")], (), "changed")
-    await learning.learn()
     assert counts(learning) == []
 
 
@@ -456,30 +399,6 @@ async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(
     assert "no longer in force" in learning.only_candidate().reason
 
 
-async def test_candidates_on_their_way_go_on_after_a_restart(new_learning: NewLearning) -> None:
-    learning = await new_learning(
-        evolver=evolver(DATES),
-        gate=GateMode.SHADOW,
-        judge=Speaker("world/judge", lambda prompt: FAILED),
-    )
-    await corrected(learning)
-    await learning.sense()
-    await learning.listen()
-    async with anyio.create_task_group() as aside:
-        await learning.fast.learn(aside)
-        while not learning.candidates.candidates():
-            await anyio.lowlevel.checkpoint()
-        aside.cancel_scope.cancel()
-    assert learning.only_candidate().standing is Standing.DRAFT
-    learning.gate = GateMode.LINT
-    learning.restart()
-    await learning.take_up_again()
-    assert learning.only_candidate().standing is Standing.ACCEPTED
-    certificate = learning.only_candidate().certificate
-    assert certificate is not None
-    assert certificate.model == "m-1"
-
-
 async def test_a_session_that_is_forgotten_while_the_evolver_writes_teaches_nothing(
     new_learning: NewLearning,
 ) -> None:
@@ -571,49 +490,6 @@ async def test_where_no_weights_are_trained_an_evolver_is_shown_broken_checks(
     assert [learning.role(turn) for turn in turns] == ["support"] * 4
 
 
-async def test_failures_like_those_an_evolver_was_shown_are_left_to_the_weights_until_a_skill_comes(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
-    learning.put_in_force("dates")
-    first = [await failed_with(learning, number, "dates") for number in range(2)]
-    await learning.learn()
-    later = [await failed_with(learning, number, "dates") for number in range(2, 6)]
-    await learning.learn()
-    assert [learning.role(turn) for turn in (*first, *later)] == ["support"] * 2 + [None] * 4
-    # Nothing of this kind was shown with another skill in the prompt.
-    others = [await failed_with(learning, number, "dates", "names") for number in range(6, 8)]
-    await learning.learn()
-    assert [learning.role(turn) for turn in (*later, *others)] == [None] * 4 + ["support"] * 2
-    publish_something(learning)
-    newest = [await failed_with(learning, number, "dates") for number in range(8, 10)]
-    await learning.learn()
-    assert [learning.role(turn) for turn in (*later, *newest)] == [None] * 4 + ["support"] * 2
-
-
-@pytest.mark.parametrize("kind", [Skill, Rule])
-async def test_other_tasks_are_left_to_the_weights_only_where_the_same_skill_stands_in_the_prompt(
-    new_learning: NewLearning, kind: type[Skill]
-) -> None:
-    learning = await new_learning(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
-    learning.put_in_force("dates", kind=kind)
-    for number in range(2):
-        await failed_with(learning, number, "dates")
-    await learning.learn()
-    others = []
-    for place in ("Paris", "Rome"):
-        others.append(
-            await Talk(learning).say(
-                f"Draw me a map of the underground of {place}.", skills=("dates",)
-            )
-        )
-        learning.say(others[-1], Outcome.FAIL, Source.JUDGE)
-    await learning.learn()
-    assert [learning.role(turn) for turn in others] == (
-        [None] * 2 if kind is Skill else ["support"] * 2
-    )
-
-
 async def test_an_evolver_is_shown_no_more_failures_than_it_reads_in_full_where_the_rest_may_train(
     new_learning: NewLearning,
 ) -> None:
@@ -666,16 +542,58 @@ async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(
     assert [learning.role(turn) for turn in later] == [None] * 2
 
 
-async def test_what_was_shown_of_a_forgotten_session_is_not_remembered(
+async def test_failures_like_those_an_evolver_was_shown_are_left_to_the_weights(
     new_learning: NewLearning,
 ) -> None:
     learning = await new_learning(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
-    talks = [Talk(learning), Talk(learning)]
-    for number, talk in enumerate(talks):
-        learning.say(await talk.say(TASK.format(number)), Outcome.FAIL, Source.JUDGE)
+    first = [await failed_with(learning, number) for number in range(2)]
     await learning.learn()
-    for talk in talks:
-        learning.fast.forget_session(talk.session)
-    later = [await failed_with(learning, number) for number in range(2, 4)]
+    later = [await failed_with(learning, number) for number in range(2, 6)]
     await learning.learn()
-    assert [learning.role(turn) for turn in later] == ["support"] * 2
+    assert [learning.role(turn) for turn in (*first, *later)] == ["support"] * 2 + [None] * 4
+
+
+async def test_new_skills_do_not_reset_the_count(new_learning: NewLearning) -> None:
+    speaker = evolver(DATES)
+    learning = await new_learning(evolver=speaker, min_failures=3)
+    for number in range(2):
+        await silently_failed(learning, number)
+    learning.clock.pass_by(seconds=1)
+    learning.put_in_force("lint-reports")
+    await silently_failed(learning, 3)
+    await learning.learn()
+    assert len(speaker.asked) == 1
+
+
+async def test_failures_of_another_project_are_counted_apart(new_learning: NewLearning) -> None:
+    learning = await new_learning(evolver=evolver(DATES), min_failures=2)
+    for number, project in enumerate(("shop", "lab")):
+        await silently_failed(learning, number, Scope("ada", project))
+    await learning.learn()
+    assert counts(learning) == [1, 1]
+
+
+async def test_a_tool_call_that_failed_is_left_to_the_lessons(new_learning: NewLearning) -> None:
+    learning = await new_learning(evolver=evolver(DATES))
+    turn = await Talk(learning).say(TASK.format(1))
+    signal = Signal("exit", 2.0, "exit code 1")
+    learning.verdicts.record_verdict(
+        Verdict(turn, Outcome.FAIL, Source.DETECTOR, 0.9, (signal,), fault=Fault.AGENT)
+    )
+    await learning.learn()
+    assert (learning.role(turn), counts(learning)) == (None, [])
+
+
+async def test_a_candidate_that_was_not_decided_is_decided_after_a_restart(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(evolver=evolver(DATES))
+    await corrected(learning)
+    await learning.live()
+    learning.library.retire(SkillName("iso-release-dates"))
+    candidate = learning.only_candidate()
+    learning.candidates.save_candidate(replace(candidate, standing=Standing.DRAFT))
+    learning.restart()
+    await learning.take_up_again()
+    assert learning.only_candidate().standing is Standing.ACCEPTED
+    assert learning.names == ["iso-release-dates"]

@@ -6,12 +6,12 @@ import pytest
 
 from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import SkillError
 from metaclaw.skills import GateMode
-from tests.learn.learning import CORRECTION, DATES, TASK, ScriptedLearning, Speaker, Talk, drawn
+from tests.learn.learning import CORRECTION, DATES, TASK, ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NewLearning = Callable[..., Awaitable[ScriptedLearning]]
@@ -216,22 +216,20 @@ async def test_whoever_remembers_something_of_a_forgotten_session_is_told(
 async def test_what_is_known_of_a_skill(new_learning: NewLearning) -> None:
     learning = await new_learning(gate=GateMode.LINT)
     talk = await learned(learning)
-    await Talk(learning).say(TASK.format(2), draws=drawn(NAME, placed=True))
+    again = await Talk(learning).say(TASK.format(2), skills=(NAME,))
+    learning.say(again, Outcome.PASS)
     facts = await learning.owner.skill_facts(SkillName(NAME))
-    assert facts.certificate is not None
-    assert facts.certificate.stage is SkillState.DRAFT
     assert facts.learned_from == (talk.agent.turns[0].turn.id,)
-    assert facts.uplift is not None
-    assert facts.uplift.unknown == 1
+    assert (facts.tally.passed, facts.tally.failed) == (1, 0)
 
 
 async def test_what_is_known_of_a_persons_own_skill_and_of_none(new_learning: NewLearning) -> None:
     learning = await new_learning()
     learning.write_by_hand(Skill(SkillName("mine"), "When I say so", "My own words."))
     facts = await learning.owner.skill_facts(SkillName("mine"))
-    assert (facts.certificate, facts.learned_from) == (None, ())
+    assert facts.learned_from == ()
     nothing = await learning.owner.skill_facts(SkillName("nobodys"))
-    assert (nothing.certificate, nothing.uplift) == (None, None)
+    assert nothing.learned_from == ()
 
 
 async def test_a_decision_on_a_candidate_that_does_not_exist_is_none(

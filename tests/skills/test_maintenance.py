@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.maintenance import find_merges, find_promotions, stale_reason
-from tests.skills.gate.replays import skill
+from metaclaw.skills.maintenance import find_promotions, stale_reason
 from tests.support.cases import each
 
 TRIGGER = "When reading CSV exports from German accounting software"
@@ -73,9 +72,7 @@ def test_a_contrary_lesson_of_anybody_stops_it() -> None:
     assert find_promotions([lesson("anna"), lesson("ben"), lesson("cleo"), contrary], None) == []
 
 
-def test_what_is_not_live_or_not_a_users_own_does_not_count() -> None:
-    canary = replace(lesson("cleo"), state=SkillState.CANARY)
-    assert find_promotions([lesson("anna"), lesson("ben"), canary], None) == []
+def test_what_is_not_a_users_own_does_not_count() -> None:
     teams = lesson("cleo", scope="team:books")
     assert find_promotions([lesson("anna"), lesson("ben"), teams], None) == []
 
@@ -122,21 +119,8 @@ def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
         {"author": Authorship.PERSON},
         {"pinned": True},
         {"author": Authorship.INSTRUCTION},
-        {"state": SkillState.RETIRED},
     ],
-    ids=["written", "pinned", "said", "retired"],
+    ids=["written", "pinned", "said"],
 )
 def test_what_a_person_wrote_said_or_pinned_does_not_go_stale(fields: dict[str, object]) -> None:
     assert not is_stale(replace(LEARNED, **fields))  # type: ignore[arg-type]
-
-
-def test_a_skill_on_trial_may_go_stale() -> None:
-    assert is_stale(replace(LEARNED, state=SkillState.CANARY))
-
-
-def test_near_duplicates_that_the_program_wrote_may_be_merged() -> None:
-    pair = [skill("one"), skill("two")]
-    assert [[one.name for one in group] for group in find_merges(pair)] == [["one", "two"]]
-    assert find_merges([skill("one"), replace(skill("two"), author=Authorship.PERSON)]) == []
-    assert find_merges([skill("one"), replace(skill("two"), pinned=True)]) == []
-    assert find_merges([skill("one", scope="user:a"), skill("two", scope="user:b")]) == []

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
-from math import ceil
-from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -19,7 +17,6 @@ from metaclaw.skills.gate.clashes import (
     contrary,
     is_same_situation,
     overlap,
-    situation_terms,
     text_terms,
     width,
 )
@@ -27,68 +24,27 @@ from metaclaw.skills.gate.gate import lint
 
 STALE_AFTER = timedelta(days=90)
 STALE_TASKS = 500
-_NEAREST = 4
 LEAST_USERS = 3
 SAME_LESSON = 0.5
 _WORD = re.compile(r"\w+")
 
 
-class SimilarPair(NamedTuple):
-    """Two skills of the same scope that say nearly the same."""
-
-    one: Skill
-    other: Skill
-    overlap: float
-
-
-def find_similar(skills: Sequence[Skill], at_least: float) -> list[SimilarPair]:
-    """Pairs with at least this overlap, the most alike first, ties by name.
-
-    Two texts with an overlap (Jaccard) of t or more share one of the n - t·n + 1 rarest of the n
-    terms of each, so only skills that share such a term are compared. If many share it (a library
-    written from one template), each is compared with its `_NEAREST` neighbours in the order of
-    their rarest terms, so that the work stays linear."""
-    terms = [text_terms(skill) for skill in skills]
-    counts = Counter(chain.from_iterable(terms))
-    rarest = [sorted(own, key=lambda term: (counts[term], term)) for own in terms]
-    together: dict[str, list[int]] = {}
-    for number, own in enumerate(rarest):
-        for term in own[: len(own) - ceil(at_least * len(own)) + 1]:
-            together.setdefault(term, []).append(number)
-    likely: set[tuple[int, int]] = set()
-    for numbers in together.values():
-        near = sorted(numbers, key=rarest.__getitem__) if len(numbers) > _NEAREST else numbers
-        for at, one in enumerate(near):
-            likely.update(
-                (min(one, other), max(one, other)) for other in near[at + 1 : at + 1 + _NEAREST]
-            )
-    pairs = (
-        SimilarPair(skills[one], skills[other], overlap(terms[one], terms[other]))
-        for one, other in likely
-    )
-    alike = (pair for pair in pairs if pair.overlap >= at_least)
-    return sorted(alike, key=lambda pair: (-pair.overlap, pair.one.name, pair.other.name))
-
-
-def group_similar(pairs: Iterable[SimilarPair]) -> list[tuple[Skill, ...]]:
-    """Groups of skills that are similar, directly or through other skills; each sorted by name."""
-    leader: dict[str, str] = {}
-    skills: dict[str, Skill] = {}
-    for pair in pairs:
-        for skill in (pair.one, pair.other):
-            skills.setdefault(skill.name, skill)
-        leader[_lead(leader, pair.one.name)] = _lead(leader, pair.other.name)
-    groups: dict[str, list[Skill]] = {}
-    for name in sorted(skills):
-        groups.setdefault(_lead(leader, name), []).append(skills[name])
-    return [tuple(group) for group in groups.values()]
-
-
-def _lead(leader: dict[str, str], name: str) -> str:
-    while (above := leader.setdefault(name, name)) != name:
-        leader[name] = leader[above]
-        name = above
-    return name
+def group_similar(skills: Sequence[Skill], at_least: float) -> list[list[Skill]]:
+    """Groups of skills whose texts have at least this overlap, directly or through other skills;
+    each sorted by name.
+    """
+    groups: list[list[Skill]] = []
+    terms = {skill.name: text_terms(skill) for skill in skills}
+    for skill in sorted(skills, key=lambda skill: skill.name):
+        mine = terms[skill.name]
+        alike = [
+            group
+            for group in groups
+            if any(overlap(mine, terms[one.name]) >= at_least for one in group)
+        ]
+        joined = sorted([skill, *chain.from_iterable(alike)], key=lambda one: one.name)
+        groups = [*(group for group in groups if group not in alike), joined]
+    return [group for group in groups if len(group) > 1]
 
 
 def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
@@ -126,14 +82,13 @@ def find_promotions(
     private = [skill for skill in skills if width(skill.scope) == 0]
     groups = [
         group
-        for group in group_similar(find_similar(private, SAME_LESSON))
+        for group in group_similar(private, SAME_LESSON)
         if len({skill.scope for skill in group}) >= least_users
     ]
-    situations = _Situations(private) if groups else None
     promotions = []
     for group in groups:
         shared = shared_text(group, scope, least_users)
-        if shared is not None and situations is not None and not situations.hold_contrary(group):
+        if shared is not None and not _has_contrary(group, private):
             promotions.append(
                 Promotion(
                     shared,
@@ -168,41 +123,15 @@ def shared_text(
     return None
 
 
-class _Situations:
-    """An index of skills by the words of their situation, to find those that may contradict a
-    group.
-    """
-
-    def __init__(self, skills: Sequence[Skill]) -> None:
-        self._skills = skills
-        self._having: dict[str, list[int]] = {}
-        for number, skill in enumerate(skills):
-            for term in situation_terms(skill):
-                self._having.setdefault(term, []).append(number)
-
-    def hold_contrary(self, group: Sequence[Skill]) -> bool:
-        """Whether another skill for the same situation contradicts one of these."""
-        return any(
-            other.name != skill.name
-            and is_same_situation(skill, other)
-            and contrary(skill.body, other.body) is not None
-            for skill in group
-            for other in self._near(skill)
-        )
-
-    def _near(self, skill: Skill) -> list[Skill]:
-        """Skills that share one of the rarest two thirds of its words; skills for the same
-        situation share at least a third.
-        """
-        rarest = sorted(
-            situation_terms(skill), key=lambda term: (len(self._having.get(term, ())), term)
-        )
-        numbers = dict.fromkeys(
-            number
-            for term in rarest[: 1 + 2 * len(rarest) // 3]
-            for number in self._having.get(term, ())
-        )
-        return [self._skills[number] for number in numbers]
+def _has_contrary(group: Iterable[Skill], skills: Sequence[Skill]) -> bool:
+    """Whether another skill for the same situation contradicts one of these."""
+    return any(
+        other.name != skill.name
+        and is_same_situation(skill, other)
+        and contrary(skill.body, other.body) is not None
+        for skill in group
+        for other in skills
+    )
 
 
 def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
