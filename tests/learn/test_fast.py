@@ -584,16 +584,3 @@ async def test_a_tool_call_that_failed_is_left_to_the_lessons(new_learning: NewL
     assert (learning.role(turn), counts(learning)) == (None, [])
 
 
-async def test_a_candidate_that_was_not_decided_is_decided_after_a_restart(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(evolver=evolver(DATES))
-    await corrected(learning)
-    await learning.live()
-    learning.library.retire(SkillName("iso-release-dates"))
-    candidate = learning.only_candidate()
-    learning.candidates.save_candidate(replace(candidate, standing=Standing.DRAFT))
-    learning.restart()
-    await learning.take_up_again()
-    assert learning.only_candidate().standing is Standing.ACCEPTED
-    assert learning.names == ["iso-release-dates"]

@@ -1,16 +1,14 @@
 """A work item that crashed several learners is set aside, in every loop, and no other item is."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.supervision import WorkItem
-from metaclaw.skills import GateMode
-from tests.learn.learning import CORRECTION, DATES, FAILED, TASK, ScriptedLearning, Speaker, Talk
+from tests.learn.learning import CORRECTION, DATES, TASK, ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NewLearning = Callable[..., Awaitable[ScriptedLearning]]
@@ -124,38 +122,19 @@ async def test_a_failure_that_nobody_survives_reading_is_passed_over_and_the_oth
     assert (learning.role(failed), learning.role(deadly)) == ("support", None)
 
 
-@pytest.mark.parametrize("loop", ["fast", "gate"])
 async def test_a_candidate_that_nobody_survives_deciding_about_is_turned_away(
-    new_learning: NewLearning, loop: str
+    new_learning: NewLearning,
 ) -> None:
-    learning = await new_learning(
-        evolver=evolver(), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED)
-    )
+    learning = await new_learning(evolver=evolver())
     talk = Talk(learning)
     await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
-    await learning.sense()
-    await learning.listen()
-    async with anyio.create_task_group() as aside:
-        await learning.fast.learn(aside)
-        while not learning.candidates.candidates():
-            await anyio.lowlevel.checkpoint()
-        aside.cancel_scope.cancel()
-    learning.die_of(loop, learning.only_candidate().id)
+    await learning.live()
+    candidate = learning.only_candidate()
+    learning.candidates.save_candidate(replace(candidate, standing=Standing.DRAFT))
+    learning.die_of("fast", candidate.id)
     await learning.take_up_again()
     decided = learning.only_candidate()
     assert (decided.standing, decided.reason.split(":")[0]) == (Standing.REJECTED, "set aside")
     await learning.take_up_again()
     assert len(learning.candidates.candidates()) == 1
-
-
-async def test_a_skill_that_nobody_survives_tending_stays_as_it_is(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning()
-    learning.put_in_force("deadly", scope=None)
-    learning.put_in_force("other", scope=None)
-    learning.die_of("tending", "deadly")
-    await learning.tend()
-    assert learning.names == ["deadly", "other"]
-    assert learning.attempt_log.set_aside == {WorkItem("tending", "deadly"): 3}

@@ -38,7 +38,7 @@ def make_step(
 
 
 def make_verdict(
-    step: Step, detector: str = "tool_error", quote: str = "it broke", comment: str = ""
+    step: Step, detector: str = "hollow", quote: str = "it broke", comment: str = ""
 ) -> Verdict:
     """A failure that a detector saw, or that the person said where there is a comment."""
     source = Source.USER if comment else Source.DETECTOR
@@ -55,7 +55,7 @@ def make_failure(
     turn: str = "t_1",
     scope: Scope | None = None,
     generation: int = 3,
-    detector: str = "tool_error",
+    detector: str = "hollow",
     quote: str = "it broke",
     comment: str = "",
 ) -> Failure:

@@ -16,7 +16,7 @@ from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
-from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures, waits_for_person
+from metaclaw.skills import Evolver, FailureGroup, group_failures, waits_for_person
 from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
 from tests.skills.made_failures import ScriptedModel, make_failure
 from tests.support.cases import each
@@ -94,7 +94,7 @@ async def test_a_good_answer_becomes_a_draft_with_its_support() -> None:
     assert (proposal.change, proposal.support, proposal.kind, proposal.written_by) == (
         Change.NEW,
         ("t_1",),
-        kind.name,
+        kind.cause,
         "scripted",
     )
     assert not proposal.is_instruction
@@ -119,7 +119,7 @@ async def test_the_question_has_the_schema_and_everything_to_learn_from() -> Non
     for part in (
         "Convert the price list",
         "No, round prices to two decimals instead.",
-        "tool_error",
+        "hollow",
         "Two decimals, always two.",
         "raw floats",
         "price-lists (may be edited)",
@@ -134,7 +134,7 @@ async def test_the_question_has_the_schema_and_everything_to_learn_from() -> Non
 
 def _candidate(kind: FailureGroup, reason: str, scope: str = "owner") -> Candidate:
     skill = replace(_existing("earlier-try", scope), state=SkillState.DRAFT)
-    proposal = Proposal(skill, Change.NEW, (), (TurnId("t_0"),), kind.name, "scripted")
+    proposal = Proposal(skill, Change.NEW, (), (TurnId("t_0"),), kind.cause, "scripted")
     return Candidate(
         CandidateId("c_1"), proposal, Standing.REJECTED, reason, 3, datetime(2026, 1, 1, tzinfo=UTC)
     )
@@ -440,13 +440,6 @@ def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
 @given(st.text(max_size=300))
 def test_reading_never_breaks(text: str) -> None:
     assert isinstance(read_skills(text), str | list)
-
-
-def test_a_failure_knows_what_the_person_complained_of() -> None:
-    failure: Failure = make_failure("Deploy it", "next words", comment="the comment")
-
-    assert failure.complaint == "the comment"
-    assert make_failure("Deploy it", "next words").complaint == "next words"
 
 
 @each(
