@@ -70,7 +70,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
     assert isinstance(learning, dict)
     assert (learning["on"], learning["gate"], learning["rejected"]) == (
         True,
-        "full",
+        "lint",
         {"reasons": {}, "last": []},
     )
     assert learning["pending"] == {

@@ -145,9 +145,7 @@ class Loops(RuleBasedStateMachine):
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
         return self.portal.call(work)
 
-    @initialize(
-        gate=st.sampled_from([GateMode.LINT, GateMode.LINT, GateMode.SHADOW, GateMode.FULL])
-    )
+    @initialize(gate=st.sampled_from(GateMode))
     def begin(self, gate: GateMode) -> None:
         self.judge, self.evolver = (
             Speaker("world/judge", lambda prompt: PASSED),

@@ -12,7 +12,6 @@ it. Whoever goes around the program and writes SQL is refused, too."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
 import pytest
 from hypothesis import strategies as st
@@ -28,7 +27,6 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.training import RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.open_failures import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     BatchState,
@@ -168,7 +166,6 @@ class Separation(RuleBasedStateMachine):
         self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.reader = LedgerReader(self.database)
         self.generations = SqlGenerations(self.database)
-        self.changes = SkillChanges(self.generations, TEAMS)
         self.verdicts = SqlVerdicts(self.database)
         self.candidates = SqlCandidates(self.database)
         self.training = SqlBatches(self.database)
@@ -237,31 +234,10 @@ class Separation(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def learn_from_failures(self, limit: int) -> None:
-        listed = self.verdicts.open_failures(self.newest)
-        found = self.changes.without_overtaken(listed, self.newest)
-        assert found == [one for one in listed if not self.is_overtaken(one.turn)]
-        failures = [one.turn for one in found[:limit]]
+        failures = [one.turn for one in self.verdicts.open_failures(self.newest)[:limit]]
         assert not self.roles.keys() & set(failures)
         if failures:
             self.attempt(failures)
-
-    def is_overtaken(self, turn: TurnId) -> bool:
-        """Whether a skill for its speaker came or got another text after the turn and after the
-        word on it.
-        """
-        made = self.turns[turn]
-        since = max(made.stamp.generation, self.judged_in[turn])
-        skills = [self.skills_for(made.scope, number) for number in range(since, self.newest + 1)]
-        return any(later - earlier for earlier, later in pairwise(skills))
-
-    def skills_for(self, speaker: Scope, generation: int) -> set[tuple[object, ...]]:
-        return {
-            (skill.content_hash, skill.applies_always, skill.workspace)
-            for skill in self.published[generation]
-            if skill.kind is SkillKind.SKILL
-            and applies(skill.scope, speaker, TEAMS)
-            and skill.is_for_workspace(speaker.workspace)
-        }
 
     @precondition(lambda self: self.turns)
     @rule(which=picks)

@@ -224,6 +224,7 @@ class ScriptedLearning:
         self.counts = learning.counts
         self.listening = learning.listening
         self.fast = learning.fast
+        self.lesson_loop = learning.lessons
         self.outcomes = learning.outcomes
         self.maintenance = learning.maintenance
         self.compliance = learning.compliance

@@ -1,7 +1,6 @@
 """Failures of one kind become skills: once, from the generation in force, also over restarts."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -582,5 +581,3 @@ async def test_a_tool_call_that_failed_is_left_to_the_lessons(new_learning: NewL
     )
     await learning.learn()
     assert (learning.role(turn), counts(learning)) == (None, [])
-
-

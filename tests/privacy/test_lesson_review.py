@@ -7,7 +7,9 @@ from metaclaw.domain.episode import Episode, Signature
 from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 
 
-def episode(failed: str, fix: str, *, said: str = "", borrowed: str = "") -> Episode:
+def episode(
+    failed: str, fix: str, *, said: str = "", borrowed: str = "", output: str = ""
+) -> Episode:
     def call(command: str) -> ToolCall:
         return ToolCall("c", "Bash", json.dumps({"command": command}))
 
@@ -18,6 +20,8 @@ def episode(failed: str, fix: str, *, said: str = "", borrowed: str = "") -> Epi
         call(fix),
         said,
         frozenset(borrowed.split()),
+        output,
+        Signature("shell", fix, "ok"),
     )
 
 
@@ -101,3 +105,26 @@ def test_what_the_person_said_in_so_many_words_needs_no_question() -> None:
     assert ruling(
         "Install with sudo.", episode("make install", "sudo make install", said=said)
     ) is (LessonRuling.IN_FORCE)
+
+
+def test_a_plain_file_that_the_error_named_may_be_named_and_nothing_else_of_it() -> None:
+    one = episode("go test", "cd backend && go test", output="go.mod not found; see ./setup.sh")
+    assert ruling("Run go in backend/, where go.mod is.", one) is LessonRuling.IN_FORCE
+    assert ruling("Run ./setup.sh in backend before go.", one) is LessonRuling.ASK
+
+
+def test_words_for_people_that_stand_in_the_calls_are_names() -> None:
+    one = episode("psql -c 'select * from users'", "psql -c 'select * from app_users'")
+    assert ruling("The table of users is app_users.", one) is LessonRuling.IN_FORCE
+
+
+def test_a_fix_that_differs_only_in_spaces_or_order_needs_another_word_of_the_call() -> None:
+    one = episode("sed 's/  a/b/' f", "sed 's/ a/b/' f")
+    assert ruling("Write one space in sed patterns.", one) is LessonRuling.IN_FORCE
+    assert ruling("Be careful.", one) is LessonRuling.REFUSE
+
+
+def test_a_program_with_a_common_name_is_a_name() -> None:
+    assert ruling("Print files with type.", episode("cat a.ini", "type a.ini")) is (
+        LessonRuling.IN_FORCE
+    )

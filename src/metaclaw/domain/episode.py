@@ -22,7 +22,7 @@ class Episode:
     """A failure with what followed. `error` is the masked error line, and `fix` the call that
     worked instead. `said` is what the person said in between, and
     `borrowed` the words of the fix that a tool result had named before. `output` is what the failed calls
-    put out: data that no model is shown."""
+    put out: data that no model is shown. `remedy` tells which calls follow the fix."""
 
     signatures: tuple[Signature, ...]
     failed: ToolCall
@@ -30,7 +30,8 @@ class Episode:
     fix: ToolCall
     said: str
     borrowed: frozenset[str]
-    output: str = ""
+    output: str
+    remedy: Signature
 
     @property
     def signature(self) -> Signature:

@@ -26,7 +26,7 @@ from metaclaw.domain.candidate import (
     Proposal,
     Standing,
 )
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Lesson, Skill, SkillState
@@ -81,11 +81,13 @@ _NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 @dataclass(eq=False)
 class SafetyReview:
-    """A `DraftCheck` of the gate. `step` reads a turn that taught a proposal."""
+    """A `DraftCheck` of the gate. `step` reads a turn that taught a proposal, `session` the
+    conversation that ended with it, with only the person's own words."""
 
     step: Callable[[TurnId], Step | None]
     library: AnyLibrary
     redactor: Redactor
+    session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None] = lambda turn: None
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
@@ -129,11 +131,12 @@ class SafetyReview:
 
     def _of_lesson(self, lesson: Lesson, support: Sequence[TurnId]) -> list[Objection]:
         """The objections to a line about failed calls, by the calls themselves."""
-        steps = {step.session: step for turn in support if (step := self.step(turn)) is not None}
+        read = (self.session(turn) for turn in support)
+        sessions = {found[0].session: found[1] for found in read if found is not None}
         episodes = [
             episode
-            for step in steps.values()
-            for episode in episodes_of((*step.history, *step.after))
+            for messages in sessions.values()
+            for episode in episodes_of(messages)
             if any(self._signature(one) in lesson.signatures for one in episode.signatures)
         ]
         review = review_lesson(lesson.body, episodes)
@@ -301,6 +304,14 @@ class CandidateAdmission:
             return await self._reject(candidate, "a person turned it away")
         passed = GateResult(Standing.ACCEPTED, "a person let it pass")
         return await self._publish(candidate, passed, {}, by_person=True)
+
+    async def change(self, skill: Skill, reason: str) -> bool:
+        """Put another version of a learned skill in force, or one that was retired, unless a person
+        has touched it."""
+        known = self.library.view.get(skill.name)
+        expected = {skill.name: None if known is None else known.content_hash}
+        learned = LearnedFrom(self.library.view.generation)
+        return await self._try(lambda: self._put([skill], (), reason, expected, learned))
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
         """Retire a learned skill, unless a person has touched it, or reverted after the generation

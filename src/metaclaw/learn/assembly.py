@@ -155,7 +155,7 @@ class Learning:
         self.judge_for = self._judges()
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
-        review = SafetyReview(self.recorded.step, library, self.redactor)
+        review = SafetyReview(self.recorded.step, library, self.redactor, self.recorded.session_of)
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), [review]),
             library=library,

@@ -7,12 +7,13 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
@@ -25,7 +26,7 @@ from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import episodes_of, spared
-from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying
+from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying, asks_the_same
 from metaclaw.store import (
     LedgerReader,
     LessonUse,
@@ -44,6 +45,9 @@ LESSON_ATTEMPT: Final = "lesson"
 _POLL_S: Final = 1.0
 _SESSIONS_AT_ONCE: Final = 64
 _MOST_SHOWN: Final = 3
+_MOST_WAITING: Final = 200
+ASLEEP: Final = "no session needed it for 60 days"
+"""Why a lesson that was not needed is retired; it comes back when its failure does."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,12 +92,13 @@ class LessonLoop:
         """Read the sessions that ended, and have a lesson written for each failure that is due."""
         self._is_looking = True
         try:
-            has_read = await self._read_sessions()
-            if not has_read and not self._is_first:
+            failed = await self._read_sessions()
+            if failed is None and not self._is_first:
                 return
             self._is_first = False
             await run_sync(self.library.follow)
-            await self._retire_what_did_not_help()
+            await self._wake_what_is_needed(failed)
+            await self._retire_what_is_not()
             for failure in await run_sync(self.episodes.recurring, self.least):
                 async with self._guard.attempt(f"lesson {failure.signature}") as may:
                     if may:
@@ -101,26 +106,35 @@ class LessonLoop:
         finally:
             self._is_looking = False
 
-    async def _read_sessions(self) -> bool:
-        """Whether any session had ended since the last look."""
+    async def _read_sessions(self) -> list[tuple[Scope, str]] | None:
+        """The failures of sessions that ended since the last look; None if there are no such
+        sessions.
+        """
+        failed: list[tuple[Scope, str]] = []
         after = await run_sync(self.cursors.cursor, LESSONS_CURSOR)
         ended = await run_sync(self.reader.sessions_ended, after, _SESSIONS_AT_ONCE)
         for session in ended:
             async with self._guard.attempt(session.id) as may:
                 if may and not session.is_open:
-                    await run_sync(self._record, session.id)
+                    failed += await run_sync(self._record, session.id)
             await run_sync(self.cursors.move_cursor, LESSONS_CURSOR, session.seq)
-        return bool(ended)
+        return failed if ended else None
 
-    def _record(self, session: SessionId) -> None:
+    def _record(self, session: SessionId) -> list[tuple[Scope, str]]:
         read = self._read(session)
         if read is None or read[0].is_subagent:
-            return
+            return []
         step, messages = read
         failed = {name for one in episodes_of(messages) for name in self._signatures(one)}
-        known = {one for lesson in self._lessons(step.scope) for one in lesson.signatures}
-        avoided = spared(messages, known) - failed
+        known = {
+            one
+            for lesson in self._lessons(step.scope)
+            if failed.isdisjoint(lesson.signatures)
+            for one in lesson.signatures
+        }
+        avoided = spared(messages, known)
         self.episodes.record(session, step.scope, self.now(), failed, avoided)
+        return [(step.scope, name) for name in failed]
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""
@@ -170,16 +184,34 @@ class LessonLoop:
             log.warning("lesson_not_written reason=%s", error)
         else:
             if proposal is not None:
-                await self.admission.admit(proposal)
+                await self._admit(proposal, failure.scope)
             # Only now: after a crash, or while the model cannot be asked, the failure stays due.
             await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
         if attempt is not None:
             await run_sync(self.candidates.end_attempt, attempt)
 
+    async def _admit(self, proposal: Proposal, scope: Scope) -> None:
+        """Admit a lesson; one that says what another one says widens that one."""
+        lesson = proposal.skill
+        twin = next((one for one in self._lessons(scope) if asks_the_same(one, lesson)), None)
+        if twin is None:
+            await self.admission.admit(proposal)
+            return
+        signatures = tuple(dict.fromkeys((*twin.signatures, *lesson.signatures)))
+        await self.admission.change(
+            replace(twin, signatures=signatures), f"{twin.name} is about one more failure"
+        )
+
     def _is_known(self, failure: RecurringFailure) -> bool:
-        """Whether a lesson about this failure is in force or was taken out of it."""
-        retired = [one.skill for one in self.generations.retired()]
-        theirs = self._among(retired, failure.scope)
+        """Whether a lesson about this failure is in force, was taken out of it, or waits for a
+        person.
+        """
+        gone = [one.skill for one in self.generations.retired()]
+        waiting = [
+            one.proposal.skill
+            for one in self.candidates.candidates(Standing.WAITING, _MOST_WAITING)
+        ]
+        theirs = self._among([*gone, *waiting], failure.scope)
         return any(
             failure.signature in lesson.signatures
             for lesson in (*self._lessons(failure.scope), *theirs)
@@ -209,6 +241,7 @@ class LessonLoop:
         if not shown:
             return None, ""
         named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
+        named |= dict.fromkeys(self.redact(str(one.episode.remedy)) for one in shown)
         case = LessonCase(
             tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
         )
@@ -229,13 +262,29 @@ class LessonLoop:
             return [], []
         return turns, [turn for turn in turns if roles.get(turn) is None]
 
-    async def _retire_what_did_not_help(self) -> None:
+    async def _retire_what_is_not(self) -> None:
+        """Retire lessons that did not help, and put those that were not needed to sleep."""
         for use in await run_sync(self.uses):
-            if use.has_failed and not use.lesson.pinned:
+            if use.lesson.pinned:
+                continue
+            if use.has_failed:
                 came = use.count.since
                 await self.admission.retire(
                     use.lesson, f"the failure came in {came} sessions since it is in force"
                 )
+            elif use.is_unneeded(self.now()):
+                await self.admission.retire(use.lesson, ASLEEP)
+
+    async def _wake_what_is_needed(self, failed: Sequence[tuple[Scope, str]] | None) -> None:
+        """Put sleeping lessons in force again whose failure came back."""
+        if not failed:
+            return
+        retired = await run_sync(self.generations.retired)
+        sleeping = [one.skill for one in retired if one.reason.endswith(ASLEEP)]
+        for scope, signature in failed:
+            for lesson in self._among(sleeping, scope):
+                if signature in lesson.signatures and self.library.view.get(lesson.name) is None:
+                    await self.admission.change(lesson, f"{lesson.name} is needed again")
 
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""

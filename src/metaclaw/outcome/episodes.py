@@ -77,6 +77,7 @@ _JSON_ERROR = re.compile(
 )
 
 
+_WORKED: Final = "ok"
 _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
@@ -113,7 +114,7 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
     worked = set()
     for one in _runs(messages):
         if isinstance(one, _Ran) and one.signature is None:
-            heads = _heads(one.run.command) or [""]
+            heads = _heads(one.run.command) or [_head(one)]
             worked |= {str(Signature(_tool(one.call, one.run), head, "")) for head in heads}
     return {one for one in signatures if one.rpartition(" · ")[0] in worked}
 
@@ -158,12 +159,14 @@ def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
     heads = _heads(run.command)
     operands = words_of(call).difference(*(head.split() for head in heads))
-    signature = Signature(
-        _tool(call, run),
-        heads[-1] if heads else _file_read(call, run),
-        _error_class(run.text, line, operands),
-    )
+    head = heads[-1] if heads else _file_read(call, run)
+    signature = Signature(_tool(call, run), head, _error_class(run.text, line, operands))
     return _Ran(call, run, output, signature, masked(line), outside_fault(run) is not None)
+
+
+def _head(one: _Ran) -> str:
+    heads = _heads(one.run.command)
+    return heads[-1] if heads else _file_read(one.call, one.run)
 
 
 def _file_read(call: ToolCall, run: ToolRun) -> str:
@@ -275,6 +278,7 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
                 said,
                 _borrowed(_bare(words_of(fix)) - known, done[:remedy]),
                 "\n".join(one.run.text for one in related if one.signature),
+                Signature(_tool(fix, done[remedy].run), _head(done[remedy]), _WORKED),
             )
         at = at + 1 if fixed is None else fixed
 

@@ -14,9 +14,10 @@ from typing import Final
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
-from metaclaw.text import VERY_COMMON_WORDS
+from metaclaw.text import VERY_COMMON_WORDS, list_terms
 
 MOST_CHARS: Final = 240
+_LEAST_SAID: Final = 2  # terms of what the person said
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -35,7 +36,7 @@ _RISKY = re.compile(
     r"|insecure|allow\w*|trust\w*|verify|ssl\w*|tls|cert\w*|sign|auth\w*|hooks?\w*|lock|sum\w*db"
     r"|drop|destroy|purge|prune|reset|wipe|delete|yes|yolo|password|passwd|token|secret"
     r"|credential\w*|api[_-]?key|profile|off|false|none|null|disabled|0)(?![a-z0-9])"
-    r"|^(?:-k|-y|-u|\+\w+:?\w*)$",
+    r"|^(?:-k|-y|-u)$",
     re.IGNORECASE,
 )
 _SPEAKS_OF_PEOPLE = re.compile(
@@ -95,7 +96,7 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
 def _review_risk(text: str, added: Sequence[str], said: str) -> LessonReview:
     """`added` are the words that the working call has and the failed one has not."""
     found = capabilities(text) - capabilities(said)
-    risky = [word for word in added if _RISKY.search(word) or _skips_hooks(word, text)]
+    risky = [word for word in added if _RISKY.search(word) or _is_risky_for_git(word, text)]
     asked = [word for word in risky if word.lower() not in said.lower().split()]
     if found.hosts or found.credentials or found.pipes or found.commands:
         return LessonReview(LessonRuling.ASK, f"it concerns {found.words()}")
@@ -104,9 +105,10 @@ def _review_risk(text: str, added: Sequence[str], said: str) -> LessonReview:
     return LessonReview(LessonRuling.IN_FORCE, "it names what failed and what worked")
 
 
-def _skips_hooks(word: str, text: str) -> bool:
-    """Whether a word is git's short flag for a commit without its hooks."""
-    return "commit" in text and re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
+def _is_risky_for_git(word: str, text: str) -> bool:
+    """Whether a word is git's short form of a commit without its hooks, or of a forced push."""
+    skips_hooks = "commit" in text and re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
+    return skips_hooks or ("push" in text and word.startswith("+"))
 
 
 def _stands_in(name: str, text: str) -> bool:
@@ -126,9 +128,11 @@ def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
     if any(flag in line.replace(".", " ").split() for flag in flags):
         return True
     programs = {word for one in episodes for word in _added(one) & _programs(one)}
-    if programs & set(line.lower().replace(",", " ").split()):
+    if programs & {word.strip(".,;:`") for word in line.split()}:
         return True
-    return any(mine & (_words(" ".join(_added(one))) | _words(said)) for one in episodes)
+    if len(set(list_terms(line)) & set(list_terms(said))) >= _LEAST_SAID:
+        return True
+    return any(mine & _words(" ".join(_added(one))) for one in episodes)
 
 
 def _programs(episode: Episode) -> set[str]:
@@ -148,7 +152,8 @@ def _arguments(episode: Episode) -> str:
 def _words(text: str) -> set[str]:
     found = {word.strip("./-").lower() for word in _WORD.findall(text)}
     parts = {part for word in found for part in re.split(r"[/=:]", word)}
-    return {word for word in found | parts if len(word) > 1} - set(VERY_COMMON_WORDS)
+    terms = {word for word in found | parts if len(word) > 1} - set(VERY_COMMON_WORDS)
+    return {word for word in terms if list_terms(word)}
 
 
 def call_text(call: ToolCall) -> str:

@@ -63,8 +63,9 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class LessonCase:
-    """Occurrences of one failure with one person in one project, their signatures without secrets,
-    and the last turn of each session. `unclaimed` are all its turns that are not support yet.
+    """Occurrences of one failure with one person in one project, their signatures without secrets
+    (the failures, then the calls that worked), and the last turn of each session. `unclaimed` are
+    all its turns that are not support yet.
     """
 
     occurrences: tuple[Occurrence, ...]

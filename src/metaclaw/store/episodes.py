@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, update
@@ -11,10 +11,11 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.store.database import Database
-from metaclaw.store.rows import pack_instant
+from metaclaw.store.rows import pack_instant, unpack_instant
 from metaclaw.store.schema import episodes, sessions
 
 _SESSIONS_THAT_REFUTE: Final = 5
+_NEEDED_WITHIN: Final = timedelta(days=60)
 FAILED, AVOIDED = "failed", "avoided"
 
 
@@ -30,12 +31,13 @@ class RecurringFailure:
 @dataclass(frozen=True, slots=True)
 class FailureCount:
     """The sessions in which a failure came before a moment and since, and those since in which its
-    lesson was followed.
+    lesson was followed; and when the last of them was.
     """
 
     before: int = 0
     since: int = 0
     avoided: int = 0
+    last: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class LessonUse:
         """
         came = self.count.since
         return came >= _SESSIONS_THAT_REFUTE and came >= self.count.avoided
+
+    def is_unneeded(self, now: datetime) -> bool:
+        """Whether no session needed it for 60 days."""
+        times = [one for one in (self.since, self.count.last) if one is not None]
+        return bool(times) and now - max(times) >= _NEEDED_WITHIN
 
 
 class SqlEpisodes:
@@ -100,16 +107,19 @@ class SqlEpisodes:
                 connection.execute(insert(episodes), rows)
 
     def recurring(self, least: int, limit: int = 100) -> list[RecurringFailure]:
-        """Failures that came in at least so many sessions of one person in one project and were not
-        shown to an evolver.
+        """Failures that came in at least so many sessions of one person in one project that were
+        not shown to an evolver, and in as many as were: one that made no lesson is shown again more
+        and more rarely.
         """
         key = (episodes.c.user_id, episodes.c.workspace_id, episodes.c.signature)
         waiting = and_(episodes.c.outcome == FAILED, episodes.c.is_shown.is_(False))
+        new = func.count(case((waiting, episodes.c.session)).distinct())
+        shown = func.count(case((episodes.c.is_shown, episodes.c.session)).distinct())
         often = (
             select(*key)
-            .where(waiting)
+            .where(episodes.c.outcome == FAILED)
             .group_by(*key)
-            .having(func.count(episodes.c.session.distinct()) >= least)
+            .having(and_(new >= least, new >= shown))
             .limit(limit)
         )
         with self._database.reading("reading failures") as connection:
@@ -162,13 +172,16 @@ class SqlEpisodes:
             number(and_(is_failed, ~is_since)),
             number(and_(is_failed, is_since)),
             number(and_(~is_failed, is_since)),
+            func.max(episodes.c.at_us),
         ).where(
             episodes.c.signature.in_(list(signatures)),
             episodes.c.user_id.is_not_distinct_from(scope.user),
             episodes.c.workspace_id.is_not_distinct_from(scope.workspace),
         )
         with self._database.reading("counting failures") as connection:
-            return FailureCount(*connection.execute(query).one())
+            before, since, avoided, last_us = connection.execute(query).one()
+        last = None if last_us is None else unpack_instant(last_us)
+        return FailureCount(before, since, avoided, last)
 
 
 def _scope_of(lesson: Lesson) -> Scope:

@@ -76,7 +76,9 @@ def find_clashes(
     others = (
         other
         for other in near
-        if other.name not in ignored and is_same_or_wider(other.scope, skill.scope)
+        if other.name not in ignored
+        and is_same_or_wider(other.scope, skill.scope)
+        and other.is_for_workspace(skill.workspace)
     )
     boilerplate = _boilerplate([skill, *near])
     clashes = (_clash(skill, other, boilerplate) for other in others)

@@ -1,0 +1,202 @@
+"""Tool calls that failed become lessons: once, for their project, and not for ever."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.chat import Json, Text, Wire
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Lesson
+from metaclaw.domain.turn import Scope
+from metaclaw.errors import UpstreamError
+from tests.learn.learning import ScriptedLearning, Speaker, Talk
+from tests.learn.recordings import call
+
+pytestmark = pytest.mark.anyio
+NewLearning = Callable[..., Awaitable[ScriptedLearning]]
+SHOP, LAB = Scope("ada", "shop"), Scope("ada", "lab")
+FAILED = "Exit code 4\nModuleNotFoundError: No module named 'app'"
+BARE, UV = ("pytest -q", FAILED), ("uv run pytest -q", "12 passed in 1.2s")
+LINE = "Run tests with `uv run pytest`, never with bare pytest."
+Ran = tuple[str, str]
+
+
+def writes(text: str = LINE) -> Speaker:
+    lesson: Json = {"name": "uv-tests", "kind": "lesson", "trigger": "When testing", "text": text}
+    return Speaker("world/evolver", lambda prompt: {"skills": [lesson]})
+
+
+async def session(
+    learning: ScriptedLearning,
+    *ran: Ran,
+    scope: Scope = SHOP,
+    wire: Wire = Wire.CHAT,
+    task: str = "Fix the rounding.",
+) -> Talk:
+    """A session in which these commands were run, and what became of it."""
+    talk = Talk(learning, scope, wire=wire)
+    talk.agent.hear(task)
+    talk.segment = 0
+    for command, result in ran:
+        await talk.answer(call("Bash", command=command))
+        talk.agent.give(result)
+    await talk.answer(Text("Done."))
+    await talk.end()
+    await learning.lesson_loop.look()
+    return talk
+
+
+def lesson_of(learning: ScriptedLearning) -> Lesson:
+    (found,) = learning.library.view.skills
+    assert isinstance(found, Lesson)
+    return found
+
+
+@pytest.mark.parametrize("wire", Wire)
+async def test_a_call_that_failed_in_two_sessions_becomes_one_line_for_its_project(
+    new_learning: NewLearning, wire: Wire
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    await session(learning, BARE, UV, wire=wire)
+    assert learning.names == []
+    talk = await session(learning, BARE, UV, wire=wire, task="Why is the export empty?")
+    lesson = lesson_of(learning)
+    assert (lesson.body, lesson.scope, lesson.workspace) == (LINE, "user:ada", "shop")
+    assert lesson.signatures == ("shell · pytest · ModuleNotFoundError", "shell · pytest · ok")
+    assert {learning.role(one.turn.id) for one in talk.agent.turns} == {"support"}
+    assert learning.evolver is not None
+    assert "uv run pytest -q" in learning.evolver.asked[0]
+    assert "'app'" not in learning.evolver.asked[0]  # names in outputs are masked
+
+
+async def test_a_failure_with_a_lesson_is_not_shown_again_and_its_turns_may_train(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    talks = [await session(learning, BARE, UV) for _ in range(2)]
+    assert learning.evolver is not None
+    assert len(learning.evolver.asked) == 1
+    assert {learning.role(one.turn.id) for talk in talks for one in talk.agent.turns} == {None}
+
+
+async def test_each_project_has_its_own_lesson(new_learning: NewLearning) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for scope in (SHOP, LAB):
+        await session(learning, BARE, UV, scope=scope)
+    assert learning.names == []
+    for scope in (SHOP, LAB):
+        await session(learning, BARE, UV, scope=scope)
+    assert [skill.workspace for skill in learning.library.view.skills] == ["shop", "lab"]
+
+
+async def test_a_failure_that_made_no_lesson_is_shown_more_and_more_rarely(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        min_failures=3, evolver=Speaker("world/evolver", lambda prompt: {"skills": []})
+    )
+    assert learning.evolver is not None
+    asked = []
+    for _ in range(8):
+        await session(learning, BARE, UV)
+        asked.append(len(learning.evolver.asked))
+    assert asked == [0, 1, 1, 2, 2, 2, 2, 3]
+
+
+async def test_while_no_model_can_be_asked_the_failure_stays_due(new_learning: NewLearning) -> None:
+    learning = await new_learning(
+        min_failures=3, evolver=Speaker("world/evolver", lambda prompt: UpstreamError("down"))
+    )
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    assert (learning.names, learning.candidates.interrupted()) == ([], [])
+    learning.evolver = writes()
+    learning.restart()
+    await learning.lesson_loop.look()
+    assert learning.names == ["uv-tests"]
+
+
+@pytest.mark.parametrize(
+    ("line", "fix", "standing"),
+    [
+        ("Be careful with the tests.", "uv run pytest -q", Standing.REJECTED),
+        ("Run tests with `pipx run pytest`.", "uv run pytest -q", Standing.REJECTED),
+        ("Run sudo pytest.", "sudo pytest -q", Standing.WAITING),
+    ],
+)
+async def test_a_line_that_names_nothing_of_its_fix_is_refused_and_a_risky_one_waits(
+    new_learning: NewLearning, line: str, fix: str, standing: Standing
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes(line))
+    for _ in range(2):
+        await session(learning, BARE, (fix, "12 passed"))
+    assert (learning.names, learning.only_candidate().standing) == ([], standing)
+
+
+async def test_a_lesson_that_says_what_another_one_says_widens_that_one(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    other = ("pytest --cov", "Exit code 4\npytest: error: unrecognized arguments: --cov")
+    for _ in range(2):
+        await session(learning, other, ("uv run pytest --cov", "12 passed"))
+    assert len(lesson_of(learning).signatures) == 3
+
+
+async def test_a_lesson_that_does_not_help_is_withdrawn_and_not_learned_again(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(7):
+        await session(learning, BARE, UV)
+    assert learning.names == []
+    assert "came in 5 sessions since" in learning.only_candidate().reason
+    for _ in range(3):
+        await session(learning, BARE, UV)
+    assert learning.names == []
+    assert learning.evolver is not None
+    assert len(learning.evolver.asked) == 1
+
+
+async def test_a_lesson_that_is_followed_stays(new_learning: NewLearning) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    for _ in range(6):
+        await session(learning, UV)
+        await session(learning, UV)
+        await session(learning, BARE, UV)
+    assert learning.names == ["uv-tests"]
+    (use,) = learning.lesson_loop.uses()
+    assert (use.count.before, use.count.since, use.count.avoided) == (0, 8, 12)
+
+
+async def test_a_lesson_that_is_not_needed_sleeps_until_its_failure_comes_back(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    learning.clock.pass_by(days=59)
+    await session(learning, ("ls", "a.py"))
+    assert learning.names == ["uv-tests"]
+    learning.clock.pass_by(days=2)
+    await session(learning, ("ls", "a.py"))
+    assert learning.names == []
+    await session(learning, BARE, UV)
+    assert learning.names == ["uv-tests"]
+
+
+async def test_what_a_person_took_back_does_not_come_back(new_learning: NewLearning) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    await learning.owner.retire(SkillName("uv-tests"))
+    for _ in range(3):
+        await session(learning, BARE, UV)
+    assert learning.names == []
