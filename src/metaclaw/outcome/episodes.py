@@ -68,6 +68,7 @@ _MASKS: Final = tuple(
     )
 )
 _WORD = re.compile(r"[\w+@:=./-]+")
+_NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
@@ -78,6 +79,8 @@ _JSON_ERROR = re.compile(
 
 
 _WORKED: Final = "ok"
+_PIECE = re.compile(r"[;&|\n]+")
+_PAUSES: Final = frozenset(("sleep", "wait"))
 _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
@@ -127,8 +130,9 @@ def failure_signature(call: ToolCall, result: ToolResult) -> str:
 
 
 def words_of(call: ToolCall) -> frozenset[str]:
-    """The words of a call: its command or its arguments."""
-    return frozenset(_WORD.findall(command_of(call) or call.arguments))
+    """The words of a call: its command, or the values of its arguments."""
+    text = command_of(call) or _NAME_OF_ARGUMENT.sub("", call.arguments)
+    return frozenset(_WORD.findall(text))
 
 
 def masked(line: str) -> str:
@@ -309,9 +313,7 @@ def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
     failed call again, the last one in between that did something. None if nothing did."""
     first, last = done[at], done[fixed]
     if not _same_call(last.call, first.call):
-        # Waiting and trying again is no remedy of an outage.
-        is_retry = first.is_outside and first.run.command in last.run.command
-        return None if is_retry else fixed
+        return None if first.is_outside and _only_waits(first, last) else fixed
     between = range(fixed - 1, at, -1)
     is_editing = first.run.kind is ToolKind.EDIT
     return next(
@@ -321,6 +323,15 @@ def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
             if done[position].signature is None and (is_editing or not _only_looks(done[position]))
         ),
         None,
+    )
+
+
+def _only_waits(first: _Ran, last: _Ran) -> bool:
+    """Whether a command is the failed one after a pause, which is no remedy of an outage."""
+    command, again = first.run.command, last.run.command
+    rest = again.replace(command, "", 1) if command else again
+    return rest != again and not any(
+        piece and piece.split()[0] not in _PAUSES for piece in map(str.strip, _PIECE.split(rest))
     )
 
 

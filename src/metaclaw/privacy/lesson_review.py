@@ -7,7 +7,7 @@ hosts, installing from elsewhere, force, permissions or credentials, is for the 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -35,8 +35,8 @@ _RISKY = re.compile(
     r"|public|no|not?|non|skip\w*|dis(?:able|abled|allow)|ignore\w*|bypass\w*|without|unsafe"
     r"|insecure|allow\w*|trust\w*|verify|ssl\w*|tls|cert\w*|sign|auth\w*|hooks?\w*|lock|sum\w*db"
     r"|drop|destroy|purge|prune|reset|wipe|delete|yes|yolo|password|passwd|token|secret"
-    r"|credential\w*|api[_-]?key|profile|off|false|none|null|disabled|0)(?![a-z0-9])"
-    r"|^(?:-k|-y|-u)$",
+    r"|credential\w*|api[_-]?key|off|false|none|null|disabled)(?![a-z0-9])"
+    r"|=0$|^--profile\b|_PROFILE=|(?-i:^-[kyu]$)",
     re.IGNORECASE,
 )
 _SPEAKS_OF_PEOPLE = re.compile(
@@ -90,12 +90,18 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
     if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
         return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
     added = sorted({word for episode in episodes for word in _added(episode)})
-    return _review_risk(f"{line}\n{calls}", added, said)
+    failed = "\n".join(call_text(episode.failed) for episode in episodes)
+    return _review_risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
 
 
-def _review_risk(text: str, added: Sequence[str], said: str) -> LessonReview:
-    """`added` are the words that the working call has and the failed one has not."""
-    found = capabilities(text) - capabilities(said)
+def _review_risk(text: str, added: Sequence[str], known: str, said: str) -> LessonReview:
+    """`added` are the words that the working call has and the failed one has not, `known` is what
+    brings in nothing new.
+    """
+    found = capabilities(text) - capabilities(known)
+    # A dotted name of words that were there, such as a module, is no host.
+    hosts = frozenset(host for host in found.hosts if not _stands_in(host.replace(".", " "), known))
+    found = replace(found, hosts=hosts)
     risky = [word for word in added if _RISKY.search(word) or _is_risky_for_git(word, text)]
     asked = [word for word in risky if word.lower() not in said.lower().split()]
     if found.hosts or found.credentials or found.pipes or found.commands:
