@@ -1,4 +1,4 @@
-"""Where a skill stands in the prompt of a recorded turn."""
+"""The prompt of a recorded turn without one of its skills."""
 
 import json
 from collections.abc import Sequence
@@ -6,108 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.chat import (
-    ChatRequest,
-    Message,
-    Role,
-    Text,
-    Wire,
-)
+from metaclaw.domain.chat import ChatRequest, Role, Text, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Turn
-from metaclaw.learn.replay import (
-    ReplayPrompt,
-)
-from metaclaw.learn.steps import StepBuilder, read_request
+from metaclaw.learn.replay import UnplayableError, request_without
+from metaclaw.learn.steps import read_request
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import Budgets, render_block
 from metaclaw.wires import encode_json, wire_format
-from tests.learn.recordings import Agent, call, say, words
-from tests.support.cases import each
+from tests.learn.recordings import Agent
 
 TABS = Skill(SkillName("use-tabs"), "When writing Go", "Indent with tabs, never with spaces.")
-
-
-OLDER = Skill(SkillName("indent-well"), "When writing code", "Indent well.")
-
-
 BESIDE = Skill(SkillName("be-brief"), "Always", "Be brief.")
 
 
-def texts(request: ChatRequest) -> str:
-    return "\n".join(
-        part.text
-        for message in request.messages
-        for part in message.parts
-        if isinstance(part, Text)
-    )
-
-
-def coding(wire: Wire, **fields: object) -> Agent:
-    """The agent reads, tests, edits, tests again, and says so with spaces; the person wants
-    tabs.
-    """
-    agent = Agent(wire, **fields)  # type: ignore[arg-type]
-    agent.hear("Fix the Go test.")
-    for made, result in STEPS:
-        agent.use(made, result)
-    return (
-        agent.answer(Text("Fixed with spaces.")).hear("I want tabs there.").answer(Text("Sorry."))
-    )
-
-
-STEPS = [
-    (call("Read", file_path="a.go"), "func main"),
-    (call("Bash", command="go test ./..."), "FAIL"),
-    (call("Edit", file_path="a.go", old_string="x", new_string="y"), "The file was edited."),
-    (call("Bash", command="go test ./..."), "ok"),
-]
-
-
-_OUTSIDE = (
-    "socket.connect",
-    "socket.bind",
-    "socket.sendto",
-    "socket.getaddrinfo",
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.fork",
-)
-
-
-_watching: list[list[str]] = []
-
-
-def spliced(turn: Turn, skills: Sequence[Skill], task: int | None = None) -> Turn:
-    """The turn as the proxy would have sent it with these skills: behind the task at this index, or
-    in the system text.
-    """
-    text = render_block(skills, 1500).text.removeprefix("\n\n")
-    anchor = b"" if task is None else b"task"
-    placement = Placement(anchor, tuple(skill.name for skill in skills), text)
-    body = turn.exchange.request
-    anchors = () if task is None else (Anchor(task, anchor),)
-    placed = placement_splices(turn.wire, body, json.loads(body), [placement], anchors)
-    assert placed.refused is None
-    return replace(
-        turn,
-        placements=placed.placed,
-        exchange=replace(turn.exchange, splices=placed.splices),
-        stamp=Stamp(1, 0, "h", placement.skills),
-    )
-
-
-def stage(turn: Turn, *known: Skill) -> ReplayPrompt:
-    builder = StepBuilder(words)
-    skills = {skill.name: skill for skill in known}
-    return ReplayPrompt(
-        turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets()
-    )
-
-
-def flat(request: ChatRequest) -> list[tuple[str, str]]:
+def texts(request: ChatRequest) -> list[tuple[str, str]]:
     """Who says what, however it is cut into parts."""
     return [
         (
@@ -118,100 +32,59 @@ def flat(request: ChatRequest) -> list[tuple[str, str]]:
     ]
 
 
-@each("wire", Wire)
-@each("system", ["You are a coding agent.", ""])
-def test_the_skill_of_a_first_task_stands_where_the_proxy_would_put_it(
-    wire: Wire, system: str
-) -> None:
-    agent = coding(wire, system=system)
-    turn = agent.turns[2].turn
-    arms = stage(turn).arms(TABS, ())
-    proxys = spliced(turn, [TABS])
-    assert arms.without == read_request(wire, turn.exchange.request)
-    assert flat(arms.with_skill) == flat(read_request(wire, proxys.exchange.sent))
-    assert wire_format(wire).render_request(arms.with_skill)
+def answered(wire: Wire) -> Turn:
+    agent = Agent(wire).hear("Fix the Go test.").answer(Text("Fixed with spaces."))
+    return agent.hear("I want tabs there.").answer(Text("Sorry.")).turns[-1].turn
 
 
-@pytest.mark.parametrize("wire", Wire)
-def test_the_skill_of_a_later_task_stands_behind_the_persons_words(wire: Wire) -> None:
-    agent = coding(wire)
-    turn = agent.turns[-1].turn
-    body = json.loads(turn.exchange.request)
-    items = body["input" if wire is Wire.RESPONSES else "messages"]
-    task = next(number for number, item in enumerate(items) if "I want tabs" in json.dumps(item))
-    arms = stage(turn).arms(TABS, ())
-    proxys = spliced(turn, [TABS], task)
-    assert flat(arms.with_skill) == flat(read_request(wire, proxys.exchange.sent))
-    if (
-        wire is not Wire.RESPONSES
-    ):  # there a message of one string and one of one part cannot be told apart
-        assert arms.with_skill == read_request(wire, proxys.exchange.sent)
-
-
-@pytest.mark.parametrize("wire", Wire)
-def test_a_skill_that_was_in_the_prompt_is_taken_out_of_it_and_put_back(wire: Wire) -> None:
-    agent = coding(wire)
-    turn = spliced(agent.turns[0].turn, [BESIDE, TABS])
-    sent = read_request(wire, turn.exchange.sent)
-    arms = stage(turn, BESIDE, TABS).arms(TABS, ())
-    assert arms.with_skill == sent
-    assert TABS.body not in texts(arms.without)
-    assert BESIDE.body in texts(arms.without)
-    alone = spliced(agent.turns[0].turn, [TABS])
-    assert flat(stage(alone, TABS).arms(TABS, ()).without) == flat(
-        read_request(wire, alone.exchange.request)
+def spliced(turn: Turn, skills: Sequence[Skill], *, is_later: bool = False) -> Turn:
+    """The turn as the proxy would have sent it with these skills: in the system text, or behind the
+    person's last words.
+    """
+    text = render_block(skills, 1500).text.removeprefix("\n\n")
+    anchor = b"task" if is_later else b""
+    placement = Placement(anchor, tuple(skill.name for skill in skills), text)
+    body = turn.exchange.request
+    items = json.loads(body)
+    last = len(items["input" if turn.wire is Wire.RESPONSES else "messages"]) - 1
+    anchors = (Anchor(last, anchor),) if is_later else ()
+    placed = placement_splices(turn.wire, body, items, [placement], anchors)
+    assert placed.refused is None
+    return replace(
+        turn,
+        placements=placed.placed,
+        exchange=replace(turn.exchange, splices=placed.splices),
+        stamp=Stamp(1, 0, "h", placement.skills),
     )
 
 
+def without(turn: Turn, *known: Skill) -> ChatRequest:
+    return request_without(turn, TABS.name, {one.name: one for one in known}, Budgets())
+
+
+@pytest.mark.parametrize("is_later", [False, True])
 @pytest.mark.parametrize("wire", Wire)
-def test_a_new_version_takes_the_place_of_what_it_replaces(wire: Wire) -> None:
-    agent = coding(wire)
-    turn = spliced(agent.turns[0].turn, [OLDER, BESIDE])
-    arms = stage(turn, OLDER, BESIDE).arms(TABS, (OLDER.name,))
-    assert OLDER.body not in texts(arms.without) + texts(arms.with_skill)
-    assert flat(arms.without) == flat(
-        read_request(wire, spliced(agent.turns[0].turn, [BESIDE]).exchange.sent)
-    )
-    assert flat(arms.with_skill) == flat(
-        read_request(wire, spliced(agent.turns[0].turn, [TABS, BESIDE]).exchange.sent)
-    )
+def test_a_skill_is_taken_out_as_if_it_had_never_been_placed(wire: Wire, is_later: bool) -> None:
+    turn = answered(wire)
+    both = spliced(turn, [BESIDE, TABS], is_later=is_later)
+    alone = spliced(turn, [BESIDE], is_later=is_later)
+    expected = read_request(wire, alone.exchange.sent)
+    assert texts(without(both, BESIDE, TABS)) == texts(expected)
+    only = spliced(turn, [TABS], is_later=is_later)
+    assert texts(without(only, TABS)) == texts(read_request(wire, turn.exchange.request))
 
 
-def test_a_skill_joins_those_that_stand_at_its_place_and_no_more_than_are_allowed() -> None:
-    agent = coding(Wire.CHAT)
-    others = [Skill(SkillName(f"other-{number}"), "Always", f"Do {number}.") for number in range(3)]
-    turn = spliced(agent.turns[0].turn, others)
-    arms = stage(turn, *others).arms(TABS, ())
-    assert all(other.body in texts(arms.without) for other in others)
-    assert [other.body in texts(arms.with_skill) for other in others] == [True, True, False]
-    assert TABS.body in texts(arms.with_skill)
-    assert texts(arms.with_skill).count("<house_rules") == 1
-
-
-def test_what_was_translated_for_the_provider_is_what_is_asked_again() -> None:
-    agent = coding(Wire.MESSAGES)
-    turn = spliced(agent.turns[1].turn, [BESIDE])
+def test_what_was_translated_for_the_provider_is_what_is_read() -> None:
+    turn = spliced(answered(Wire.MESSAGES), [TABS])
     asked = read_request(Wire.MESSAGES, turn.exchange.sent)
     body = encode_json(wire_format(Wire.CHAT).render_request(asked))
-    translated = replace(
-        turn, provider_wire=Wire.CHAT, exchange=replace(turn.exchange, splices=(), translated=body)
-    )
-    arms = stage(translated, BESIDE).arms(TABS, (BESIDE.name,))
-    assert arms.without.wire is Wire.CHAT
-    assert BESIDE.body not in texts(arms.without)
-    assert TABS.body in texts(arms.with_skill)
-    assert [message.role for message in arms.without.messages[:3]] == [
-        Role.SYSTEM,
-        Role.USER,
-        Role.ASSISTANT,
-    ]
+    exchange = replace(turn.exchange, splices=(), translated=body)
+    request = without(replace(turn, provider_wire=Wire.CHAT, exchange=exchange), TABS)
+    assert request.wire is Wire.CHAT
+    assert TABS.body not in str(texts(request))
+    assert [message.role for message in request.messages[:2]] == [Role.SYSTEM, Role.USER]
 
 
-def test_a_person_who_only_said_one_thing_has_one_task() -> None:
-    agent = Agent(Wire.MESSAGES).hear("Go.")
-    agent.messages.append(say("<system-reminder>mind the gap</system-reminder>"))
-    agent.answer(Text("Done."))
-    arms = stage(agent.turns[0].turn).arms(TABS, ())
-    system = arms.with_skill.messages[0]
-    assert system == Message(Role.SYSTEM, system.parts)
-    assert TABS.body in str(system.parts)
+def test_a_prompt_with_a_skill_that_is_no_longer_known_cannot_be_made() -> None:
+    with pytest.raises(UnplayableError, match="be-brief"):
+        without(spliced(answered(Wire.CHAT), [BESIDE, TABS]), TABS)

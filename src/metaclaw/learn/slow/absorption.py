@@ -9,7 +9,6 @@ prompts do not decide, the evidence is kept and goes on when there are more of t
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -20,10 +19,9 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.training import Drawing
 from metaclaw.domain.turn import Step
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.replay import ReplayPrompt, UnplayableError
+from metaclaw.learn.replay import UnplayableError, request_without, sent_request
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
-from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader
@@ -51,7 +49,6 @@ class SkillPrompts:
     """How prompts are put together again. `generation` gives the skills that were in force then."""
 
     reader: LedgerReader
-    builder: StepBuilder
     tokeniser: Tokeniser
     generation: Callable[[int], SkillGeneration | None]
     budgets: Budgets
@@ -67,10 +64,12 @@ class SkillPrompts:
         if recorded is None or generation is None:
             return None
         try:
-            own_words = partial(self.builder.own_words, recorded.turn.agent)
             known = {one.name: one for one in generation.skills}
-            arms = ReplayPrompt(recorded.turn, known, own_words, self.budgets).arms(skill, ())
-            prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
+            if skill.name not in known or known[skill.name].content_hash != skill.content_hash:
+                return None  # another text stood there
+            sent = sent_request(recorded.turn)
+            without = request_without(recorded.turn, skill.name, known, self.budgets)
+            prompts = [self.tokeniser.prompt(plain(arm)) for arm in (sent, without)]
         except (UnplayableError, WireError, EngineError) as error:
             log.info(
                 "skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, turn.id, error

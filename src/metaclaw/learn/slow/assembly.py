@@ -385,7 +385,7 @@ class SlowLearning:
             backend=self._backend,
             rewards=self.rewards,
             prompts=SkillPrompts(
-                learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets
+                learning.reader, self._tokeniser, learning.generations.at, budgets
             ),
             windows=self._windows,
             max_tokens=recipe.max_tokens,
