@@ -45,3 +45,4 @@ def test_passes_unknown_outcomes_the_environment_and_tool_calls_make_no_kind() -
     assert group_failures(not_taught_by(make_failure("Do it"))) == []
     assert group_failures([make_failure("Do it", detector="tool_error")]) == []
     assert group_failures([make_failure("Do it", detector="exit", quote="exit code 1")]) == []
+    assert group_failures([make_failure("Do it", detector="repeat.loop")]) == []

@@ -374,10 +374,7 @@ class PendingWork:
         if self._has_looked_back:
             return False
         self._has_looked_back = True
-        unfinished = (Standing.DRAFT, Standing.SHADOW)
-        return bool(self.candidates.interrupted()) or any(
-            self.candidates.candidates(standing, 1) for standing in unfinished
-        )
+        return bool(self.candidates.interrupted() or self.candidates.candidates(Standing.DRAFT, 1))
 
     def _unread(self) -> tuple[int, int]:
         """The number of turns that the outcome loop or the compliance loop has not handled, and of
@@ -412,7 +409,7 @@ class PendingWork:
         evolutions = (
             0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
         )
-        drafts = 0 if waiting.get(Purpose.REPLAY) else self.candidates.count(Standing.DRAFT)
+        drafts = self.candidates.count(Standing.DRAFT)
         return dict(
             zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True)
         )

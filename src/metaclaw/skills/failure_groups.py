@@ -57,7 +57,6 @@ _CAUSES = {
     JUDGED: "the judge found the answer wrong",
     "hollow": "the agent said it was done, and it was not",
     "tests": "tests failed",
-    "repeat": "the agent did the same again and again",
     "redo": "you asked for the same again",
     "interrupt": "you stopped the agent",
     "undone": "a change was undone",
@@ -66,7 +65,7 @@ _CAUSES = {
     "reply": "your reply spoke against the answer",
 }
 """What went wrong, in words, by how the cause begins."""
-_OF_TOOL_CALLS = ("tool-error", "exit", "exception", "schema")
+_OF_TOOL_CALLS = ("tool-error", "exit", "exception", "schema", "repeat")
 _ERROR_CLASS = re.compile(
     r"\b([A-Z]\w{2,40}(?:Error|Exception|Warning))\b|\b(E[A-Z]{3,12})\b|\bexit(?:ed)?(?: with)?(?:"
     r" code|"

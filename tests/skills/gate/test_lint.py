@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Lesson, Skill
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines, count_words, lint
 from tests.support.cases import each
 
@@ -106,3 +106,11 @@ def test_changed_lines_count_a_change_once_and_blank_lines_never() -> None:
 def test_words_are_counted_in_every_script() -> None:
     assert count_words("When reading CSV files") == 4
     assert count_words("用户要求撰写周报时") == 5
+
+
+def test_a_lesson_that_says_nothing_in_particular_is_refused() -> None:
+    def lesson(text: str) -> Lesson:
+        return Lesson(SkillName("l"), "Always", text, author=Authorship.EVOLVER)
+
+    assert "nothing in particular" in lint(lesson("Be careful."))[0]
+    assert lint(lesson("Put configuration into conf.d/; config/ is generated.")) == ()

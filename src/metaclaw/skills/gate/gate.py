@@ -116,8 +116,12 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
         objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
     if found := _WITHHELD.search(text):
         objections.append(f"it holds a place where a secret stood: {_quote(found)}")
-    if not isinstance(skill, Lesson):  # a lesson is one line, reviewed by the calls it is about
+    if not isinstance(skill, Lesson):
         objections += [*_trigger(skill.trigger), *_body(skill.body)]
+    elif (
+        not skill.signatures and len(set(list_terms(skill.body)) - _ORDINARY) < _LEAST_TELLING_TERMS
+    ):
+        objections.append("it says nothing in particular")
     if found := _NARRATION.search(_CODE.sub(" ", text)):
         objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
     objections += _leftovers(text)
