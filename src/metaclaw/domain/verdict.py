@@ -174,11 +174,7 @@ class Belief:
     difference d is approximated by a normal distribution of the same mean and variance. Then
 
         loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
-        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
-
-    A decision is made as soon as its expected loss is below a limit; if no more evidence can be
-    had, the smaller loss decides. This is no significance test: a simulation gives the error rates
-    (`python -m benchmarks.gate`, docs/decisions/0010)."""
+        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better"""
 
     with_skill: PassRate = PassRate()
     without: PassRate = PassRate()
