@@ -118,6 +118,11 @@ def signature_of(call: ToolCall, result: ToolResult) -> Signature | None:
     return _ran(call, result).signature
 
 
+def failure_signature(call: ToolCall, result: ToolResult) -> str:
+    """The signature of a failed call as lessons name it; empty if there is none."""
+    return str(signature_of(call, result) or "")
+
+
 def words_of(call: ToolCall) -> frozenset[str]:
     """The words of a call: its command or its arguments."""
     return frozenset(_WORD.findall(command_of(call) or call.arguments))

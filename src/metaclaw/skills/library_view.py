@@ -3,14 +3,14 @@ each was placed or not.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
 from metaclaw.config import SkillsConfig
-from metaclaw.domain.skill import ALWAYS, Nearness, Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Lesson, Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
 from metaclaw.skills.block import (
@@ -97,6 +97,7 @@ class InScope(NamedTuple):
     always: tuple[Skill, ...]
     skills: tuple[Skill, ...] | None
     skills_tokens: int
+    lessons: Mapping[str, Lesson]
     until: date | None
     cached: dict[Hashable, Selection]
 
@@ -200,6 +201,12 @@ class LibraryView:
             self._speakers[ranks, workspace] = known
         return known
 
+    def lessons(
+        self, scope: Scope | None, teams: Teams | None, today: date
+    ) -> Mapping[str, Lesson]:
+        """The lessons in force for this speaker, by the signature of the failure they are about."""
+        return self.in_scope(scope, teams, today).lessons
+
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
         """The speaker's scopes that some skill here has."""
         return frozenset([named for named, _ in self._ranks(scope, teams)])
@@ -245,6 +252,12 @@ class LibraryView:
             tuple(always[:MOST_STANDING]),
             None if listable is None else skills,
             sum(line_tokens(skill, listed_briefly) for skill in skills),
+            {
+                signature: rule
+                for rule in rules
+                if isinstance(rule, Lesson)
+                for signature in rule.signatures
+            },
             min((end for end in ends if end is not None), default=None),
             {},
         )
