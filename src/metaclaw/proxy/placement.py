@@ -16,6 +16,9 @@ already, and is recorded with every turn of the segment. Skills are drawn only i
 fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill
 is not listed either.
 
+A lesson about a failed tool call is also placed behind the result that has its failure, once a
+session. It is placed when the result is new, at the end of the prompt, and stays there.
+
 A line at the end of the conversation reminds of rules that were broken lately (see `reminders`). It
 is in one request only: neither the client nor we repeat it in the next request."""
 
@@ -45,6 +48,8 @@ from metaclaw.domain.turn import (
     TurnKind,
     listed_names,
 )
+from metaclaw.outcome import failure_signature
+from metaclaw.proxy.http.body import messages_of
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
@@ -62,10 +67,11 @@ from metaclaw.skills import (
     may_be_withheld,
     query_text,
     render_block,
+    render_lesson,
     render_reminder,
 )
 from metaclaw.upstream import PolicySlot
-from metaclaw.wires import wire_format
+from metaclaw.wires import new_results, wire_format
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +147,8 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     placements: tuple[Placement, ...]
     until: date | None
     draws: tuple[Draw, ...] = ()
+    behind: tuple[Placement, ...] = ()
+    """The lessons behind results of tools."""
 
 
 @dataclass(eq=False)
@@ -204,12 +212,14 @@ class Placer:
             adopted = self._adopt(
                 incoming, origin, view, before, version, query or self.query(origin), nearness
             )
+        if self.enabled and view.count:
+            adopted = self._with_lessons(incoming, origin, view, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
-        wanted = (
-            [placement for placement in adopted.placements if placement not in held]
-            if held
-            else adopted.placements
-        )
+        wanted: Sequence[Placement] = adopted.placements
+        if held:
+            wanted = [placement for placement in wanted if placement not in held]
+        if adopted.behind:
+            wanted = (*wanted, *adopted.behind)
         if not wanted and not held:
             return Placed(
                 Stamp(adopted.generation, version, adopted.hash, ()),
@@ -229,6 +239,8 @@ class Placer:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         standing = (*held, *spliced.placed) if held else spliced.placed
         skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
+        if adopted.behind:
+            skills = tuple(dict.fromkeys(skills))
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
         placements = (
@@ -269,13 +281,19 @@ class Placer:
         draws: Sequence[Draw] = (),
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
-        lasting = tuple([placement for placement in placements if placement.is_lasting])
-        self._remember(
-            session,
-            _Adopted(
-                segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)
-            ),
+        lasting = [placement for placement in placements if placement.is_lasting]
+        blocks = tuple([placement for placement in lasting if placement.call_id is None])
+        behind = tuple([placement for placement in lasting if placement.call_id is not None])
+        adopted = _Adopted(
+            segment,
+            stamp.generation,
+            stamp.library_hash,
+            blocks,
+            date.min,
+            tuple(draws),
+            behind,
         )
+        self._remember(session, adopted)
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """Drop the state of sessions that have ended."""
@@ -313,9 +331,51 @@ class Placer:
                 *kept,
                 Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
             )
-        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, draws)
+        adopted = _Adopted(
+            origin.segment,
+            view.generation,
+            view.hash,
+            kept,
+            found.until,
+            draws,
+            () if before is None else self._lessons_in_force(before, origin, view, found.replaced),
+        )
         self._remember(origin.session, adopted)
         return adopted
+
+    def _with_lessons(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
+    ) -> _Adopted:
+        """Add the lessons that the new results of tools need."""
+        lessons = view.lessons(origin.scope, self.teams, self.today())
+        items = messages_of(incoming.wire, incoming.json) if lessons else ()
+        behind = adopted.behind
+        taken = {name for placement in behind for name in placement.skills}
+        answered = {placement.call_id for placement in behind}
+        for call, result in new_results(incoming.wire, items):
+            lesson = lessons.get(failure_signature(call, result))
+            if lesson is None or lesson.name in taken or call.id in answered:
+                continue
+            taken.add(lesson.name)
+            placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
+            behind = (*behind, placement)
+        if behind is adopted.behind:
+            return adopted
+        adopted = msgspec.structs.replace(adopted, behind=behind)
+        self._remember(origin.session, adopted)
+        return adopted
+
+    def _lessons_in_force(
+        self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]
+    ) -> tuple[Placement, ...]:
+        today = self.today()
+        return tuple(
+            [
+                placement
+                for placement in before.behind
+                if self._holds(placement, origin.scope, view, today, replaced)
+            ]
+        )
 
     def _select(
         self,

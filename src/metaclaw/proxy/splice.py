@@ -4,7 +4,7 @@ Every byte of the client stays as it is, so that a provider's prompt cache sees 
 without us. If a position cannot be found with certainty (a duplicate key, an unexpected shape),
 nothing is inserted and the result says why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import NoReturn
@@ -18,11 +18,12 @@ from metaclaw.proxy.http.body import (
     JsonDocument,
     Span,
     UnsafeBytesError,
+    item_spans,
     skip_blanks_back,
     string_span,
     value_span,
 )
-from metaclaw.wires import literal_json, wire_format
+from metaclaw.wires import WHOLE_ITEM, developer_item, literal_json, result_places, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")
 _EXTENSIBLE = ("user", "tool")
@@ -55,20 +56,27 @@ def placement_splices(
     `tail` at the end of the conversation.
 
     A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the
-    others all are made, or none. The tail is left out if the last message cannot be extended."""
+    others all are made, or none. The tail is left out if the last message cannot be extended, and a
+    lesson behind a result if that is not in the request or cannot be extended."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
     placed: list[Placement] = []
+    behind: list[Placement] = []
     for placement in placements:
+        if placement.call_id is not None:
+            behind.append(placement)
+            continue
         index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
         if index is not None:
             _add(texts, index, placement.text)
             placed.append(placement)
     if tail:
-        spliced = _splices(wire, body, parsed, texts, placed, tail)
+        spliced = _splices(wire, body, parsed, texts, placed, behind, tail)
         if spliced.has_tail:
             return spliced
-    return _splices(wire, body, parsed, texts, placed, "") if placed else Spliced()
+    if not placed and not behind:
+        return Spliced()
+    return _splices(wire, body, parsed, texts, placed, behind, "")
 
 
 def _splices(
@@ -77,11 +85,15 @@ def _splices(
     parsed: Mapping[str, Json],
     texts: Mapping[int, str],
     placed: Sequence[Placement],
+    behind: Sequence[Placement],
     tail: str,
 ) -> Spliced:
-    """The insertions of `texts`, each at the end of the message with its index, and of `tail`."""
+    """The insertions of `texts`, each at the end of the message with its index, of the lessons
+    `behind` results, and of `tail`.
+    """
     try:
         edit = _BodyEdit(wire, body, parsed)
+        placed = [*placed, *(one for one in behind if edit.place_behind_result(one))]
         if tail:
             last = edit.last_index()
             if last is None:
@@ -143,6 +155,52 @@ class _BodyEdit:
             return
         self._append_to_content(index, text, as_parts=self._format.appends_parts)
 
+    def place_behind_result(self, placement: Placement) -> bool:
+        """Insert a lesson behind the result of its call; False if there is no place for it."""
+        call_id = placement.call_id or ""
+        known = len(self.splices)
+        try:
+            for index in self._items_with(call_id):
+                place = result_places(self._parsed_item(index)).get(call_id)
+                if place is not None:
+                    self._extend_result(index, place, placement.text)
+                    return True
+        except (_RefusedError, UnsafeBytesError):
+            del self.splices[known:]
+        return False
+
+    def _items_with(self, text: str) -> Iterator[int]:
+        """The indices of the messages that may contain this text, the last one first."""
+        needle = literal_json(text)
+        for index in range(len(self.items or ()) - 1, -1, -1):
+            if self._listed is None or needle in self._listed.raws[index]:
+                yield index
+
+    def _extend_result(self, index: int, place: int, text: str) -> None:
+        item = self._parsed_item(index)
+        if place != WHOLE_ITEM:
+            self._extend_block(index, place, text)
+        elif "role" in item or item.get("type") in _OUTPUTS:
+            self.append_to_item(index, text)
+        else:  # an output in another form than text
+            self.insert_after_item(index, developer_item(text))
+
+    def _extend_block(self, index: int, place: int, text: str) -> None:
+        """Insert text at the end of a block of a message's content."""
+        content = self._parsed_item(index)["content"]
+        block = content[place] if isinstance(content, list) else None
+        if not isinstance(block, dict):
+            raise _RefusedError("the result is not a block")
+        span = value_span(self._body, self._item_span(index), "content")
+        raws = msgspec.json.decode(self._body[slice(*span)], type=list[msgspec.Raw])
+        span = item_spans(self._body, span[0], raws)[place]
+        if "content" in block:
+            inner = value_span(self._body, span, "content")
+            self._append_to_value(block["content"], inner, text, as_parts=False)
+        else:
+            end = skip_blanks_back(self._body, span[1] - 1)
+            self._insert(end, b',"content":' + literal_json(text))
+
     def last_index(self) -> int | None:
         """The index of the last message if text may be added to it: it must be a user message or a
         tool's output. None also if the client has the provider cache everything, because the added
@@ -197,7 +255,8 @@ class _BodyEdit:
 
     def _append_to_list(self, span: Span, item: bytes, *, is_empty: bool) -> None:
         end = skip_blanks_back(self._body, span[1] - 1)
-        self._insert(end, item if is_empty else b"," + item)
+        is_first = is_empty and all(splice.offset != end for splice in self.splices)
+        self._insert(end, item if is_first else b"," + item)
 
     def append_to_item(self, index: int, text: str) -> None:
         """Add text to the content of a message, to its string if it is one."""

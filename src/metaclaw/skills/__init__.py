@@ -42,6 +42,7 @@ from metaclaw.skills.block import (
     is_placed_in,
     remove_blocks,
     render_block,
+    render_lesson,
     render_reminder,
     rule_line,
 )

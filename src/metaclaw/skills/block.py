@@ -41,6 +41,7 @@ _OPEN = re.compile(
 )
 
 _REMINDER = "Reminder, keep to what the user laid down:"
+_NEEDED = "Learned here when this failed before:"
 _MOST_WHEN_CHARS = 160
 _MOST_REMINDER_CHARS = 240
 _LEAST_GIST_CHARS, _MOST_GIST_CHARS = 20, 120
@@ -124,6 +125,11 @@ def render_reminder(rules: Sequence[Skill]) -> str:
     """
     texts = [shorten(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
     return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
+
+
+def render_lesson(lesson: Skill) -> str:
+    """A lesson's line, for a place behind the result that it is about."""
+    return _envelope(f"{_NEEDED}\n{rule_line(lesson)}").removeprefix("\n\n")
 
 
 def rule_line(rule: Skill) -> str:

@@ -28,6 +28,8 @@ from metaclaw.wires.relay import (
     plain_text,
     whole_calls,
 )
+from metaclaw.wires.responses.requests import developer_item
+from metaclaw.wires.results import WHOLE_ITEM, new_results, result_places
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 

@@ -9,7 +9,17 @@ from typing import Final, NoReturn, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Tool, Usage, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Delta,
+    Finish,
+    Json,
+    Message,
+    Tool,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.fields import Object, decode_or_text, encode_json, object_of, text_of
@@ -215,6 +225,8 @@ class WireFormat:
     """
     parse_request: Callable[[dict[str, Json]], ChatRequest]
     """Parse a client's body. Raises WireError with the name of the wrong parameter."""
+    parse_item: Callable[[Json, str], Message]
+    """Parse one message, or one item of the input. Raises WireError with the given name."""
     render_request: Callable[[ChatRequest], dict[str, Json]]
     """Write a provider's body. Raises WireError for an indispensable part that this wire cannot
     express.

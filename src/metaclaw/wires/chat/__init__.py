@@ -14,6 +14,7 @@ FORMAT: Final = WireFormat(
     id_prefix=answers.ID_PREFIX,
     list_key="messages",
     parse_request=requests.parse_request,
+    parse_item=requests.parse_message,
     render_request=requests.render_request,
     indispensable=("audio", "function_call", "functions"),
     read_document=requests.read_file,

@@ -17,6 +17,7 @@ FORMAT: Final = WireFormat(
     list_key="messages",
     required_key="max_tokens",
     parse_request=requests.parse_request,
+    parse_item=requests.parse_message,
     render_request=requests.render_request,
     indispensable=("container", "mcp_servers"),
     hosted_traces=(

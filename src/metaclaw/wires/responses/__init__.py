@@ -20,6 +20,7 @@ FORMAT: Final = WireFormat(
     ),
     unkept={"store": False},
     parse_request=requests.parse_request,
+    parse_item=requests.parse_item,
     render_request=requests.render_request,
     indispensable=("previous_response_id", "conversation", "prompt", "background"),
     hosted_traces=(
