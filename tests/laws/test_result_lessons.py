@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.chat import ToolCall, ToolResult, Wire
 from metaclaw.domain.chat import Text as TextPart
+from metaclaw.domain.chat import ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Lesson, Rule, Skill
 from metaclaw.domain.turn import TurnEnd, apply_splices

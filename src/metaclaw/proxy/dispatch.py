@@ -2,6 +2,7 @@
 answers.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from metaclaw.proxy.response import (
     TranslatedAnswer,
     TurnBuilder,
 )
+from metaclaw.proxy.skill_tool import tool_items
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -64,12 +66,14 @@ from metaclaw.wires import (
 
 Provider: TypeAlias = HttpProvider | ModelProvider
 _T = TypeVar("_T")
+log = logging.getLogger(__name__)
 
 
 SESSION_END = "session-end"
 """The reason code of a request that only ends a session; no provider is asked."""
 
 _KEY_REFUSED = (401, 402, 403)
+_TOOL_REFUSED = (400, 404, 422)
 
 
 def is_http(provider: Provider) -> TypeIs[HttpProvider]:
@@ -92,6 +96,7 @@ class Providers:
         self._policy = policy or PolicySlot("")
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
+        self._without_tools: set[str] = set()
         destinations = tuple(self._destination(provider) for provider in providers)
         # Most clients name few models; the bound protects against clients that name a new one every
         # time.
@@ -150,6 +155,15 @@ class Providers:
         chosen = self.candidates(wire, model)
         return bool(chosen) and not is_http(self._named[chosen[0].name])
 
+    def takes_tools(self, wire: Wire, model: str) -> bool:
+        """Whether the first candidate has not refused tools of ours."""
+        chosen = self.candidates(wire, model)
+        return not chosen or chosen[0].name not in self._without_tools
+
+    def refuse_tools(self, name: str) -> None:
+        """Remember that this provider refuses tools of ours."""
+        self._without_tools.add(name)
+
     def model_for(self, candidate: ProviderCandidate, version: int) -> str:
         """The model name to send to a provider. Some providers serve each policy version under its
         own name.
@@ -179,7 +193,8 @@ class Opener:
             return GeneratedAnswer(_session_end(builder.incoming.model), _understood(builder))
         incoming = builder.incoming
         chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
-        candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
+        ask = self._ask if builder.skill_tools is None else self._ask_with_tools
+        candidate, opened = await open_first(chosen, partial(ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
             # it holds bytes of a provider that was asked later and failed
@@ -199,6 +214,33 @@ class Opener:
             case GeneratedAnswer():
                 pass
         return opened
+
+    async def _ask_with_tools(
+        self, builder: TurnBuilder, candidate: ProviderCandidate
+    ) -> OpenedAnswer:
+        """Ask a provider. If it seems to refuse a tool of ours, ask it once more without."""
+        opened = await self._ask(builder, candidate)
+        tools = builder.skill_tools
+        if isinstance(opened, GeneratedAnswer) or opened.status not in _TOOL_REFUSED:
+            return opened
+        body = await gather_body(opened.reply, candidate.name)
+        read = ReadReply(opened.status, opened.reply.headers, body)
+        refused = replace_reply(opened, read)
+        if tools is None or not any(word in body.lower() for word in (b"tool", b"function")):
+            return refused
+        items = tool_items(builder.incoming.wire, tools.names)
+        splices = builder.splices
+        builder.splices = tuple(one for one in splices if not one.inserted.endswith(items))
+        builder.skill_tools = None
+        again = await self._ask(builder, candidate)
+        if again.status < 400:
+            log.warning("skill_tool_refused provider=%s status=%d", candidate.name, read.status)
+            self._providers.refuse_tools(candidate.name)
+            return again
+        builder.splices, builder.skill_tools = splices, tools
+        await again.aclose()
+        builder.drop_provider_bytes()
+        return refused
 
     def _ask(self, builder: TurnBuilder, candidate: ProviderCandidate) -> Awaitable[OpenedAnswer]:
         provider = self._providers.named(candidate.name)
@@ -476,6 +518,15 @@ def replace_model(body: bytes, model: str) -> bytes:
             f"the model's name cannot be found in the body: {error}", param="model"
         ) from error
     return body[:begin] + msgspec.json.encode(model) + body[end:]
+
+
+def replace_reply(
+    opened: RelayedAnswer | TranslatedAnswer, reply: Reply
+) -> RelayedAnswer | TranslatedAnswer:
+    """The same error response with another reply."""
+    if isinstance(opened, TranslatedAnswer):
+        return replace(opened, reply=reply)
+    return msgspec.structs.replace(opened, reply=reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import (
     Draw,
     Enforcement,
@@ -48,6 +49,7 @@ from metaclaw.proxy.answer_record import (
 )
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
+from metaclaw.proxy.skill_tool import SkillTools
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     Facts,
@@ -110,6 +112,10 @@ class TurnBuilder:
     """The rules that hold the calls of this answer."""
     not_held: tuple[HeldRule, ...] = ()
     """Held rules that cannot be enforced for this request."""
+    skill_tools: SkillTools | None = None
+    """Tools of ours in the request."""
+    skills_read: list[Skill] = field(default_factory=list)
+    """The skills that the model has read in full by calling them."""
     budget: RecordBudget = field(default_factory=RecordBudget)
     _said: AnswerRecord = field(init=False)
     _seen: AnswerRecord | None = None

@@ -51,9 +51,10 @@ def placement_splices(
     placements: Sequence[Placement],
     anchors: Sequence[Anchor],
     tail: str = "",
+    tools: bytes = b"",
 ) -> Spliced:
-    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, and for
-    `tail` at the end of the conversation.
+    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, for `tail`
+    at the end of the conversation, and for `tools` at the end of the list of tools.
 
     A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the
     others all are made, or none. The tail is left out if the last message cannot be extended, and a
@@ -71,12 +72,12 @@ def placement_splices(
             _add(texts, index, placement.text)
             placed.append(placement)
     if tail:
-        spliced = _splices(wire, body, parsed, texts, placed, behind, tail)
+        spliced = _splices(wire, body, parsed, texts, placed, behind, tail, tools)
         if spliced.has_tail:
             return spliced
-    if not placed and not behind:
+    if not placed and not behind and not tools:
         return Spliced()
-    return _splices(wire, body, parsed, texts, placed, behind, "")
+    return _splices(wire, body, parsed, texts, placed, behind, "", tools)
 
 
 def _splices(
@@ -87,12 +88,15 @@ def _splices(
     placed: Sequence[Placement],
     behind: Sequence[Placement],
     tail: str,
+    tools: bytes,
 ) -> Spliced:
     """The insertions of `texts`, each at the end of the message with its index, of the lessons
-    `behind` results, and of `tail`.
+    `behind` results, of `tail` and of `tools`.
     """
     try:
         edit = _BodyEdit(wire, body, parsed)
+        if tools:
+            edit.add_tools(tools)
         placed = [*placed, *(one for one in behind if edit.place_behind_result(one))]
         if tail:
             last = edit.last_index()
@@ -279,6 +283,10 @@ class _BodyEdit:
     def fill_list(self, key: str, item: bytes) -> None:
         """Insert an item into an empty list."""
         self._insert(self._document.field(key)[0] + 1, item)
+
+    def add_tools(self, tools: bytes) -> None:
+        """Add tools to the list of tools, which must not be empty."""
+        self._append_to_list(self._document.field("tools"), tools, is_empty=False)
 
     def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
         """Insert bytes before and behind the value of a top-level field."""

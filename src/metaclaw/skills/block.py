@@ -95,7 +95,7 @@ def render_block(
     full = _fitting(
         [skill for skill in placed if skill.is_skill],
         budget_tokens - _FRAME_TOKENS,
-        _render_skill,
+        skill_text,
     )
     lines = _fitting(listed, budget_tokens, listed_line) if listed else []
     if len(lines) < len(listed):
@@ -204,7 +204,7 @@ def already_present(skill: Skill, text: str) -> bool:
 def is_placed_in(skill: Skill, text: str) -> bool:
     """Whether a block has this rule, fact or skill in full, with its present text."""
     if skill.is_skill:
-        return _render_skill(skill) in text
+        return skill_text(skill) in text
     return f"\n{rule_line(skill)}\n" in text
 
 
@@ -258,7 +258,8 @@ def _envelope(inner: str) -> str:
     )
 
 
-def _render_skill(skill: Skill) -> str:
+def skill_text(skill: Skill) -> str:
+    """A skill in full."""
     return f"[{skill.name}] {skill.trigger}\n{skill.body}"
 
 

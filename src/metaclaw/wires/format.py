@@ -5,7 +5,7 @@ from relayed answers.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
@@ -116,6 +116,14 @@ class HeldCall:
     kind: str = ""
 
 
+class CallResult(NamedTuple):
+    """A text of ours in place of the result of a tool."""
+
+    call: HeldCall
+    text: str
+    is_error: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptMessages:
     """One answer of a provider, as `messages` of a later request. `is_exact` is False if they
@@ -144,8 +152,8 @@ class CallFormat(Protocol):
         incomplete.
         """
 
-    def begins_call(self, body: Object) -> bool:
-        """Whether an event begins a call."""
+    def begun(self, body: Object) -> list[str]:
+        """The names of the calls that an event begins, or continues without a name."""
 
     def passes(self, body: Object) -> bool:
         """Whether an event behind the first call may be sent at once."""
@@ -243,6 +251,8 @@ class WireFormat:
     """The document in a content part of this wire; None if it is something else or is in the
     provider's file store.
     """
+    render_tool: Callable[[Tool], dict[str, Json]]
+    """A function as a request offers it."""
     offered_tools: Callable[[dict[str, Json], bool], Iterable[ToolOffer]]
     """A tool that is not a function, as functions. Raises WireError if that is impossible, unless
     `lenient` is set.
@@ -307,8 +317,8 @@ class WireFormat:
     """A provider's answer (its bytes, and whether they are a stream) as messages of a later
     request. Raises UpstreamError.
     """
-    call_results: Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]
-    """Messages with a text for each call in place of its tool's result."""
+    call_results: Callable[[Sequence[CallResult]], list[Json]]
+    """Messages with our results of calls."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]

@@ -18,6 +18,7 @@ FORMAT: Final = WireFormat(
     render_request=requests.render_request,
     indispensable=("audio", "function_call", "functions"),
     read_document=requests.read_file,
+    render_tool=requests.render_tool,
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
     place_in_system=requests.place_in_system,

@@ -11,7 +11,7 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall, first_object
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall, first_object
 from metaclaw.wires.relay import (
     event_body,
     events_of,
@@ -160,11 +160,8 @@ def _known_call(call: Json, held: HeldCall) -> Object:
     return known
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    return [
-        {"role": "tool", "tool_call_id": call.id, "content": text}
-        for call, text in zip(calls, texts, strict=True)
-    ]
+def call_results(results: Sequence[CallResult]) -> list[Json]:
+    return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
 
 
 def own_words(text: str) -> Json:
@@ -242,8 +239,15 @@ class ChatCalls:
             else found
         )
 
-    def begins_call(self, body: Object) -> bool:
-        return any(_call_delta(choice) for choice in _choices(body))
+    def begun(self, body: Object) -> list[str]:
+        found = []
+        for made in map(_call_delta, _choices(body)):
+            for call in map(object_of, list_of(made.get("tool_calls"))):
+                said = object_of(call.get("function") or call.get("custom"))
+                found.append(text_of(said.get("name")))
+            if "function_call" in made:
+                found.append("")
+        return found
 
     def passes(self, body: Object) -> bool:
         choices = _choices(body)

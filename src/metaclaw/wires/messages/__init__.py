@@ -28,6 +28,7 @@ FORMAT: Final = WireFormat(
         "container_upload",
     ),
     read_document=requests.read_file,
+    render_tool=requests.render_tool,
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
     system_texts=requests.system_texts,

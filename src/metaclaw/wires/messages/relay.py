@@ -10,7 +10,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
 from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.relay import (
     event_body,
@@ -95,12 +95,12 @@ def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> N
         block[key] = text_of(block.get(key)) + text_of(delta.get(key))
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    results: list[Json] = [
-        {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
-        for call, text in zip(calls, texts, strict=True)
-    ]
-    return [{"role": "user", "content": results}]
+def call_results(results: Sequence[CallResult]) -> list[Json]:
+    blocks: list[Json] = []
+    for one in results:
+        block: Object = {"type": "tool_result", "tool_use_id": one.call.id, "content": one.text}
+        blocks.append({**block, "is_error": True} if one.is_error else block)
+    return [{"role": "user", "content": blocks}] if blocks else []
 
 
 def own_words(text: str) -> Json:
@@ -112,14 +112,27 @@ def restore(
 ) -> list[Json] | None:
     restored: list[Json] = []
     is_found = False
+    ours: list[Json] = []  # results of ours, which must be in one message with the client's
     for item in items:
         message = object_of(item)
         if message.get("role") == "assistant" and _is_shown(message.get("content"), answer):
             restored += _cached(message.get("content"), messages)
             is_found = True
-        else:
-            restored.append(_answered(message, answer) or item if is_found else item)
+            if object_of(restored[-1]).get("role") == "user":
+                ours = list_of(object_of(restored.pop()).get("content"))
+            continue
+        known = (_answered(message, answer) or item) if is_found else item
+        restored.append(_joined(ours, object_of(known)) if ours else known)
+        ours = []
+    if ours:
+        restored.append({"role": "user", "content": ours})
     return restored if is_found else None
+
+
+def _joined(results: list[Json], message: Object) -> Object:
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(content)
+    return {**message, "content": [*results, *blocks]}
 
 
 def _is_shown(content: Json, answer: TrueAnswer) -> bool:
@@ -198,8 +211,10 @@ class MessagesCalls:
             else found
         )
 
-    def begins_call(self, body: Object) -> bool:
-        return _begins_block(body)
+    def begun(self, body: Object) -> list[str]:
+        if not _begins_block(body):
+            return []
+        return [text_of(object_of(body.get("content_block")).get("name"))]
 
     def passes(self, body: Object) -> bool:
         return body.get("type") == "ping"

@@ -28,6 +28,7 @@ FORMAT: Final = WireFormat(
         *("mcp_list_tools", "additional_tools"),
     ),
     read_document=requests.read_file,
+    render_tool=lambda tool: requests.render_tool(tool, own=False),
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
     system_texts=lambda body: body.get("instructions"),

@@ -36,7 +36,7 @@ from metaclaw.wires.fields import (
     object_of,
     text_of,
 )
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
 from metaclaw.wires.relay import event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.answers import (
     Envelope,
@@ -374,10 +374,10 @@ def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
     return [call for item in items if (call := held_call(object_of(item))) is not None]
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+def call_results(results: Sequence[CallResult]) -> list[Json]:
     return [
-        {"type": f"{call.kind}_output", "call_id": call.id, "output": text}
-        for call, text in zip(calls, texts, strict=True)
+        {"type": f"{one.call.kind}_output", "call_id": one.call.id, "output": one.text}
+        for one in results
     ]
 
 
@@ -510,19 +510,18 @@ class ResponsesCalls:
             map(event_body, events_with(held, (b"response.completed", b"response.incomplete")))
         )
 
-    def begins_call(self, body: Object) -> bool:
+    def begun(self, body: Object) -> list[str]:
         """A call may appear first when it is added, when it is done, or in the whole answer at the
         end.
         """
         match body.get("type"):
-            case "response.output_item.added":
-                return object_of(body.get("item")).get("type") in CALLS
-            case "response.output_item.done":
-                return held_call(object_of(body.get("item"))) is not None
+            case "response.output_item.added" | "response.output_item.done":
+                call = held_call(object_of(body.get("item")))
+                return [] if call is None else [call.name]
             case "response.completed" | "response.incomplete":
-                return bool(_items_of(body))
+                return [call.name for call in _items_of(body).values()]
             case _:
-                return False
+                return []
 
     def passes(self, body: Object) -> bool:
         return False
