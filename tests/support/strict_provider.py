@@ -63,7 +63,11 @@ class Answer:
 
     def arguments(self, command: str) -> str:
         """The arguments of a call, as JSON."""
-        return json.dumps({OWN.get(command, ("", self.argument))[1]: command})
+        return json.dumps({self.argument_of(command): command})
+
+    def argument_of(self, command: str) -> str:
+        """The name of the only argument."""
+        return OWN.get(command, ("", self.argument))[1]
 
     def tool_of(self, command: str) -> str:
         """The name of the tool that a call is of."""
@@ -522,7 +526,7 @@ def _message(answer: Answer, request: Json) -> Json:
             "type": "tool_use",
             "id": identity,
             "name": answer.tool_of(command),
-            "input": json.loads(answer.arguments(command)),
+            "input": {answer.argument_of(command): command},
         }
         for identity, command in answer.calls
     ]
