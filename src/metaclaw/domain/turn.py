@@ -180,6 +180,11 @@ class Placement:
         return self.anchor.removeprefix(_RESULT).decode("utf-8", "surrogatepass")
 
     @property
+    def is_block(self) -> bool:
+        """Whether it is a block of rules, facts and skills."""
+        return self.anchor != TOOLS and not self.anchor.startswith((_RESULT, _ASKED))
+
+    @property
     def is_lasting(self) -> bool:
         """Whether it stays in the prompts of its session."""
         return self.anchor != REMINDER and self.anchor != WITHHELD

@@ -31,6 +31,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -162,12 +163,14 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     placements: tuple[Placement, ...]
     until: date | None
     draws: tuple[Draw, ...] = ()
-    behind: tuple[Placement, ...] = ()
-    """The lessons behind results of tools."""
-    tools: tuple[str, ...] = ()
-    """The names of the tools of ours that the session has."""
-    asked: tuple[Placement, ...] = ()
-    """The skills that the model asked for."""
+    extras: tuple[Placement, ...] = ()
+    """Lessons behind results of tools, skills that the model asked for, and the tools for that."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools of ours that the session has."""
+        named = next((one.text for one in self.extras if one.anchor == TOOLS), "")
+        return tuple(named.split())
 
 
 @dataclass(eq=False)
@@ -238,13 +241,11 @@ class Placer:
         if self.enabled and view.count:
             adopted = self._with_lessons(incoming, origin, view, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
-        wanted: Sequence[Placement] = adopted.placements
+        extras = adopted.extras
+        wanted: Sequence[Placement] = (*adopted.placements, *extras)
         if held:
             wanted = [placement for placement in wanted if placement not in held]
-        if adopted.behind:
-            wanted = (*wanted, *adopted.behind)
-        tools = self._tools(incoming, origin, view, adopted) if adopted.tools else None
-        if not wanted and not held and tools is None:
+        if not wanted and not held:
             return Placed(
                 Stamp(adopted.generation, version, adopted.hash, ()),
                 (),
@@ -256,6 +257,7 @@ class Placer:
         if self.reminders.broken:
             due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
+        tools = self._tools(incoming, origin, view, adopted) if extras else None
         spliced = placement_splices(
             incoming.wire,
             incoming.body,
@@ -268,26 +270,22 @@ class Placer:
         if spliced.refused is not None:
             tools = None
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
-        standing = (*held, *spliced.placed) if held else spliced.placed
-        skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
-        if adopted.tools:
+        placed = spliced.placed
+        if extras:
             present = {b"", *(anchor.digest for anchor in origin.anchors)}
-            asked = [one for one in adopted.asked if one.asked_in in present]
-            record = (*asked, Placement(TOOLS, (), " ".join(adopted.tools)))
-            standing = (*standing, *record)
-            spliced = msgspec.structs.replace(spliced, placed=(*spliced.placed, *record))
-            skills = _names_in(standing)
-        if adopted.behind:
+            placed += tuple(
+                [one for one in extras if one.anchor == TOOLS or one.asked_in in present]
+            )
+        standing = (*held, *placed) if held else placed
+        skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
+        if extras:
             skills = tuple(dict.fromkeys(skills))
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         listed = listed_names(standing)
         draws = _in_effect(adopted.draws, (*skills, *listed)) if adopted.draws else ()
-        placements = (
-            (*spliced.placed, *_reminded(due, tail, spliced))
-            if due.placed or due.withheld
-            else spliced.placed
-        )
-        return Placed(stamp, placements, spliced.splices, draws, listed, tools)
+        if due.placed or due.withheld:
+            placed = (*placed, *_reminded(due, tail, spliced))
+        return Placed(stamp, placed, spliced.splices, draws, listed, tools)
 
     def _place_aside(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int
@@ -321,28 +319,18 @@ class Placer:
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
         lasting = [placement for placement in placements if placement.is_lasting]
-        behind = [placement for placement in lasting if placement.call_id is not None]
-        asked = [placement for placement in lasting if placement.asked_in is not None]
-        tools = [placement for placement in lasting if placement.anchor == TOOLS]
-        adopted = _Adopted(
-            segment,
-            stamp.generation,
-            stamp.library_hash,
-            tuple([one for one in lasting if one not in (*behind, *asked, *tools)]),
-            date.min,
-            tuple(draws),
-            tuple(behind),
-            tuple(tools[0].text.split()) if tools else (),
-            tuple(asked),
-        )
+        blocks = tuple([placement for placement in lasting if placement.is_block])
+        extras = tuple([placement for placement in lasting if not placement.is_block])
+        number, digest = stamp.generation, stamp.library_hash
+        adopted = _Adopted(segment, number, digest, blocks, date.min, tuple(draws), extras)
         self._remember(session, adopted)
 
     def asked(self, origin: Origin, skills: Sequence[Skill]) -> None:
         """Remember skills that the model has read in full in this session."""
         adopted = self._adopted.get(origin.session)
         if adopted is not None:
-            asked = (*adopted.asked, *asked_placements(origin, skills))
-            self._remember(origin.session, msgspec.structs.replace(adopted, asked=asked))
+            extras = (*adopted.extras, *asked_placements(origin, skills))
+            self._remember(origin.session, msgspec.structs.replace(adopted, extras=extras))
 
     def with_tools(
         self, wire: Wire, body: bytes, fields: Mapping[str, Json], scope: Scope
@@ -383,40 +371,39 @@ class Placer:
             if before is None or not self.enabled
             else self._still_valid(before, origin, view, found.replaced)
         )
-        has_tools = before.tools != () if before is not None else self._may_offer(incoming)
+        if before is None:
+            has_tools = bool(found.full or found.listed) and self._may_offer(incoming)
+            extras: tuple[Placement, ...] = ()
+        else:
+            has_tools = before.tools != ()
+            scope, today, replaced = origin.scope, self.today(), found.replaced
+            holds = partial(self._holds, scope=scope, view=view, today=today, replaced=replaced)
+            extras = tuple(filter(holds, before.extras))
         chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
             chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         block = self._render(chosen)
-        tools = () if before is None else before.tools
         if before is None and has_tools and block.listed:
             speaker = view.in_scope(origin.scope, self.teams, self.today())
             is_all = speaker.skills is not None and len(speaker.skills) <= len(block.listed)
-            tools = (SKILL_TOOL,) if is_all else (SKILL_TOOL, FIND_TOOL)
+            names = SKILL_TOOL if is_all else f"{SKILL_TOOL} {FIND_TOOL}"
+            extras = (Placement(TOOLS, (), names),)
         if block.text:
             kept = (
                 *kept,
                 Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
             )
-        adopted = _Adopted(
-            origin.segment,
-            view.generation,
-            view.hash,
-            kept,
-            found.until,
-            draws,
-            () if before is None else self._lessons_in_force(before, origin, view, found.replaced),
-            tools,
-            () if before is None else before.asked,
-        )
+        segment, number, until = origin.segment, view.generation, found.until
+        adopted = _Adopted(segment, number, view.hash, kept, until, draws, extras)
         self._remember(origin.session, adopted)
         return adopted
 
     def _may_offer(self, incoming: Incoming) -> bool:
         return (
             self.has_tools
+            and not self.is_embedded(incoming.wire, incoming.model)
             and may_offer(incoming.wire, incoming.json)
             and self.takes_tools(incoming.wire, incoming.model)
         )
@@ -425,7 +412,7 @@ class Placer:
         self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
     ) -> SkillTools | None:
         """The tools of ours in this request; None if it cannot have the session's."""
-        if not self._may_offer(incoming):
+        if not adopted.tools or not self._may_offer(incoming):
             return None
         today, scope = self.today(), origin.scope
         withheld = {draw.skill for draw in adopted.draws if not draw.placed}
@@ -447,34 +434,22 @@ class Placer:
     ) -> _Adopted:
         """Add the lessons that the new results of tools need."""
         lessons = view.lessons(origin.scope, self.teams, self.today())
-        items = messages_of(incoming.wire, incoming.json) if lessons else ()
-        behind = adopted.behind
-        taken = {name for placement in behind for name in placement.skills}
-        answered = {placement.call_id for placement in behind}
-        for call, result in new_results(incoming.wire, items):
-            lesson = lessons.get(failure_signature(call, result))
-            if lesson is None or lesson.name in taken or call.id in answered:
-                continue
-            taken.add(lesson.name)
-            placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
-            behind = (*behind, placement)
-        if behind is adopted.behind:
+        if not lessons:
             return adopted
-        adopted = msgspec.structs.replace(adopted, behind=behind)
+        extras = adopted.extras
+        behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
+        for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
+            lesson = lessons.get(failure_signature(call, result))
+            if lesson is None or (lesson.name,) in behind.values() or call.id in behind:
+                continue
+            behind[call.id] = (lesson.name,)
+            placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
+            extras = (*extras, placement)
+        if extras is adopted.extras:
+            return adopted
+        adopted = msgspec.structs.replace(adopted, extras=extras)
         self._remember(origin.session, adopted)
         return adopted
-
-    def _lessons_in_force(
-        self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]
-    ) -> tuple[Placement, ...]:
-        today = self.today()
-        return tuple(
-            [
-                placement
-                for placement in before.behind
-                if self._holds(placement, origin.scope, view, today, replaced)
-            ]
-        )
 
     def _select(
         self,
