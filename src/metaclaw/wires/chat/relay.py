@@ -2,7 +2,7 @@
 line.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +13,6 @@ from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall, first_object
 from metaclaw.wires.relay import (
-    event_body,
     events_of,
     has_mark,
     ids_of,
@@ -21,7 +20,7 @@ from metaclaw.wires.relay import (
     plain_id,
     without_empty,
 )
-from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
+from metaclaw.wires.sse import event_bytes, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
@@ -233,11 +232,9 @@ class ChatCalls:
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
-        return (
-            _merged_calls(map(event_body, events_with(held, self.marks)))
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        return [call for message in _streamed(held)[1] for call in calls_of(message)]
 
     def begun(self, body: Object) -> list[str]:
         found = []
@@ -335,15 +332,6 @@ def _plain_calls(held: bytes) -> list[HeldCall] | None:
         HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
         for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
     ]
-
-
-def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
-    messages: dict[int, Object] = {}
-    for body in bodies:
-        for choice in _choices(body or {}):
-            if calls := _call_delta(choice):
-                _add_delta(_message_of(choice, messages), calls)
-    return [call for place in sorted(messages) for call in calls_of(messages[place])]
 
 
 class ChatFooter:
