@@ -71,51 +71,28 @@ def placement_splices(
         if index is not None:
             _add(texts, index, placement.text)
             placed.append(placement)
-    if tail:
-        spliced = _splices(wire, body, parsed, texts, placed, behind, tail, tools)
-        if spliced.has_tail:
-            return spliced
-    if not placed and not behind and not tools:
+    if not texts and not behind and not tools and not tail:
         return Spliced()
-    return _splices(wire, body, parsed, texts, placed, behind, "", tools)
-
-
-def _splices(
-    wire: Wire,
-    body: bytes,
-    parsed: Mapping[str, Json],
-    texts: Mapping[int, str],
-    placed: Sequence[Placement],
-    behind: Sequence[Placement],
-    tail: str,
-    tools: bytes,
-) -> Spliced:
-    """The insertions of `texts`, each at the end of the message with its index, of the lessons
-    `behind` results, of `tail` and of `tools`.
-    """
+    edit = _BodyEdit(wire, body, parsed)
+    last = edit.last_index() if tail else None
+    if last is not None:
+        _add(texts, last, tail)
     try:
-        edit = _BodyEdit(wire, body, parsed)
         if tools:
             edit.add_tools(tools)
-        placed = [*placed, *(one for one in behind if edit.place_behind_result(one))]
-        if tail:
-            last = edit.last_index()
-            if last is None:
-                return Spliced()
-            texts = {**texts}
-            _add(texts, last, tail)
+        placed += [one for one in behind if edit.place_behind_result(one)]
         for index, text in texts.items():
             if index == _SYSTEM:
                 edit.place_in_system(text)
             else:
                 edit.place_in_message(index, text)
-    except (_RefusedError, UnsafeBytesError) as refusal:
-        return Spliced(refused=str(refusal))
-    except (msgspec.MsgspecError, UnicodeError, IndexError, RecursionError) as trouble:
-        return Spliced(refused=f"the body cannot be walked: {trouble}")
+    except _TROUBLE as trouble:
+        if last is not None:
+            return placement_splices(wire, body, parsed, placements, anchors, "", tools)
+        return Spliced(refused=f"the body cannot be extended: {trouble}")
     if len(edit.splices) > 1:
         edit.splices.sort(key=_OFFSET)
-    return Spliced(tuple(edit.splices), tuple(placed), None, bool(tail))
+    return Spliced(tuple(edit.splices), tuple(placed), None, last is not None)
 
 
 def _add(texts: dict[int, str], index: int, text: str) -> None:
@@ -124,6 +101,12 @@ def _add(texts: dict[int, str], index: int, text: str) -> None:
 
 class _RefusedError(Exception):
     """The bytes do not allow a safe insertion."""
+
+
+_TROUBLE = (
+    *(_RefusedError, UnsafeBytesError),
+    *(msgspec.MsgspecError, UnicodeError, IndexError, RecursionError),
+)
 
 
 class _BodyEdit:
@@ -169,7 +152,7 @@ class _BodyEdit:
                 if place is not None:
                     self._extend_result(index, place, placement.text)
                     return True
-        except (_RefusedError, UnsafeBytesError):
+        except _TROUBLE:
             del self.splices[known:]
         return False
 
