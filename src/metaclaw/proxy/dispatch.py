@@ -33,8 +33,10 @@ from metaclaw.proxy.response import (
     GeneratedAnswer,
     OpenedAnswer,
     RelayedAnswer,
-    TranslatedAnswer,
+    Translation,
     TurnBuilder,
+    each,
+    provider_deltas,
 )
 from metaclaw.proxy.skill_tool import tool_items
 from metaclaw.upstream import (
@@ -55,6 +57,7 @@ from metaclaw.upstream import (
 from metaclaw.wires import (
     Facts,
     begins_answer,
+    deltas_of,
     encode_json,
     plain,
     reported_error,
@@ -209,8 +212,10 @@ class Opener:
         match opened:
             case RelayedAnswer():
                 builder.translated = opened.body
-            case TranslatedAnswer():
-                builder.provider_wire, builder.translated = opened.wire, opened.body
+            case Translation() | GeneratedAnswer(translation=Translation()):
+                sent = opened if isinstance(opened, Translation) else opened.translation
+                assert sent is not None
+                builder.provider_wire, builder.translated = sent.wire, sent.body
             case GeneratedAnswer():
                 pass
         return opened
@@ -225,7 +230,7 @@ class Opener:
             return opened
         body = await gather_body(opened.reply, candidate.name)
         read = ReadReply(opened.status, opened.reply.headers, body)
-        refused = replace_reply(opened, read)
+        refused = msgspec.structs.replace(opened, reply=read)
         if tools is None or not any(word in body.lower() for word in (b"tool", b"function")):
             return refused
         items = tool_items(builder.incoming.wire, tools.names)
@@ -335,7 +340,7 @@ class Opener:
         provider: HttpProvider,
         model: str,
         wires: frozenset[Wire] | None = None,
-    ) -> TranslatedAnswer:
+    ) -> Translation | GeneratedAnswer:
         spoken = self._providers.wires.of(provider) if wires is None else wires
         wire = next(format_.wire for format_ in wire_formats() if format_.wire in spoken)
         request = replace(_understood(builder), model=model)
@@ -352,7 +357,7 @@ class Opener:
         wire: Wire,
         body: bytes,
         purpose: Purpose | None = None,
-    ) -> TranslatedAnswer:
+    ) -> Translation | GeneratedAnswer:
         incoming = builder.incoming
         # Leave out header fields of the client's wire.
         headers = [
@@ -364,18 +369,17 @@ class Opener:
             "POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session
         )
         reply = await provider.call(call, incoming.headers)
+        is_streamed = is_stream(reply.headers, asked=request.stream)
+        translation = Translation(reply, wire, body, is_streamed)
         if reply.status >= 400:
-            return TranslatedAnswer(reply, request, wire, body)
-        if is_stream(reply.headers, asked=request.stream):
-            return TranslatedAnswer(
-                reply,
-                request,
-                wire,
-                body,
-                await _read(provider, reply, read_opening(builder, reply)),
-            )
-        completion = await _read(provider, reply, read_completion(builder, reply, wire))
-        return TranslatedAnswer(reply, request, wire, body, completion=completion)
+            return translation
+        if is_streamed:
+            opening = await _read(provider, reply, read_opening(builder, reply))
+            deltas = provider_deltas(builder, wire, opening, reply.chunks())
+        else:
+            completion = await _read(provider, reply, read_completion(builder, reply, wire))
+            deltas = each(deltas_of(completion))
+        return GeneratedAnswer(deltas, request, translation)
 
     async def again(self, builder: TurnBuilder, body: bytes) -> OpenedAnswer:
         """Ask the same provider again, with this body in its wire. Raises UpstreamError if it
@@ -518,15 +522,6 @@ def replace_model(body: bytes, model: str) -> bytes:
             f"the model's name cannot be found in the body: {error}", param="model"
         ) from error
     return body[:begin] + msgspec.json.encode(model) + body[end:]
-
-
-def replace_reply(
-    opened: RelayedAnswer | TranslatedAnswer, reply: Reply
-) -> RelayedAnswer | TranslatedAnswer:
-    """The same error response with another reply."""
-    if isinstance(opened, TranslatedAnswer):
-        return replace(opened, reply=reply)
-    return msgspec.structs.replace(opened, reply=reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,14 @@ from metaclaw.proxy.enforcement.call_judge import CallJudge, Ruling
 from metaclaw.proxy.enforcement.replies import Reply, first_answer, receive
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
-from metaclaw.proxy.response import GeneratedAnswer, OpenedAnswer, TurnBuilder, send
+from metaclaw.proxy.response import (
+    GeneratedAnswer,
+    OpenedAnswer,
+    RelayedAnswer,
+    Translation,
+    TurnBuilder,
+    send,
+)
 from metaclaw.wires import HeldCall, wire_format
 
 log = logging.getLogger(__name__)
@@ -175,10 +182,16 @@ class Hold:
         """Keep an attempt. A model in this process sends no bytes: its answer is kept as rendered in
         the client's wire."""
         wire = wire_format(self._builder.provider_wire)
-        if isinstance(opened, GeneratedAnswer):
-            said, is_stream = wire.render_answer(completion, opened.request), False
-        else:
-            said, is_stream = self._builder.provider_bytes, opened.opening is not None
+        said, is_stream = self._builder.provider_bytes, False
+        match opened:
+            case GeneratedAnswer(translation=None):
+                said = wire.render_answer(completion, opened.request)
+            case GeneratedAnswer(translation=Translation(is_stream=is_stream)):
+                pass
+            case RelayedAnswer():
+                is_stream = opened.opening is not None
+            case _:
+                pass
         messages = wire.read_attempt(said, is_stream)
         self._attempts.made.append(
             Attempt(sent, said, is_stream, completion, calls, own, ruling, began, messages)

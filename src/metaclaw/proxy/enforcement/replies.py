@@ -34,7 +34,6 @@ from metaclaw.proxy.response import (
     GeneratedAnswer,
     OpenedAnswer,
     RelayedAnswer,
-    TranslatedAnswer,
     TurnBuilder,
     broken_off,
     each,
@@ -273,18 +272,13 @@ async def receive(builder: TurnBuilder, opened: OpenedAnswer, reply: Reply) -> C
     match opened:
         case GeneratedAnswer():
             return await reply.receive(opened.deltas)
-        case TranslatedAnswer() if opened.completion is not None:
-            return await reply.receive(each(deltas_of(opened.completion)))
         case RelayedAnswer() if opened.facts is not None:
             said = wire_format(builder.provider_wire).parse_answer(builder.provider_bytes)
             return await reply.receive(each(deltas_of(said)))
-        case TranslatedAnswer() | RelayedAnswer():
-            chunks = opened.reply.chunks()
-            completion = await reply.receive(
-                provider_deltas(builder, opened.opening or b"", chunks)
-            )
-            await linger(chunks)
-            return completion
+        case _:
+            opening = opened.opening if isinstance(opened, RelayedAnswer) else None
+            chunks, wire = opened.reply.chunks(), builder.provider_wire
+            return await reply.receive(provider_deltas(builder, wire, opening or b"", chunks))
 
 
 class FirstAnswer(Protocol):
@@ -312,20 +306,16 @@ def first_answer(builder: TurnBuilder, opened: OpenedAnswer, client: Client) -> 
             return RelayedStream(builder, opened, opened.opening, client)
         case RelayedAnswer() if opened.facts is not None:
             return RelayedBody(builder, opened, client)
-        case RelayedAnswer():
-            return None
-        case TranslatedAnswer() if opened.opening is None and opened.completion is None:
-            return None
-        case TranslatedAnswer() | GeneratedAnswer():
+        case GeneratedAnswer():
             return RenderedAnswer(builder, opened, client)
+        case _:
+            return None
 
 
 class RenderedAnswer:
     """An answer in deltas, from a provider of another wire or from a model."""
 
-    def __init__(
-        self, builder: TurnBuilder, opened: TranslatedAnswer | GeneratedAnswer, client: Client
-    ) -> None:
+    def __init__(self, builder: TurnBuilder, opened: GeneratedAnswer, client: Client) -> None:
         self._builder = builder
         self._opened = opened
         self._received = Completion("", "", (), None)
