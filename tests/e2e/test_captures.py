@@ -165,7 +165,7 @@ def test_the_turns_of_one_agent_run_are_one_session_with_one_placed_set(
     ]
     assert len(answers) == 3
     assert len({answer.headers["x-metaclaw-session"] for answer in answers}) == 1
-    assert {answer.headers["x-metaclaw-skills"] for answer in answers} == {"tail-the-ledger"}
+    assert {answer.headers["x-metaclaw-listed"] for answer in answers} == {"tail-the-ledger"}
 
 
 def test_a_placed_skill_reaches_the_model_and_stays_in_place_while_the_conversation_grows(

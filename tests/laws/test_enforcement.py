@@ -63,7 +63,7 @@ from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import ProviderHealth
 from tests.support.cases import each
 from tests.support.depth import tries
-from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
+from tests.support.strict_provider import BAD, GOOD, OWN, STEPS, Answer, StrictProvider
 
 PATHS = {
     Wire.CHAT: "/v1/chat/completions",
@@ -154,7 +154,8 @@ class Model:
         yield TextDelta(f"words {len(request.messages)}")
         for place, command in enumerate(STEPS[step]):
             identity = f"call_{len(request.messages):04d}_{place}_abcdefghij"
-            yield ToolCallDelta(place, identity, "bash", json.dumps({"command": command}))
+            tool, key = OWN.get(command, ("bash", "command"))
+            yield ToolCallDelta(place, identity, tool, json.dumps({key: command}))
         tokens = SampledTokens((1, len(request.messages)), (2, 3), (-0.5, -0.25))
         yield End(Finish.TOOL_CALLS if STEPS[step] else Finish.STOP, Usage(10, 5), tokens=tokens)
 
@@ -218,9 +219,13 @@ class House:
     """The request path, with one provider and some rules."""
 
     def __init__(
-        self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None
+        self,
+        provider: InProcess | Model,
+        *rules: Skill,
+        judge: CallJudge | None = None,
+        has_tools: bool = False,
     ) -> None:
-        view = LibraryView.of(1, rules)
+        view, routes = LibraryView.of(1, rules), Providers([provider])
         self.book = Book()
         self.enforcer = Enforcer(
             HeldRules(lambda: view, port=30000),
@@ -230,11 +235,13 @@ class House:
         )
         self._pipeline = Pipeline(
             origins=Origins(silence_s=3600),
-            placer=Placer(lambda: view, Budgets()),
+            placer=Placer(
+                lambda: view, Budgets(), has_tools=has_tools, takes_tools=routes.takes_tools
+            ),
             similarity=NoSimilarity(),
             enforcer=self.enforcer,
             acknowledgements=Acknowledgements(lambda turn: None),
-            opener=Opener(Providers([provider]), ProviderHealth()),
+            opener=Opener(routes, ProviderHealth()),
             ledger=self.book,
             metrics=Metrics(NoAttendant()),
         )

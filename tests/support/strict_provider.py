@@ -31,7 +31,19 @@ STEPS = {
     "mixed": [GOOD, BAD],
     "two": [GOOD, "git status"],
     "text": [],
+    "look": ["deploy-checklist"],
+    "wrong": ["no-such-procedure"],
+    "find": ["how to roll back"],
+    "look-too": [GOOD, "deploy-checklist", "git status"],
+    "look-first": ["deploy-checklist", GOOD],
+    "look-bad": ["deploy-checklist", BAD],
 }
+OWN = {
+    "deploy-checklist": ("metaclaw_skill", "name"),
+    "no-such-procedure": ("metaclaw_skill", "name"),
+    "how to roll back": ("metaclaw_find", "query"),
+}
+"""Calls of the proxy's own tools, with the name of their argument."""
 WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 
 
@@ -51,7 +63,15 @@ class Answer:
 
     def arguments(self, command: str) -> str:
         """The arguments of a call, as JSON."""
-        return json.dumps({self.argument: command})
+        return json.dumps({self.argument_of(command): command})
+
+    def argument_of(self, command: str) -> str:
+        """The name of the only argument."""
+        return OWN.get(command, ("", self.argument))[1]
+
+    def tool_of(self, command: str) -> str:
+        """The name of the tool that a call is of."""
+        return OWN.get(command, (self.tool, ""))[0]
 
 
 class RefusedError(Exception):
@@ -71,6 +91,8 @@ class StrictProvider:
     refused: list[str] = field(default_factory=list)
     issued: dict[str, set[str]] = field(default_factory=dict)
     kept: dict[str, list[Json]] = field(default_factory=dict)
+    given: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    """The calls of each answer, by the number of its request."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
@@ -147,6 +169,7 @@ class StrictProvider:
         if step == "fail":
             return 500, {"error": {"message": "scripted failure", "type": "server_error"}}
         answer = self._make(step)
+        self.given.update({len(self.bodies) - 1: answer.calls})
         self.issued.setdefault(_print(turns), set()).add(_answer_print(answer))
         words = {
             "role": "assistant",
@@ -429,7 +452,10 @@ def _chat(answer: Answer, request: Json) -> Json:
             {
                 "id": identity,
                 "type": "function",
-                "function": {"name": answer.tool, "arguments": answer.arguments(command)},
+                "function": {
+                    "name": answer.tool_of(command),
+                    "arguments": answer.arguments(command),
+                },
             }
             for identity, command in answer.calls
         ]
@@ -470,7 +496,7 @@ def _chat_events(
         yield chunk({"content": piece})
     said: list[list[Json]] = []
     for place, (identity, command) in enumerate(answer.calls):
-        function = {"name": answer.tool, "arguments": ""}
+        function = {"name": answer.tool_of(command), "arguments": ""}
         begun: Json = {"index": place, "id": identity, "type": "function", "function": function}
         said.append(
             [
@@ -499,8 +525,8 @@ def _message(answer: Answer, request: Json) -> Json:
         {
             "type": "tool_use",
             "id": identity,
-            "name": answer.tool,
-            "input": {answer.argument: command},
+            "name": answer.tool_of(command),
+            "input": {answer.argument_of(command): command},
         }
         for identity, command in answer.calls
     ]
@@ -558,7 +584,7 @@ def _message_events(
         yield event("content_block_stop", index=place)
         place += 1
     for identity, command in answer.calls:
-        block = {"type": "tool_use", "id": identity, "name": answer.tool, "input": {}}
+        block = {"type": "tool_use", "id": identity, "name": answer.tool_of(command), "input": {}}
         yield event("content_block_start", index=place, content_block=block)
         for piece in _cut(answer.arguments(command), pieces):
             yield event(
@@ -596,7 +622,7 @@ def _response(answer: Answer, request: Json) -> Json:
             "id": f"fc_{identity}",
             "type": "function_call",
             "call_id": identity,
-            "name": answer.tool,
+            "name": answer.tool_of(command),
             "arguments": answer.arguments(command),
             "status": "completed",
         }
@@ -692,7 +718,7 @@ def _response_events(
             item_id=call["id"],
             output_index=place,
             arguments=call["arguments"],
-            name=answer.tool,
+            name=call["name"],
         )
         yield event("response.output_item.done", output_index=place, item=call)
     yield event("response.completed", response=whole)

@@ -28,7 +28,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
-from metaclaw.domain.turn import REMINDER, WITHHELD, Turn, TurnKind
+from metaclaw.domain.turn import REMINDER, WITHHELD, HoldEnd, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.skills import Budgets, Fate, LibraryView, SkillExplanation, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
@@ -468,7 +468,8 @@ def held_view(turn: Turn) -> dict[str, Json]:
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}
-    end, calls = found.rules[0].end.value, [_calls_of(one) for one in found.attempts]
+    end = found.rules[0].end.value if found.rules else HoldEnd.COMPLIED.value
+    calls = [_calls_of(one) for one in found.attempts]
     attempts: list[Json] = [
         {"turn": one.id, "calls": made, "became": attempt_word(end, number, len(calls))}
         for number, (one, made) in enumerate(zip(found.attempts, calls, strict=True), 1)

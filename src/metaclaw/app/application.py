@@ -232,6 +232,8 @@ class Application:
             policy=self._slot,
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
+            has_tools=config.skills.tool,
+            takes_tools=self._routes.takes_tools,
             reminders=self.reminders,
         )
         self.search = SkillSearch(config, self._home)
@@ -340,7 +342,9 @@ class Application:
             gatekeeper=Gatekeeper(self.api_key),
             wrong_keys=self.wrong_keys,
             pipeline=pipeline,
-            other_requests=OtherRequests(self._routes, self.provider_health, proxy.max_items),
+            other_requests=OtherRequests(
+                self._routes, self.provider_health, proxy.max_items, self.placer
+            ),
             api=self.api,
             metrics=self.metrics,
             limits=RequestLimits(

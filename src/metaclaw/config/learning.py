@@ -70,6 +70,13 @@ class SkillsConfig(Section):
         examples=["text-embedding-3-small"],
         min_length=1,
     )
+    tool: bool = Field(
+        default=True,
+        description=(
+            "Offer the model a tool `metaclaw_skill`, by which it reads a listed skill in full. The"
+            " program answers the call; the client never sees it."
+        ),
+    )
     learn: bool = Field(
         default=True, description="Make skills from failures and standing instructions."
     )

@@ -94,6 +94,13 @@ REMINDER: Final = b"reminder"
 """The anchor of a reminder of rules at the end of a conversation. It is in one prompt only."""
 WITHHELD: Final = b"withheld reminder"
 """The anchor of a reminder that was due and left out, to measure its effect. It has no text."""
+_RESULT: Final = b"result "
+"""The beginning of the anchor of a lesson behind a tool's result; the id of the call follows."""
+_ASKED: Final = b"asked "
+"""The beginning of the anchor of a skill that the model asked for; the digest of its task follows.
+"""
+TOOLS: Final = b"tools"
+"""The anchor of the names of the tools that the program offers in a session."""
 
 
 class TurnKind(StrEnum):
@@ -140,12 +147,42 @@ class Placement:
     stay at the same place until the client changes the session's history. `skills` names the rules,
     facts and skills that it holds in full, `listed` the skills that it lists in one line.
 
-    With the anchor `REMINDER` or `WITHHELD` it is a reminder of rules, for one request only."""
+    With the anchor `REMINDER` or `WITHHELD` it is a reminder of rules, for one request only. With
+    that of `behind_result` it is a lesson behind the result of a call. With that of `asked` it is a
+    skill that the model asked for and that the history holds; with `TOOLS` its text names the tools
+    of ours that the session has."""
 
     anchor: bytes
     skills: tuple[SkillName, ...]
     text: str
     listed: tuple[SkillName, ...] = ()
+
+    @staticmethod
+    def behind_result(call_id: str, lesson: SkillName, text: str) -> "Placement":
+        """A lesson behind the result of this call."""
+        return Placement(_RESULT + call_id.encode("utf-8", "surrogatepass"), (lesson,), text)
+
+    @staticmethod
+    def asked(task: bytes, skill: SkillName, text: str) -> "Placement":
+        """A skill that the model asked for in the task with this anchor."""
+        return Placement(_ASKED + task, (skill,), text)
+
+    @property
+    def asked_in(self) -> bytes | None:
+        """The anchor of the task in which the model asked for it; None if it did not."""
+        return self.anchor.removeprefix(_ASKED) if self.anchor.startswith(_ASKED) else None
+
+    @property
+    def call_id(self) -> str | None:
+        """The call behind whose result it is; None if it is elsewhere."""
+        if not self.anchor.startswith(_RESULT):
+            return None
+        return self.anchor.removeprefix(_RESULT).decode("utf-8", "surrogatepass")
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is a block of rules, facts and skills."""
+        return self.anchor != TOOLS and not self.anchor.startswith((_RESULT, _ASKED))
 
     @property
     def is_lasting(self) -> bool:

@@ -2,6 +2,7 @@
 answers.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -32,9 +33,12 @@ from metaclaw.proxy.response import (
     GeneratedAnswer,
     OpenedAnswer,
     RelayedAnswer,
-    TranslatedAnswer,
+    Translation,
     TurnBuilder,
+    each,
+    provider_deltas,
 )
+from metaclaw.proxy.skill_tool import tool_items
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -53,6 +57,7 @@ from metaclaw.upstream import (
 from metaclaw.wires import (
     Facts,
     begins_answer,
+    deltas_of,
     encode_json,
     plain,
     reported_error,
@@ -64,12 +69,14 @@ from metaclaw.wires import (
 
 Provider: TypeAlias = HttpProvider | ModelProvider
 _T = TypeVar("_T")
+log = logging.getLogger(__name__)
 
 
 SESSION_END = "session-end"
 """The reason code of a request that only ends a session; no provider is asked."""
 
 _KEY_REFUSED = (401, 402, 403)
+_TOOL_REFUSED = (400, 404, 422)
 
 
 def is_http(provider: Provider) -> TypeIs[HttpProvider]:
@@ -92,6 +99,7 @@ class Providers:
         self._policy = policy or PolicySlot("")
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
+        self._without_tools: set[str] = set()
         destinations = tuple(self._destination(provider) for provider in providers)
         # Most clients name few models; the bound protects against clients that name a new one every
         # time.
@@ -150,6 +158,15 @@ class Providers:
         chosen = self.candidates(wire, model)
         return bool(chosen) and not is_http(self._named[chosen[0].name])
 
+    def takes_tools(self, wire: Wire, model: str) -> bool:
+        """Whether the first candidate has not refused tools of ours."""
+        chosen = self.candidates(wire, model)
+        return not chosen or chosen[0].name not in self._without_tools
+
+    def refuse_tools(self, name: str) -> None:
+        """Remember that this provider refuses tools of ours."""
+        self._without_tools.add(name)
+
     def model_for(self, candidate: ProviderCandidate, version: int) -> str:
         """The model name to send to a provider. Some providers serve each policy version under its
         own name.
@@ -179,7 +196,8 @@ class Opener:
             return GeneratedAnswer(_session_end(builder.incoming.model), _understood(builder))
         incoming = builder.incoming
         chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
-        candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
+        ask = self._ask if builder.skill_tools is None else self._ask_with_tools
+        candidate, opened = await open_first(chosen, partial(ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
             # it holds bytes of a provider that was asked later and failed
@@ -194,11 +212,40 @@ class Opener:
         match opened:
             case RelayedAnswer():
                 builder.translated = opened.body
-            case TranslatedAnswer():
-                builder.provider_wire, builder.translated = opened.wire, opened.body
+            case Translation() | GeneratedAnswer(translation=Translation()):
+                sent = opened if isinstance(opened, Translation) else opened.translation
+                assert sent is not None
+                builder.provider_wire, builder.translated = sent.wire, sent.body
             case GeneratedAnswer():
                 pass
         return opened
+
+    async def _ask_with_tools(
+        self, builder: TurnBuilder, candidate: ProviderCandidate
+    ) -> OpenedAnswer:
+        """Ask a provider. If it seems to refuse a tool of ours, ask it once more without."""
+        opened = await self._ask(builder, candidate)
+        tools = builder.skill_tools
+        if isinstance(opened, GeneratedAnswer) or opened.status not in _TOOL_REFUSED:
+            return opened
+        body = await gather_body(opened.reply, candidate.name)
+        read = ReadReply(opened.status, opened.reply.headers, body)
+        refused = msgspec.structs.replace(opened, reply=read)
+        if tools is None or not any(word in body.lower() for word in (b"tool", b"function")):
+            return refused
+        items = tool_items(builder.incoming.wire, tools.names)
+        splices = builder.splices
+        builder.splices = tuple(one for one in splices if not one.inserted.endswith(items))
+        builder.skill_tools = None
+        again = await self._ask(builder, candidate)
+        if again.status < 400:
+            log.warning("skill_tool_refused provider=%s status=%d", candidate.name, read.status)
+            self._providers.refuse_tools(candidate.name)
+            return again
+        builder.splices, builder.skill_tools = splices, tools
+        await again.aclose()
+        builder.drop_provider_bytes()
+        return refused
 
     def _ask(self, builder: TurnBuilder, candidate: ProviderCandidate) -> Awaitable[OpenedAnswer]:
         provider = self._providers.named(candidate.name)
@@ -293,7 +340,7 @@ class Opener:
         provider: HttpProvider,
         model: str,
         wires: frozenset[Wire] | None = None,
-    ) -> TranslatedAnswer:
+    ) -> Translation | GeneratedAnswer:
         spoken = self._providers.wires.of(provider) if wires is None else wires
         wire = next(format_.wire for format_ in wire_formats() if format_.wire in spoken)
         request = replace(_understood(builder), model=model)
@@ -310,7 +357,7 @@ class Opener:
         wire: Wire,
         body: bytes,
         purpose: Purpose | None = None,
-    ) -> TranslatedAnswer:
+    ) -> Translation | GeneratedAnswer:
         incoming = builder.incoming
         # Leave out header fields of the client's wire.
         headers = [
@@ -322,18 +369,17 @@ class Opener:
             "POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session
         )
         reply = await provider.call(call, incoming.headers)
+        is_streamed = is_stream(reply.headers, asked=request.stream)
+        translation = Translation(reply, wire, body, is_streamed)
         if reply.status >= 400:
-            return TranslatedAnswer(reply, request, wire, body)
-        if is_stream(reply.headers, asked=request.stream):
-            return TranslatedAnswer(
-                reply,
-                request,
-                wire,
-                body,
-                await _read(provider, reply, read_opening(builder, reply)),
-            )
-        completion = await _read(provider, reply, read_completion(builder, reply, wire))
-        return TranslatedAnswer(reply, request, wire, body, completion=completion)
+            return translation
+        if is_streamed:
+            opening = await _read(provider, reply, read_opening(builder, reply))
+            deltas = provider_deltas(builder, wire, opening, reply.chunks())
+        else:
+            completion = await _read(provider, reply, read_completion(builder, reply, wire))
+            deltas = each(deltas_of(completion))
+        return GeneratedAnswer(deltas, request, translation)
 
     async def again(self, builder: TurnBuilder, body: bytes) -> OpenedAnswer:
         """Ask the same provider again, with this body in its wire. Raises UpstreamError if it

@@ -14,7 +14,9 @@ from metaclaw.ports import Call, HttpProvider
 from metaclaw.proxy.dispatch import Provider, Providers, is_http, replace_model
 from metaclaw.proxy.http.body import MAX_ITEMS, check_items, parse_object
 from metaclaw.proxy.http.client import Client
+from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.response import JSON_HEADERS
+from metaclaw.proxy.sessions import scope_of
 from metaclaw.upstream import ProviderHealth, gather_body, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
@@ -27,9 +29,14 @@ class OtherRequests:
     """Serves what needs no session, no skills and no turn."""
 
     def __init__(
-        self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS
+        self,
+        providers: Providers,
+        health: ProviderHealth,
+        max_items: int = MAX_ITEMS,
+        placer: Placer | None = None,
     ) -> None:
         self._providers = providers
+        self._placer = placer
         self._health = health
         self._max_items = max_items
 
@@ -82,6 +89,10 @@ class OtherRequests:
     async def _count_tokens(self, call: Call, caller: Mapping[str, str], client: Client) -> None:
         json = parse_object(call.body)
         check_items(Wire.MESSAGES, json, self._max_items)
+        if self._placer is not None:
+            body = self._placer.with_tools(Wire.MESSAGES, call.body, json, scope_of(caller))
+            if body is not call.body:
+                call, json = msgspec.structs.replace(call, body=body), parse_object(body)
         model = json.get("model")
         chosen = self._providers.candidates(Wire.MESSAGES, model if isinstance(model, str) else "")
         first = self._providers.named(chosen[0].name)

@@ -5,7 +5,7 @@ turn.
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from metaclaw.domain.ids import SessionId, new_turn_id
@@ -20,7 +20,7 @@ from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.placement import Placer, asked_placements
 from metaclaw.proxy.response import TurnBuilder, send
 from metaclaw.proxy.sessions import Origins
 from metaclaw.wires import said_parts, wire_format
@@ -82,6 +82,8 @@ class Pipeline:
                 raise
             if builder.footer is not None and builder.footer.is_added:
                 self.acknowledgements.acknowledged(origin.session)
+            if builder.skills_read:
+                self._note_read(builder)
             turn, recorded, end = builder.turn(), builder.id, builder.end
             if turn.enforcement is not None:
                 self.enforcer.remember(turn)
@@ -124,6 +126,7 @@ class Pipeline:
             placed.splices,
             placed.draws,
             placed.listed,
+            skill_tools=placed.tools,
             budget=self.records,
         )
         self.enforcer.hold(builder)
@@ -159,7 +162,7 @@ class Pipeline:
         opened = await self.opener.open(builder)
         health = self.opener.health
         try:
-            if builder.held:
+            if builder.held or builder.skill_tools is not None:
                 tail = await Hold(builder, client, self.opener, self.enforcer.judge).answer(opened)
             else:
                 tail = await send(builder, opened, client)
@@ -173,6 +176,15 @@ class Pipeline:
         elif opened.status < 400:
             health.failed(builder.provider, builder.error or "it broke off its answer")
         return tail
+
+    def _note_read(self, builder: TurnBuilder) -> None:
+        """Record the skills that the model has read in full."""
+        skills = list({skill.name: skill for skill in builder.skills_read}.values())
+        builder.placements += asked_placements(builder.origin, skills)
+        names = dict.fromkeys((*builder.stamp.skills, *(skill.name for skill in skills)))
+        builder.stamp = replace(builder.stamp, skills=tuple(names))
+        if builder.end is TurnEnd.COMPLETED:
+            self.placer.asked(builder.origin, skills)
 
     async def _end(self, session: SessionId) -> None:
         if self.origins.end(session):

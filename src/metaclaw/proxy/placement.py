@@ -16,25 +16,33 @@ already, and is recorded with every turn of the segment. Skills are drawn only i
 fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill
 is not listed either.
 
+Where the model can ask for skills (see `skill_tool`), the first block only lists those that match,
+and a skill that it has asked for counts as placed while the history of that task is there.
+
+A lesson about a failed tool call is also placed behind the result that has its failure, once a
+session. It is placed when the result is new, at the end of the prompt, and stays there.
+
 A line at the end of the conversation reminds of rules that were broken lately (see `reminders`). It
 is in one request only: neither the client nor we repeat it in the next request."""
 
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import Wire
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Nearness, Skill, SkillState
 from metaclaw.domain.turn import (
     REMINDER,
+    TOOLS,
     WITHHELD,
     Draw,
     Origin,
@@ -43,10 +51,20 @@ from metaclaw.domain.turn import (
     Splice,
     Stamp,
     TurnKind,
+    apply_splices,
     listed_names,
 )
+from metaclaw.outcome import failure_signature
+from metaclaw.proxy.http.body import messages_of
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, NoReminders, Reminders
+from metaclaw.proxy.skill_tool import (
+    FIND_TOOL,
+    SKILL_TOOL,
+    SkillTools,
+    may_offer,
+    tool_items,
+)
 from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
@@ -62,10 +80,12 @@ from metaclaw.skills import (
     may_be_withheld,
     query_text,
     render_block,
+    render_lesson,
     render_reminder,
+    skill_text,
 )
 from metaclaw.upstream import PolicySlot
-from metaclaw.wires import wire_format
+from metaclaw.wires import new_results, wire_format
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +148,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     splices: tuple[Splice, ...]
     draws: tuple[Draw, ...] = ()
     listed: tuple[SkillName, ...] = ()
+    tools: SkillTools | None = None
+    """The tools of ours in the request."""
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
@@ -141,6 +163,14 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     placements: tuple[Placement, ...]
     until: date | None
     draws: tuple[Draw, ...] = ()
+    extras: tuple[Placement, ...] = ()
+    """Lessons behind results of tools, skills that the model asked for, and the tools for that."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools of ours that the session has."""
+        named = next((one.text for one in self.extras if one.anchor == TOOLS), "")
+        return tuple(named.split())
 
 
 @dataclass(eq=False)
@@ -159,6 +189,10 @@ class Placer:
     """Whether the first provider asked for a model answers with the policy's weights."""
     is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False
     """Whether the embedded model is the first provider asked for a model."""
+    has_tools: bool = False
+    """Whether the model may ask for skills."""
+    takes_tools: Callable[[Wire, str], bool] = lambda wire, model: True
+    """Whether the first provider asked for a model takes tools of ours."""
     today: Callable[[], date] = date.today
     max_sessions: int = 4096
     reminders: Reminders | NoReminders = field(default_factory=NoReminders)
@@ -204,12 +238,13 @@ class Placer:
             adopted = self._adopt(
                 incoming, origin, view, before, version, query or self.query(origin), nearness
             )
+        if self.enabled and view.count:
+            adopted = self._with_lessons(incoming, origin, view, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
-        wanted = (
-            [placement for placement in adopted.placements if placement not in held]
-            if held
-            else adopted.placements
-        )
+        extras = adopted.extras
+        wanted: Sequence[Placement] = (*adopted.placements, *extras)
+        if held:
+            wanted = [placement for placement in wanted if placement not in held]
         if not wanted and not held:
             return Placed(
                 Stamp(adopted.generation, version, adopted.hash, ()),
@@ -222,21 +257,35 @@ class Placer:
         if self.reminders.broken:
             due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
+        tools = self._tools(incoming, origin, view, adopted) if extras else None
         spliced = placement_splices(
-            incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail
+            incoming.wire,
+            incoming.body,
+            incoming.json,
+            wanted,
+            origin.anchors,
+            tail,
+            b"" if tools is None else tool_items(incoming.wire, tools.names),
         )
         if spliced.refused is not None:
+            tools = None
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
-        standing = (*held, *spliced.placed) if held else spliced.placed
+        placed = spliced.placed
+        if extras:
+            present = {b"", *(anchor.digest for anchor in origin.anchors)}
+            placed += tuple(
+                [one for one in extras if one.anchor == TOOLS or one.asked_in in present]
+            )
+        standing = (*held, *placed) if held else placed
         skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
+        if extras:
+            skills = tuple(dict.fromkeys(skills))
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
-        draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
-        placements = (
-            (*spliced.placed, *_reminded(due, tail, spliced))
-            if due.placed or due.withheld
-            else spliced.placed
-        )
-        return Placed(stamp, placements, spliced.splices, draws, listed_names(standing))
+        listed = listed_names(standing)
+        draws = _in_effect(adopted.draws, (*skills, *listed)) if adopted.draws else ()
+        if due.placed or due.withheld:
+            placed = (*placed, *_reminded(due, tail, spliced))
+        return Placed(stamp, placed, spliced.splices, draws, listed, tools)
 
     def _place_aside(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int
@@ -269,13 +318,33 @@ class Placer:
         draws: Sequence[Draw] = (),
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
-        lasting = tuple([placement for placement in placements if placement.is_lasting])
-        self._remember(
-            session,
-            _Adopted(
-                segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)
-            ),
-        )
+        lasting = [placement for placement in placements if placement.is_lasting]
+        blocks = tuple([placement for placement in lasting if placement.is_block])
+        extras = tuple([placement for placement in lasting if not placement.is_block])
+        number, digest = stamp.generation, stamp.library_hash
+        adopted = _Adopted(segment, number, digest, blocks, date.min, tuple(draws), extras)
+        self._remember(session, adopted)
+
+    def asked(self, origin: Origin, skills: Sequence[Skill]) -> None:
+        """Remember skills that the model has read in full in this session."""
+        adopted = self._adopted.get(origin.session)
+        if adopted is not None:
+            extras = (*adopted.extras, *asked_placements(origin, skills))
+            self._remember(origin.session, msgspec.structs.replace(adopted, extras=extras))
+
+    def with_tools(
+        self, wire: Wire, body: bytes, fields: Mapping[str, Json], scope: Scope
+    ) -> bytes:
+        """A body whose tokens are to be counted, with the tools that a session's first request
+        would have.
+        """
+        speaker = self.view().in_scope(scope, self.teams, self.today())
+        if not self.has_tools or not self.enabled or speaker.skills == ():
+            return body
+        if not self.budgets.max_placed or not may_offer(wire, fields):
+            return body
+        items = tool_items(wire, (SKILL_TOOL,))
+        return apply_splices(body, placement_splices(wire, body, fields, (), (), "", items).splices)
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """Drop the state of sessions that have ended."""
@@ -302,18 +371,83 @@ class Placer:
             if before is None or not self.enabled
             else self._still_valid(before, origin, view, found.replaced)
         )
-        chosen, draws = self._choose(incoming, origin, found, kept)
+        if before is None:
+            has_tools = bool(found.full or found.listed) and self._may_offer(incoming)
+            extras: tuple[Placement, ...] = ()
+        else:
+            has_tools = before.tools != ()
+            scope, today, replaced = origin.scope, self.today(), found.replaced
+            holds = partial(self._holds, scope=scope, view=view, today=today, replaced=replaced)
+            extras = tuple(filter(holds, before.extras))
+        chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
-            chosen, draws = self._choose(incoming, origin, found, kept)
+            chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         block = self._render(chosen)
+        if before is None and has_tools and block.listed:
+            speaker = view.in_scope(origin.scope, self.teams, self.today())
+            is_all = speaker.skills is not None and len(speaker.skills) <= len(block.listed)
+            names = SKILL_TOOL if is_all else f"{SKILL_TOOL} {FIND_TOOL}"
+            extras = (Placement(TOOLS, (), names),)
         if block.text:
             kept = (
                 *kept,
                 Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
             )
-        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, draws)
+        segment, number, until = origin.segment, view.generation, found.until
+        adopted = _Adopted(segment, number, view.hash, kept, until, draws, extras)
+        self._remember(origin.session, adopted)
+        return adopted
+
+    def _may_offer(self, incoming: Incoming) -> bool:
+        return (
+            self.has_tools
+            and not self.is_embedded(incoming.wire, incoming.model)
+            and may_offer(incoming.wire, incoming.json)
+            and self.takes_tools(incoming.wire, incoming.model)
+        )
+
+    def _tools(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
+    ) -> SkillTools | None:
+        """The tools of ours in this request; None if it cannot have the session's."""
+        if not adopted.tools or not self._may_offer(incoming):
+            return None
+        today, scope = self.today(), origin.scope
+        withheld = {draw.skill for draw in adopted.draws if not draw.placed}
+
+        def read(name: str) -> Skill | None:
+            skill = view.get(name)
+            if skill is None or not skill.is_skill or skill.name in withheld:
+                return None
+            return skill if self._is_for(skill, scope, today) else None
+
+        def find(query: str) -> Sequence[Skill]:
+            found = view.select(query, self.budgets, scope, self.teams, today=today)
+            return [skill for skill in (*found.full, *found.listed) if skill.name not in withheld]
+
+        return SkillTools(adopted.tools, read, find)
+
+    def _with_lessons(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
+    ) -> _Adopted:
+        """Add the lessons that the new results of tools need."""
+        lessons = view.lessons(origin.scope, self.teams, self.today())
+        if not lessons:
+            return adopted
+        extras = adopted.extras
+        behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
+        for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
+            lesson = lessons.get(failure_signature(call, result))
+            if lesson is None or (lesson.name,) in behind.values() or call.id in behind:
+                continue
+            behind[call.id] = (lesson.name,)
+            placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
+            extras = (*extras, placement)
+        if extras is adopted.extras:
+            return adopted
+        adopted = msgspec.structs.replace(adopted, extras=extras)
         self._remember(origin.session, adopted)
         return adopted
 
@@ -345,12 +479,29 @@ class Placer:
         )
 
     def _choose(
-        self, incoming: Incoming, origin: Origin, selection: Selection, kept: Sequence[Placement]
+        self,
+        incoming: Incoming,
+        origin: Origin,
+        selection: Selection,
+        kept: Sequence[Placement],
+        *,
+        has_tools: bool,
     ) -> tuple[Selection, tuple[Draw, ...]]:
         """Choose what goes into a new block beside the kept ones, and draw. Only a session's first
-        block lists skills.
+        block lists skills. If the model can ask for skills, those that match are listed.
         """
         rules, full, listed = selection.rules, selection.full, selection.listed
+        if has_tools:
+            known = {name for placement in kept for name in (*placement.listed, *placement.skills)}
+            matching = [one for one in full if not one.applies_always and one.name not in known]
+            drawn = self._chance.draw(origin.session, origin.segment, matching)
+            more = _without_withheld((*matching, *(() if kept else listed)), drawn)
+            names = {name for placement in kept for name in placement.skills}
+            return Selection(
+                tuple([rule for rule in rules if rule.name not in names]),
+                tuple([one for one in full if one.applies_always and one.name not in names]),
+                more,
+            ), drawn
         if kept:
             in_full = set(_names_in(kept))
             rules = tuple([rule for rule in rules if rule.name not in in_full])
@@ -480,6 +631,12 @@ def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, 
     ):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
+
+
+def asked_placements(origin: Origin, skills: Sequence[Skill]) -> tuple[Placement, ...]:
+    """The record of skills that the model has asked for."""
+    task = origin.anchors[-1].digest if origin.anchors else b""
+    return tuple([Placement.asked(task, skill.name, skill_text(skill)) for skill in skills])
 
 
 def _names_in(placements: Sequence[Placement]) -> tuple[SkillName, ...]:

@@ -25,6 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import (
     Draw,
     Enforcement,
@@ -48,13 +49,13 @@ from metaclaw.proxy.answer_record import (
 )
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
+from metaclaw.proxy.skill_tool import SkillTools
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     Facts,
     Footer,
     TailHold,
     collect,
-    deltas_of,
     parse_error,
     streamed_facts,
     wire_format,
@@ -110,6 +111,10 @@ class TurnBuilder:
     """The rules that hold the calls of this answer."""
     not_held: tuple[HeldRule, ...] = ()
     """Held rules that cannot be enforced for this request."""
+    skill_tools: SkillTools | None = None
+    """Tools of ours in the request."""
+    skills_read: list[Skill] = field(default_factory=list)
+    """The skills that the model has read in full by calling them."""
     budget: RecordBudget = field(default_factory=RecordBudget)
     _said: AnswerRecord = field(init=False)
     _seen: AnswerRecord | None = None
@@ -328,19 +333,13 @@ class RelayedAnswer(msgspec.Struct, frozen=True, gc=False):
         await self.reply.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedAnswer:
-    """The provider answers in another wire than the client's: it was sent `body`, in `wire`.
-
-    A stream has been read up to the end of `opening`; a whole answer is `completion`. An error
-    response has neither."""
+class Translation(msgspec.Struct, frozen=True, gc=False):
+    """What a provider was sent in another wire than the client's, and its reply."""
 
     reply: Reply
-    request: ChatRequest
     wire: Wire
     body: bytes
-    opening: bytes | None = None
-    completion: Completion | None = None
+    is_stream: bool = False
 
     @property
     def status(self) -> int:
@@ -352,17 +351,21 @@ class TranslatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedAnswer:
-    """A model answers in deltas."""
+    """An answer in deltas: of a model in this process, or of a provider of another wire."""
 
     deltas: AsyncGenerator[Delta, None]
     request: ChatRequest
+    translation: Translation | None = None
     status: int = 200
 
     async def aclose(self) -> None:
         await self.deltas.aclose()
+        if self.translation is not None:
+            await self.translation.aclose()
 
 
-OpenedAnswer: TypeAlias = RelayedAnswer | TranslatedAnswer | GeneratedAnswer
+OpenedAnswer: TypeAlias = RelayedAnswer | Translation | GeneratedAnswer
+"""A `Translation` by itself is an error response."""
 
 
 def _cut_note(cut: AnswerRecord, error: str | None) -> str:
@@ -384,8 +387,8 @@ def send(builder: TurnBuilder, opened: OpenedAnswer, client: Client) -> Awaitabl
     match opened:
         case RelayedAnswer():
             return relay(builder, opened, client)
-        case TranslatedAnswer():
-            return translate(builder, opened, client)
+        case Translation():
+            return refuse(builder, opened.reply, client)
         case GeneratedAnswer():
             return render(builder, opened.deltas, opened.request, client)
 
@@ -522,18 +525,8 @@ async def _relay_whole(
     return body
 
 
-async def translate(builder: TurnBuilder, opened: TranslatedAnswer, client: Client) -> bytes:
-    """Write the provider's answer in the client's wire, which is a different one."""
-    reply = opened.reply
-    if opened.completion is not None:
-        return await render(builder, each(deltas_of(opened.completion)), opened.request, client)
-    if opened.opening is not None:
-        chunks = reply.chunks()
-        tail = await render(
-            builder, provider_deltas(builder, opened.opening, chunks), opened.request, client
-        )
-        await linger(chunks)
-        return tail
+async def refuse(builder: TurnBuilder, reply: Reply, client: Client) -> bytes:
+    """Write the error response of a provider of another wire in the client's."""
     message, code = parse_error(reply.status, await builder.gather(reply))
     body = wire_format(builder.incoming.wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
@@ -611,17 +604,17 @@ def send_whole(
     return body
 
 
-async def each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
+async def each(deltas: Iterable[Delta]) -> AsyncGenerator[Delta, None]:
     """Yield the deltas asynchronously."""
     for delta in deltas:
         yield delta
 
 
 async def provider_deltas(
-    builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes]
-) -> AsyncIterator[Delta]:
+    builder: TurnBuilder, wire: Wire, opening: bytes, chunks: AsyncIterator[bytes]
+) -> AsyncGenerator[Delta, None]:
     """Parse a provider's stream into deltas, and record its bytes."""
-    reader = wire_format(builder.provider_wire).reader()
+    reader = wire_format(wire).reader()
     for delta in reader.feed(opening):
         yield delta
     async for chunk in chunks:
@@ -629,6 +622,8 @@ async def provider_deltas(
         if builder.provider_size > MAX_TRANSLATED_BYTES:
             raise builder.too_long(MAX_TRANSLATED_BYTES)
         for delta in reader.feed(chunk):
+            if isinstance(delta, End | Failed):
+                await linger(chunks)
             yield delta
     for delta in reader.close():
         yield delta

@@ -4,7 +4,7 @@ Every byte of the client stays as it is, so that a provider's prompt cache sees 
 without us. If a position cannot be found with certainty (a duplicate key, an unexpected shape),
 nothing is inserted and the result says why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import NoReturn
@@ -18,11 +18,12 @@ from metaclaw.proxy.http.body import (
     JsonDocument,
     Span,
     UnsafeBytesError,
+    item_spans,
     skip_blanks_back,
     string_span,
     value_span,
 )
-from metaclaw.wires import literal_json, wire_format
+from metaclaw.wires import WHOLE_ITEM, developer_item, literal_json, result_places, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")
 _EXTENSIBLE = ("user", "tool")
@@ -50,56 +51,48 @@ def placement_splices(
     placements: Sequence[Placement],
     anchors: Sequence[Anchor],
     tail: str = "",
+    tools: bytes = b"",
 ) -> Spliced:
-    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, and for
-    `tail` at the end of the conversation.
+    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, for `tail`
+    at the end of the conversation, and for `tools` at the end of the list of tools.
 
     A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the
-    others all are made, or none. The tail is left out if the last message cannot be extended."""
+    others all are made, or none. The tail is left out if the last message cannot be extended, and a
+    lesson behind a result if that is not in the request or cannot be extended."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
     placed: list[Placement] = []
+    behind: list[Placement] = []
     for placement in placements:
+        if placement.call_id is not None:
+            behind.append(placement)
+            continue
         index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
         if index is not None:
             _add(texts, index, placement.text)
             placed.append(placement)
-    if tail:
-        spliced = _splices(wire, body, parsed, texts, placed, tail)
-        if spliced.has_tail:
-            return spliced
-    return _splices(wire, body, parsed, texts, placed, "") if placed else Spliced()
-
-
-def _splices(
-    wire: Wire,
-    body: bytes,
-    parsed: Mapping[str, Json],
-    texts: Mapping[int, str],
-    placed: Sequence[Placement],
-    tail: str,
-) -> Spliced:
-    """The insertions of `texts`, each at the end of the message with its index, and of `tail`."""
+    if not texts and not behind and not tools and not tail:
+        return Spliced()
+    edit = _BodyEdit(wire, body, parsed)
+    last = edit.last_index() if tail else None
+    if last is not None:
+        _add(texts, last, tail)
     try:
-        edit = _BodyEdit(wire, body, parsed)
-        if tail:
-            last = edit.last_index()
-            if last is None:
-                return Spliced()
-            texts = {**texts}
-            _add(texts, last, tail)
+        if tools:
+            edit.add_tools(tools)
+        placed += [one for one in behind if edit.place_behind_result(one)]
         for index, text in texts.items():
             if index == _SYSTEM:
                 edit.place_in_system(text)
             else:
                 edit.place_in_message(index, text)
-    except (_RefusedError, UnsafeBytesError) as refusal:
-        return Spliced(refused=str(refusal))
-    except (msgspec.MsgspecError, UnicodeError, IndexError, RecursionError) as trouble:
-        return Spliced(refused=f"the body cannot be walked: {trouble}")
+    except _TROUBLE as trouble:
+        if last is not None:
+            return placement_splices(wire, body, parsed, placements, anchors, "", tools)
+        return Spliced(refused=f"the body cannot be extended: {trouble}")
     if len(edit.splices) > 1:
         edit.splices.sort(key=_OFFSET)
-    return Spliced(tuple(edit.splices), tuple(placed), None, bool(tail))
+    return Spliced(tuple(edit.splices), tuple(placed), None, last is not None)
 
 
 def _add(texts: dict[int, str], index: int, text: str) -> None:
@@ -108,6 +101,12 @@ def _add(texts: dict[int, str], index: int, text: str) -> None:
 
 class _RefusedError(Exception):
     """The bytes do not allow a safe insertion."""
+
+
+_TROUBLE = (
+    *(_RefusedError, UnsafeBytesError),
+    *(msgspec.MsgspecError, UnicodeError, IndexError, RecursionError),
+)
 
 
 class _BodyEdit:
@@ -142,6 +141,52 @@ class _BodyEdit:
             self._append_to_string(self._document.field(self._list_key), message, text)
             return
         self._append_to_content(index, text, as_parts=self._format.appends_parts)
+
+    def place_behind_result(self, placement: Placement) -> bool:
+        """Insert a lesson behind the result of its call; False if there is no place for it."""
+        call_id = placement.call_id or ""
+        known = len(self.splices)
+        try:
+            for index in self._items_with(call_id):
+                place = result_places(self._parsed_item(index)).get(call_id)
+                if place is not None:
+                    self._extend_result(index, place, placement.text)
+                    return True
+        except _TROUBLE:
+            del self.splices[known:]
+        return False
+
+    def _items_with(self, text: str) -> Iterator[int]:
+        """The indices of the messages that may contain this text, the last one first."""
+        needle = literal_json(text)
+        for index in range(len(self.items or ()) - 1, -1, -1):
+            if self._listed is None or needle in self._listed.raws[index]:
+                yield index
+
+    def _extend_result(self, index: int, place: int, text: str) -> None:
+        item = self._parsed_item(index)
+        if place != WHOLE_ITEM:
+            self._extend_block(index, place, text)
+        elif "role" in item or item.get("type") in _OUTPUTS:
+            self.append_to_item(index, text)
+        else:  # an output in another form than text
+            self.insert_after_item(index, developer_item(text))
+
+    def _extend_block(self, index: int, place: int, text: str) -> None:
+        """Insert text at the end of a block of a message's content."""
+        content = self._parsed_item(index)["content"]
+        block = content[place] if isinstance(content, list) else None
+        if not isinstance(block, dict):
+            raise _RefusedError("the result is not a block")
+        span = value_span(self._body, self._item_span(index), "content")
+        raws = msgspec.json.decode(self._body[slice(*span)], type=list[msgspec.Raw])
+        span = item_spans(self._body, span[0], raws)[place]
+        if "content" in block:
+            inner = value_span(self._body, span, "content")
+            self._append_to_value(block["content"], inner, text, as_parts=False)
+        else:
+            end = skip_blanks_back(self._body, span[1] - 1)
+            self._insert(end, b',"content":' + literal_json(text))
 
     def last_index(self) -> int | None:
         """The index of the last message if text may be added to it: it must be a user message or a
@@ -197,7 +242,8 @@ class _BodyEdit:
 
     def _append_to_list(self, span: Span, item: bytes, *, is_empty: bool) -> None:
         end = skip_blanks_back(self._body, span[1] - 1)
-        self._insert(end, item if is_empty else b"," + item)
+        is_first = is_empty and all(splice.offset != end for splice in self.splices)
+        self._insert(end, item if is_first else b"," + item)
 
     def append_to_item(self, index: int, text: str) -> None:
         """Add text to the content of a message, to its string if it is one."""
@@ -220,6 +266,10 @@ class _BodyEdit:
     def fill_list(self, key: str, item: bytes) -> None:
         """Insert an item into an empty list."""
         self._insert(self._document.field(key)[0] + 1, item)
+
+    def add_tools(self, tools: bytes) -> None:
+        """Add tools to the list of tools, which must not be empty."""
+        self._append_to_list(self._document.field("tools"), tools, is_empty=False)
 
     def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
         """Insert bytes before and behind the value of a top-level field."""

@@ -40,10 +40,13 @@ from metaclaw.skills.block import (
     estimate_tokens,
     is_listed_in,
     is_placed_in,
+    listed_line,
     remove_blocks,
     render_block,
+    render_lesson,
     render_reminder,
     rule_line,
+    skill_text,
 )
 from metaclaw.skills.evolver import (
     MOST_EXAMPLES,

@@ -41,6 +41,7 @@ _OPEN = re.compile(
 )
 
 _REMINDER = "Reminder, keep to what the user laid down:"
+_NEEDED = "Learned here when this failed before:"
 _MOST_WHEN_CHARS = 160
 _MOST_REMINDER_CHARS = 240
 _LEAST_GIST_CHARS, _MOST_GIST_CHARS = 20, 120
@@ -94,7 +95,7 @@ def render_block(
     full = _fitting(
         [skill for skill in placed if skill.is_skill],
         budget_tokens - _FRAME_TOKENS,
-        _render_skill,
+        skill_text,
     )
     lines = _fitting(listed, budget_tokens, listed_line) if listed else []
     if len(lines) < len(listed):
@@ -124,6 +125,11 @@ def render_reminder(rules: Sequence[Skill]) -> str:
     """
     texts = [shorten(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
     return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
+
+
+def render_lesson(lesson: Skill) -> str:
+    """A lesson's line, for a place behind the result that it is about."""
+    return _envelope(f"{_NEEDED}\n{rule_line(lesson)}").removeprefix("\n\n")
 
 
 def rule_line(rule: Skill) -> str:
@@ -198,7 +204,7 @@ def already_present(skill: Skill, text: str) -> bool:
 def is_placed_in(skill: Skill, text: str) -> bool:
     """Whether a block has this rule, fact or skill in full, with its present text."""
     if skill.is_skill:
-        return _render_skill(skill) in text
+        return skill_text(skill) in text
     return f"\n{rule_line(skill)}\n" in text
 
 
@@ -252,7 +258,8 @@ def _envelope(inner: str) -> str:
     )
 
 
-def _render_skill(skill: Skill) -> str:
+def skill_text(skill: Skill) -> str:
+    """A skill in full."""
     return f"[{skill.name}] {skill.trigger}\n{skill.body}"
 
 

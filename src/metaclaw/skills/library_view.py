@@ -455,6 +455,9 @@ class _Reasons:
         )
 
     def _placed(self, skill: Skill) -> str:
+        for placement in self.turn.placements:
+            if placement.call_id is not None and skill.name in placement.skills:
+                return f"the call {placement.call_id} failed in its way; it is behind that result"
         drawn = next((draw for draw in self.turn.draws if draw.skill == skill.name), None)
         if drawn is not None:
             return (

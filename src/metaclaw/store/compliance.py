@@ -437,11 +437,11 @@ def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
 def enforcement_of(
     connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]
 ) -> Enforcement | None:
-    """The enforcement record of turn `seq`; None if no rule held."""
+    """The record of turn `seq`; None if no rule held and no tool of ours was called."""
     rules = tuple(_rule(row) for row in connection.execute(_RULES, {"seq": seq}))
-    if not rules:
-        return None
     attempts = tuple(read_turn(row) for row in connection.execute(_ATTEMPTS, {"seq": seq}).all())
+    if not attempts:
+        return None
     answer = connection.execute(_ANSWER, {"seq": seq}).one_or_none()
     return Enforcement(rules, attempts, None if answer is None else _answer(answer))
 

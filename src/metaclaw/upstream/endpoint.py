@@ -116,103 +116,50 @@ class _Decompressed:
     def __init__(self, reply: Reply, peer: str) -> None:
         self._reply = reply
         self._peer = peer
-        self._source = reply.chunks()
-        self._inflater = _Inflater()
-
-    @property
-    def status(self) -> int:
-        return self._reply.status
-
-    @property
-    def headers(self) -> Headers:
-        return [
+        self._chunks = self._plain()
+        self.status = reply.status
+        self.headers: Headers = [
             (name, value)
-            for name, value in self._reply.headers
+            for name, value in reply.headers
             if name not in ("content-encoding", "content-length")
         ]
 
     def chunks(self) -> AsyncIterator[bytes]:
-        return self
-
-    def __aiter__(self) -> "_Decompressed":
-        return self
-
-    async def __anext__(self) -> bytes:
-        while True:
-            try:
-                piece = self._inflater.next_piece()
-            except zlib.error as cause:
-                await self._reply.aclose()
-                raise failure(self._peer, cause, head_seen=True) from cause
-            if piece:
-                return piece
-            try:
-                self._inflater.feed(await anext(self._source))
-            except StopAsyncIteration:
-                if self._inflater.is_mid_stream:
-                    raise failure(
-                        self._peer,
-                        ClosedEarlyError("its compressed answer has no end"),
-                        head_seen=True,
-                    ) from None
-                raise
+        return self._chunks
 
     async def aclose(self) -> None:
         await self._reply.aclose()
 
-
-class _Inflater:
-    """Decompresses gzip (also several members in a row), zlib or raw deflate, recognised by the
-    first two bytes.
-    """
-
-    def __init__(self) -> None:
-        self._pending = b""
-        self._stream: zlib._Decompress | None = None
-        self._has_more = False
-        self._members = 0
-
-    @property
-    def is_mid_stream(self) -> bool:
-        return self._stream is not None or (not self._members and bool(self._pending))
-
-    def feed(self, chunk: bytes) -> None:
-        self._pending += chunk
-
-    def next_piece(self) -> bytes:
-        """At most `_PIECE_BYTES` of plain bytes; empty if more input is needed."""
-        while self._stream is not None or self._begin():
-            if not (self._pending or self._has_more):
-                break
-            piece = self._inflate()
-            if piece:
-                return piece
-        return b""
-
-    def _begin(self) -> bool:
-        if len(self._pending) < 2:
-            return False
-        if self._members and self._pending[:2] != _GZIP_MAGIC:
-            self._pending = b""  # padding behind the last member
-            return False
-        self._stream = zlib.decompressobj(_window_bits(self._pending[0], self._pending[1]))
-        return True
-
-    def _inflate(self) -> bytes:
-        stream = self._stream
-        if stream is None:
-            return b""
-        piece = stream.decompress(self._pending, _PIECE_BYTES)
-        # After a full piece zlib may hold more output, even if all input is used up.
-        self._has_more = len(piece) == _PIECE_BYTES and not stream.eof
-        self._pending = stream.unused_data if stream.eof else stream.unconsumed_tail
-        if stream.eof:
-            self._stream = None
-            self._members += 1
-        return piece
+    async def _plain(self) -> AsyncIterator[bytes]:
+        stream, pending, is_begun = None, b"", False
+        async for chunk in self._reply.chunks():
+            pending += chunk
+            # Two bytes tell the form. What follows the last member of a gzip file is padding.
+            while len(pending) > 1 or (pending and stream is not None):
+                if stream is None:
+                    if is_begun and pending[:2] != _GZIP_MAGIC:
+                        pending = b""
+                        break
+                    stream, is_begun = zlib.decompressobj(_window_bits(*pending[:2])), True
+                try:
+                    piece = stream.decompress(pending, _PIECE_BYTES)
+                    while piece:
+                        yield piece
+                        # After a full piece zlib may hold more, even if all input is used up.
+                        piece = stream.decompress(stream.unconsumed_tail, _PIECE_BYTES)
+                except zlib.error as cause:
+                    await self._reply.aclose()
+                    raise failure(self._peer, cause, head_seen=True) from cause
+                pending = stream.unused_data
+                if stream.eof:
+                    stream = None
+        if stream is not None or (pending and not is_begun):
+            early = ClosedEarlyError("its compressed answer has no end")
+            raise failure(self._peer, early, head_seen=True)
 
 
 def _window_bits(first: int, second: int) -> int:
+    """zlib's word for gzip, zlib or raw deflate."""
     if bytes((first, second)) == _GZIP_MAGIC:
         return zlib.MAX_WBITS | 16
     is_zlib = first & 0x0F == 8 and (first << 8 | second) % 31 == 0

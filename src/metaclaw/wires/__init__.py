@@ -7,6 +7,7 @@ from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
 from metaclaw.wires.fields import decode_json, encode_json, literal_json
 from metaclaw.wires.format import (
     AttemptMessages,
+    CallResult,
     Facts,
     HeldCall,
     StreamWriter,
@@ -26,8 +27,12 @@ from metaclaw.wires.relay import (
     has_call_mark,
     plain_id,
     plain_text,
+    read_json,
+    streamed_calls,
     whole_calls,
 )
+from metaclaw.wires.responses.requests import developer_item
+from metaclaw.wires.results import WHOLE_ITEM, new_results, result_places
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 

@@ -5,11 +5,21 @@ from relayed answers.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Tool, Usage, Wire
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Delta,
+    Finish,
+    Json,
+    Message,
+    Tool,
+    Usage,
+    Wire,
+)
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.fields import Object, decode_or_text, encode_json, object_of, text_of
@@ -106,6 +116,14 @@ class HeldCall:
     kind: str = ""
 
 
+class CallResult(NamedTuple):
+    """A text of ours in place of the result of a tool."""
+
+    call: HeldCall
+    text: str
+    is_error: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptMessages:
     """One answer of a provider, as `messages` of a later request. `is_exact` is False if they
@@ -134,8 +152,8 @@ class CallFormat(Protocol):
         incomplete.
         """
 
-    def begins_call(self, body: Object) -> bool:
-        """Whether an event begins a call."""
+    def begun(self, body: Object) -> list[str]:
+        """The names of the calls that an event begins, or continues without a name."""
 
     def passes(self, body: Object) -> bool:
         """Whether an event behind the first call may be sent at once."""
@@ -215,6 +233,8 @@ class WireFormat:
     """
     parse_request: Callable[[dict[str, Json]], ChatRequest]
     """Parse a client's body. Raises WireError with the name of the wrong parameter."""
+    parse_item: Callable[[Json, str], Message]
+    """Parse one message, or one item of the input. Raises WireError with the given name."""
     render_request: Callable[[ChatRequest], dict[str, Json]]
     """Write a provider's body. Raises WireError for an indispensable part that this wire cannot
     express.
@@ -231,6 +251,8 @@ class WireFormat:
     """The document in a content part of this wire; None if it is something else or is in the
     provider's file store.
     """
+    render_tool: Callable[[Tool], dict[str, Json]]
+    """A function as a request offers it."""
     offered_tools: Callable[[dict[str, Json], bool], Iterable[ToolOffer]]
     """A tool that is not a function, as functions. Raises WireError if that is impossible, unless
     `lenient` is set.
@@ -295,8 +317,8 @@ class WireFormat:
     """A provider's answer (its bytes, and whether they are a stream) as messages of a later
     request. Raises UpstreamError.
     """
-    call_results: Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]
-    """Messages with a text for each call in place of its tool's result."""
+    call_results: Callable[[Sequence[CallResult]], list[Json]]
+    """Messages with our results of calls."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]

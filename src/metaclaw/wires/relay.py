@@ -37,6 +37,11 @@ def has_call_mark(wire: Wire, body: bytes) -> bool:
     return has_any(body, wire_format(wire).calls.marks)
 
 
+def streamed_calls(wire: Wire, stream: bytes) -> list[HeldCall]:
+    """The calls in these events of a stream."""
+    return wire_format(wire).calls.read(stream)
+
+
 def whole_calls(wire: Wire, body: bytes) -> list[HeldCall]:
     """The calls of a whole answer that its client is to run."""
     return wire_format(wire).calls.whole(object_of(decode_or_text(body)))
@@ -50,8 +55,13 @@ class CallHold:
     completions, where the order does not matter. An event is released when it is complete. Waiting
     events are parsed once, by `calls`."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, only: Sequence[str] = ()) -> None:
+        """`only` are the names of the calls that wait with what follows them; if it is empty, all
+        calls wait.
+        """
         self._rules = wire_format(wire).calls
+        self._only = only
+        self._marks = tuple(name.encode() for name in only) or self._rules.marks
         self._buffer = b""
         self._held: list[bytes] = []
         self.has_calls = False
@@ -78,7 +88,7 @@ class CallHold:
         return (
             not (self.has_calls or self._buffer)
             and chunk.endswith(_WHOLE_ENDS)
-            and not has_any(chunk, self._rules.marks)
+            and not has_any(chunk, self._marks)
         )
 
     def feed(self, chunk: bytes) -> bytes:
@@ -88,13 +98,13 @@ class CallHold:
                 if self._all_wait(chunk):
                     self._held.append(chunk)
                     return b""
-            elif not has_any(chunk, self._rules.marks):
+            elif not has_any(chunk, self._marks):
                 self._look_for_words(chunk)
                 return chunk
         data = self._buffer + chunk if self._buffer else chunk
         passed: list[bytes] = []
         if not self.has_calls:
-            callless_end = last_event_end(data, self._rules.marks)
+            callless_end = last_event_end(data, self._marks)
             if callless_end:
                 self._look_for_words(words := data[:callless_end])
                 passed.append(words)
@@ -133,14 +143,19 @@ class CallHold:
         )
 
     def _passes(self, event: bytes) -> bool:
-        if not self.has_calls and not has_any(event, self._rules.marks):
+        if not self.has_calls and not has_any(event, self._marks):
             self._look_for_words(event)
             return True
         body = event_body(event)
         if body is None:
             return True  # a comment
-        self.has_calls = self.has_calls or self._rules.begins_call(body)
+        self.has_calls = self.has_calls or self._must_wait(self._rules.begun(body))
         return not self.has_calls or self._rules.passes(body)
+
+    def _must_wait(self, begun: Sequence[str]) -> bool:
+        if not self._only:
+            return bool(begun)
+        return not set(self._only).isdisjoint(begun)
 
 
 def event_body(event: bytes) -> Object | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.domain.chat import Completion, Json, Text, ToolCall, Usage, Wire
+from metaclaw.domain.chat import Completion, Json, Part, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.turn import (
     ATTEMPT,
@@ -34,9 +34,18 @@ from metaclaw.proxy.http.body import (
     skip_blanks_back,
 )
 from metaclaw.proxy.response import TurnBuilder
-from metaclaw.wires import AttemptMessages, HeldCall, encode_json, plain_text, wire_format
+from metaclaw.wires import (
+    AttemptMessages,
+    CallResult,
+    HeldCall,
+    encode_json,
+    plain_text,
+    wire_format,
+)
 
 MOST_RETRIES: Final = 2
+MOST_LOOKUPS: Final = 8
+"""The most times that the model is asked again with results of tools of ours."""
 # The result, for the model, of a call beside a refused call.
 _SIBLING: Final = (
     "Not run, because another call of the same answer was refused. Send this call again if it is"
@@ -47,6 +56,7 @@ _SIBLING: Final = (
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at an answer: what was sent, what came back, and which rules held which calls.
+    `own` are our results of the calls of our own tools, by index, which the client never sees.
     `messages` is the answer as a later request repeats it."""
 
     sent: bytes
@@ -54,16 +64,40 @@ class Attempt:
     stream: bool
     completion: Completion
     calls: Sequence[HeldCall]
+    own: Mapping[int, str]
     ruling: Ruling
     began: float
     messages: AttemptMessages
 
-    def results(self) -> list[str]:
+    @property
+    def is_lookup(self) -> bool:
+        """Whether it only calls tools of ours."""
+        return len(self.own) == len(self.calls) > 0
+
+    @property
+    def shown_calls(self) -> list[HeldCall]:
+        """The calls that are the client's to run."""
+        return [call for place, call in enumerate(self.calls) if place not in self.own]
+
+    def shown_parts(self) -> list[Part]:
+        """The parts of the answer without calls of our tools."""
+        found, place = list[Part](), 0
+        for part in self.completion.parts:
+            is_call = isinstance(part, ToolCall)
+            if not is_call or place not in self.own:
+                found.append(part)
+            place += is_call
+        return found
+
+    def results(self, *, only_own: bool = False) -> list[CallResult]:
         """The results of its calls, for the model."""
         found = []
-        for place in range(len(self.calls)):
-            rules = [one for one in self.ruling.held if place in one.calls]
-            found.append(refusal_text(rules) if rules else _SIBLING)
+        for place, call in enumerate(self.messages.calls):
+            if place in self.own:
+                found.append(CallResult(call, self.own[place], is_error=False))
+            elif not only_own:
+                rules = [one for one in self.ruling.held if place in one.calls]
+                found.append(CallResult(call, refusal_text(rules) if rules else _SIBLING))
         return found
 
 
@@ -85,11 +119,11 @@ class Attempts:
 
     def next_body(self) -> bytes | None:
         """The body of the next request to the provider; None if there is no further attempt."""
-        if len(self.made) > MOST_RETRIES or not self._are_exact():
+        refused = sum(bool(made.ruling.held) for made in self.made)
+        lookups = len(self.made) - refused
+        if refused > MOST_RETRIES or lookups > MOST_LOOKUPS or not self._are_exact():
             return None
-        return append_items(
-            self._builder.provider_wire, self.made[0].sent, self._sequence(len(self.made))
-        )
+        return append_items(self._builder.provider_wire, self.made[0].sent, self._sequence())
 
     def held_rules(self) -> dict[SkillName, HeldCalls]:
         """The rules that held calls of any attempt, each with the last attempt that broke it or
@@ -112,7 +146,7 @@ class Attempts:
         """Whether the client would get an empty answer: no calls in the last attempt, and no text
         in any.
         """
-        return not self.last.calls and not self._all_text()
+        return not self.last.shown_calls and not self._all_text()
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
         """The record: the rules that held, each attempt as a turn, and the true answer. `text` was
@@ -142,16 +176,17 @@ class Attempts:
         is_assistant = isinstance(last, dict) and last.get("role") == "assistant"
         return not (wire.continues_messages and is_assistant)
 
-    def _sequence(self, refused: int) -> list[Json]:
-        """The messages of all attempts, the first `refused` of them followed by tool results that
-        refuse their calls.
+    def _sequence(self, *, is_shown: bool = False) -> list[Json]:
+        """The messages of all attempts, each followed by our results of its calls. If the last one
+        `is_shown`, the client has the results of the others.
         """
         wire = wire_format(self._builder.provider_wire)
         found: list[Json] = []
-        for place, made in enumerate(self.made):
+        for made in self.made:
             found += made.messages.messages
-            if place < refused and made.messages.calls:
-                found += wire.call_results(made.messages.calls, made.results())
+            results = made.results(only_own=is_shown and made is self.last)
+            if results:
+                found += wire.call_results(results)
         return found
 
     def _true_answer(self, end: HoldEnd, text: str) -> TrueAnswer | None:
@@ -163,15 +198,13 @@ class Attempts:
         rest: list[Json] = []
         if end is HoldEnd.STOPPED:
             mark = str(builder.id)
-            messages = [*self._sequence(len(self.made)), wire.own_words(text)]
-            rest = [
-                *wire.call_results(last.messages.calls, last.results()),
-                wire.own_words(text),
-            ]
+            messages = [*self._sequence(), wire.own_words(text)]
+            rest = [*wire.call_results(last.results()), wire.own_words(text)]
         else:
-            shown = tuple(ShownCall(call.id, call.arguments) for call in last.calls)
+            shown = tuple(ShownCall(call.id, call.arguments) for call in last.shown_calls)
             mark = "" if shown else self._all_text()
-            messages = self._sequence(len(self.made) - 1)
+            messages = self._sequence(is_shown=True)
+            rest = wire.call_results(last.results(only_own=True)) if last.own else []
         return TrueAnswer(
             wire=builder.provider_wire,
             calls=shown,
@@ -274,6 +307,8 @@ def silence_text(held: Mapping[SkillName, HeldCalls], turn: TurnId) -> str:
     """The text in place of an empty message, because providers refuse empty messages in later
     requests.
     """
+    if not held:
+        return f"The model looked up procedures and said nothing. See `metaclaw why {turn}`."
     return (
         f"{STOPPED_BY_US}, because it {_because(held.values(), has_texts=False)}, and the model had"
         f" nothing else to say. Nothing was run. What happened: `metaclaw why {turn}`."

@@ -69,8 +69,8 @@ class HeldRules:
         self._teams = teams
         self._today = today
         self._seen: LibraryView | None = None
-        self._held: dict[str, HeldRule] = {}
-        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
+        self._held: dict[SkillName, HeldRule] = {}
+        self._scoped: dict[int, tuple[object, dict[SkillName, HeldRule]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
         """The held rules for this speaker: the rules for every task, and those of the others that
@@ -88,38 +88,18 @@ class HeldRules:
         known = self._scoped.get(id(speaker))
         if known is None or known[0] is not speaker:
             mine = (*speaker.rules, *speaker.always)
-            rules = tuple(self._held[skill.name] for skill in mine if skill.name in self._held)
-            known = (speaker, rules, frozenset(rule.name for rule in rules))
+            rules = {
+                skill.name: self._held[skill.name] for skill in mine if skill.name in self._held
+            }
+            known = speaker, {name: rule for name, rule in rules.items() if rule.is_always}
             if len(self._scoped) >= _CACHED:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
-        found = self._placed(known[1], known[2], placed)
+        found = known[1] | {name: self._held[name] for name in placed if name in self._held}
         if not found:
             return _NONE
-        return (
-            *found,
-            keep_rules(self._port, holds_on_error=any(rule.holds_on_error for rule in found)),
-        )
-
-    def _placed(
-        self,
-        in_force: tuple[HeldRule, ...],
-        names: frozenset[SkillName],
-        placed: Sequence[SkillName],
-    ) -> tuple[HeldRule, ...]:
-        """Of the rules in force, those for every task; and all held rules that are placed in the
-        prompt.
-        """
-        if names.issuperset(name for name in placed if name in self._held) and all(
-            rule.is_always for rule in in_force
-        ):
-            return in_force
-        found = [rule for rule in in_force if rule.is_always or rule.name in placed]
-        names = frozenset(rule.name for rule in found)
-        return (
-            *found,
-            *(self._held[name] for name in placed if name in self._held and name not in names),
-        )
+        holds_on_error = any(rule.holds_on_error for rule in found.values())
+        return (*found.values(), keep_rules(self._port, holds_on_error=holds_on_error))
 
 
 class Stored(Protocol):

@@ -1,6 +1,9 @@
-"""Serve one answer whose tool calls are held back until the rules have been checked.
+"""Serve one answer whose tool calls are held back until the rules have been checked, or which may
+call tools of our own.
 
-    first answer                 ┌──────────── ask the same provider again ◄───┐
+    first answer                 ┌──────────── ask the same provider again ◄───┐ (also if only
+                                                                                 tools of ours
+                                                                                 are called)
          │                       ▼                                             │ yes
          └─────────────────► received ──► judged ── a rule is broken ──► may it be asked again?
                                             │                                  │ no, or it fails
@@ -20,7 +23,7 @@ Text is sent as it arrives (`replies`). What was tried, and how it is recorded, 
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from metaclaw.domain.chat import ChatRequest, Completion, End, Finish
 from metaclaw.domain.check import Conversation, ProgramCheck
@@ -40,7 +43,14 @@ from metaclaw.proxy.enforcement.call_judge import CallJudge, Ruling
 from metaclaw.proxy.enforcement.replies import Reply, first_answer, receive
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
-from metaclaw.proxy.response import GeneratedAnswer, OpenedAnswer, TurnBuilder, send
+from metaclaw.proxy.response import (
+    GeneratedAnswer,
+    OpenedAnswer,
+    RelayedAnswer,
+    Translation,
+    TurnBuilder,
+    send,
+)
 from metaclaw.wires import HeldCall, wire_format
 
 log = logging.getLogger(__name__)
@@ -71,13 +81,15 @@ class Hold:
             return await send(builder, opened, self._client)
         try:
             calls = await first.receive()
-            ruling = await self._judge(calls, first.completion)
-            if not ruling.held:
+            own = self._look_up(calls)
+            ruling = await self._judge(calls, own, first.completion)
+            if not ruling.held and not own:
                 return await first.release()
             sent = builder.translated
             if sent is None:
                 sent = apply_splices(builder.incoming.body, builder.splices)
-            self._add(opened, sent, first.completion(), calls, ruling, builder.incoming.began)
+            began = builder.incoming.began
+            self._add(opened, sent, first.completion(), calls, own, ruling, began)
             first.resume(self._request())
             return await self._retry(first.reply)
         finally:
@@ -86,15 +98,21 @@ class Hold:
     async def _retry(self, reply: Reply) -> bytes:
         """Ask the provider again until its calls comply or the attempts are used up."""
         attempts, builder = self._attempts, self._builder
-        while (body := attempts.next_body()) is not None:
+        while attempts.last.ruling.held or attempts.last.is_lookup:
+            body = attempts.next_body()
+            if body is None:
+                break
             builder.enforced = attempts.names  # before the head is sent with the next text
             try:
                 await self._ask_again(body, reply)
             except (UpstreamError, WireError) as error:
+                if not builder.enforced:
+                    raise
                 return await self._finish(reply, HoldEnd.STOPPED, str(error))
-            if not attempts.last.ruling.held:
-                return await self._finish(reply, HoldEnd.COMPLIED)
-        may_pass = all(one.rule.warns for one in attempts.last.ruling.held)
+        held = attempts.last.ruling.held
+        if not held:
+            return await self._finish(reply, HoldEnd.COMPLIED)
+        may_pass = all(one.rule.warns for one in held)
         return await self._finish(reply, HoldEnd.WARNED if may_pass else HoldEnd.STOPPED)
 
     async def _ask_again(self, body: bytes, reply: Reply) -> None:
@@ -106,22 +124,45 @@ class Hold:
         finally:
             await opened.aclose()
         calls = calls_of(completion)
-        ruling = await self._judge(calls, lambda: completion)
-        self._add(opened, body, completion, calls, ruling, began)
+        own = self._look_up(calls)
+        ruling = await self._judge(calls, own, lambda: completion)
+        self._add(opened, body, completion, calls, own, ruling, began)
+
+    def _look_up(self, calls: Sequence[HeldCall]) -> dict[int, str]:
+        """Our results of the calls of our own tools, by index."""
+        tools, found = self._builder.skill_tools, dict[int, str]()
+        for place, call in enumerate(calls if tools is not None else ()):
+            assert tools is not None
+            if tools.is_own(call.name):
+                found[place], skill = tools.answer(call)
+                if skill is not None:
+                    self._builder.skills_read.append(skill)
+        return found
 
     async def _judge(
-        self, calls: Sequence[HeldCall], completion: Callable[[], Completion]
+        self,
+        calls: Sequence[HeldCall],
+        own: Mapping[int, str],
+        completion: Callable[[], Completion],
     ) -> Ruling:
-        """Find the rules that the calls break. Only checks that are programs need more than the
-        calls.
+        """Find the rules that the client's calls break. Only checks that are programs need more
+        than the calls.
         """
-        if not calls:
+        places = [place for place in range(len(calls)) if place not in own]
+        if not places or not self._rules:
             return Ruling()
         builder, text, conversation = self._builder, "", Conversation()
         if any(isinstance(rule.check, ProgramCheck) for rule in self._rules):
             text = text_of(completion())
             conversation = Conversation(self._request().messages, builder.origin.task)
-        ruling = await self._checks.judge(self._rules, calls, text, conversation)
+        made = [calls[place] for place in places]
+        ruling = await self._checks.judge(self._rules, made, text, conversation)
+        if own:
+            held = [
+                one._replace(calls=frozenset(places[index] for index in one.calls))
+                for one in ruling.held
+            ]
+            ruling = ruling._replace(held=tuple(held))
         unchecked = [(one.rule, one.reason) for one in ruling.held if not one.is_checked]
         for rule, reason in (*ruling.passed, *unchecked):
             log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, builder.id, reason)
@@ -134,19 +175,26 @@ class Hold:
         sent: bytes,
         completion: Completion,
         calls: Sequence[HeldCall],
+        own: Mapping[int, str],
         ruling: Ruling,
         began: float,
     ) -> None:
         """Keep an attempt. A model in this process sends no bytes: its answer is kept as rendered in
         the client's wire."""
         wire = wire_format(self._builder.provider_wire)
-        if isinstance(opened, GeneratedAnswer):
-            said, is_stream = wire.render_answer(completion, opened.request), False
-        else:
-            said, is_stream = self._builder.provider_bytes, opened.opening is not None
+        said, is_stream = self._builder.provider_bytes, False
+        match opened:
+            case GeneratedAnswer(translation=None):
+                said = wire.render_answer(completion, opened.request)
+            case GeneratedAnswer(translation=Translation(is_stream=is_stream)):
+                pass
+            case RelayedAnswer():
+                is_stream = opened.opening is not None
+            case _:
+                pass
         messages = wire.read_attempt(said, is_stream)
         self._attempts.made.append(
-            Attempt(sent, said, is_stream, completion, calls, ruling, began, messages)
+            Attempt(sent, said, is_stream, completion, calls, own, ruling, began, messages)
         )
 
     async def _finish(self, reply: Reply, end: HoldEnd, trouble: str = "") -> bytes:
@@ -158,10 +206,12 @@ class Hold:
         text = self._text(end, trouble)
         builder.enforced = attempts.names
         builder.enforcement = attempts.enforcement(end, text, trouble)
-        if end is HoldEnd.STOPPED:
+        finish = last.finish or Finish.STOP
+        is_silent = not attempts.last.shown_calls and finish is Finish.TOOL_CALLS
+        if end is HoldEnd.STOPPED or is_silent:
             final = End(Finish.STOP, attempts.usage())
         else:
-            final = End(last.finish or Finish.STOP, attempts.usage(), last.stop_sequence)
+            final = End(finish, attempts.usage(), last.stop_sequence)
         tail = await reply.finish(attempts, text, final, has_calls=end is not HoldEnd.STOPPED)
         builder.drop_provider_bytes()
         builder.add_provider_bytes(first.said)

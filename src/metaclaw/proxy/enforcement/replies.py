@@ -7,7 +7,7 @@ of a stream (`StreamedReply`) or as one body (`WholeReply`)."""
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from metaclaw.domain.chat import (
@@ -26,7 +26,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.enforcement.attempts import Attempts, calls_of
+from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of
 from metaclaw.proxy.http.client import Client, RawHeaders
 from metaclaw.proxy.response import (
     JSON_HEADERS,
@@ -34,7 +34,6 @@ from metaclaw.proxy.response import (
     GeneratedAnswer,
     OpenedAnswer,
     RelayedAnswer,
-    TranslatedAnswer,
     TurnBuilder,
     broken_off,
     each,
@@ -56,6 +55,7 @@ from metaclaw.wires import (
     deltas_of,
     has_call_mark,
     read_answer,
+    streamed_calls,
     streamed_facts,
     whole_calls,
     wire_format,
@@ -82,8 +82,11 @@ class StreamedReply:
     has_begun: bool = False
     has_text: bool = False
     """Whether the client has been sent text of the answer."""
+    shown_calls: dict[int, int] = field(default_factory=dict)
+    """The calls that the client has been sent already, with the length of their arguments."""
     _waiting: list[Delta] = field(default_factory=list)
-    """The deltas of this attempt from its first call on, which wait to be judged."""
+    """The deltas of this attempt from its first call on, which wait to be judged. If only tools of
+    ours are held, from the first call of one of these on."""
     _unsent: list[bytes] = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
 
@@ -100,7 +103,7 @@ class StreamedReply:
             return self.client.send(data) if data else True
         if data:
             self._unsent.append(data)
-        if now:
+        if now or (data and not self.builder.held):
             self._start()
         elif self._timer is None and data:
             self._timer = asyncio.get_running_loop().call_later(_HEAD_WAIT_S, self._start)
@@ -118,7 +121,8 @@ class StreamedReply:
         """
         builder, received = self.builder, list[Delta]()
         is_ordered = wire_format(builder.incoming.wire).is_ordered
-        needs_break, self._waiting = self.has_text, []
+        needs_break, self._waiting, self.shown_calls = self.has_text, [], {}
+        tools = None if builder.held else builder.skill_tools
         async for delta in deltas:
             received.append(delta)
             match delta:
@@ -131,7 +135,11 @@ class StreamedReply:
                 case End() | Failed():
                     return collect(received)
                 case ToolCallDelta():
-                    must_wait = True
+                    is_ours = tools is None or tools.is_own(delta.name or "")
+                    must_wait = is_ours or bool(self._waiting)
+                    if not must_wait:
+                        shown = self.shown_calls.get(delta.index, 0)
+                        self.shown_calls[delta.index] = shown + len(delta.arguments)
                 case _:
                     must_wait = bool(self._waiting) and (
                         is_ordered or not isinstance(delta, TextDelta)
@@ -148,15 +156,32 @@ class StreamedReply:
 
     async def finish(self, attempts: Attempts, text: str, end: End, *, has_calls: bool) -> bytes:
         """Send our text and the waiting calls; return the tail."""
-        calls: list[Delta] = []
-        if has_calls:
-            # A relayed attempt has no waiting deltas.
-            last = deltas_of(attempts.last.completion)
-            calls = self._waiting or [one for one in last if isinstance(one, ToolCallDelta)]
+        calls = self._calls(attempts.last) if has_calls else []
         if text:
             before, behind = _BREAK if self.has_text else "", _BREAK if calls else ""
             await self._say(TextDelta(before + text + behind))
         return await self.end(calls, end)
+
+    def _calls(self, last: Attempt) -> list[Delta]:
+        """What is to be sent of the last attempt: its calls without ours, and what came between
+        them.
+        """
+        found: list[Delta] = []
+        # A relayed attempt has no waiting deltas.
+        for delta in self._waiting or deltas_of(last.completion):
+            if not isinstance(delta, ToolCallDelta):
+                if self._waiting:
+                    found.append(delta)
+                continue
+            if delta.index in last.own:
+                continue
+            shown = None if self._waiting else self.shown_calls.get(delta.index)
+            index = delta.index - sum(place < delta.index for place in last.own)
+            if shown is None:
+                found.append(replace(delta, index=index))
+            elif rest := delta.arguments[shown:]:
+                found.append(ToolCallDelta(index, None, None, rest))
+        return found
 
     async def release(self, completion: Completion) -> bytes:
         """Send the calls of the first attempt, which comply; return the tail."""
@@ -209,7 +234,7 @@ class WholeReply:
 
     async def finish(self, attempts: Attempts, text: str, end: End, *, has_calls: bool) -> bytes:
         """Return the texts of all attempts, our text, and the calls of the last attempt."""
-        first, last = attempts.made[0].completion, attempts.last.completion
+        first, last = attempts.made[0].completion, attempts.last.shown_parts()
         is_said = attempts.made if text else attempts.made[:-1]
         parts: list[Part] = [
             part
@@ -218,11 +243,11 @@ class WholeReply:
             if not isinstance(part, ToolCall)
         ]
         if not text:
-            parts += last.parts
+            parts += last
         else:
             parts.append(Text(text))
             if has_calls:
-                parts += [part for part in last.parts if isinstance(part, ToolCall)]
+                parts += [part for part in last if isinstance(part, ToolCall)]
         return await self.release(
             Completion(
                 first.id,
@@ -247,18 +272,13 @@ async def receive(builder: TurnBuilder, opened: OpenedAnswer, reply: Reply) -> C
     match opened:
         case GeneratedAnswer():
             return await reply.receive(opened.deltas)
-        case TranslatedAnswer() if opened.completion is not None:
-            return await reply.receive(each(deltas_of(opened.completion)))
         case RelayedAnswer() if opened.facts is not None:
             said = wire_format(builder.provider_wire).parse_answer(builder.provider_bytes)
             return await reply.receive(each(deltas_of(said)))
-        case TranslatedAnswer() | RelayedAnswer():
-            chunks = opened.reply.chunks()
-            completion = await reply.receive(
-                provider_deltas(builder, opened.opening or b"", chunks)
-            )
-            await linger(chunks)
-            return completion
+        case _:
+            opening = opened.opening if isinstance(opened, RelayedAnswer) else None
+            chunks, wire = opened.reply.chunks(), builder.provider_wire
+            return await reply.receive(provider_deltas(builder, wire, opening or b"", chunks))
 
 
 class FirstAnswer(Protocol):
@@ -280,24 +300,22 @@ class FirstAnswer(Protocol):
 def first_answer(builder: TurnBuilder, opened: OpenedAnswer, client: Client) -> FirstAnswer | None:
     """The first answer; None for an error response, which has no calls."""
     match opened:
+        case RelayedAnswer() if opened.opening is not None and opened.facts is not None:
+            return None  # too long to be held, which held rules do not allow
         case RelayedAnswer() if opened.opening is not None:
             return RelayedStream(builder, opened, opened.opening, client)
         case RelayedAnswer() if opened.facts is not None:
             return RelayedBody(builder, opened, client)
-        case RelayedAnswer():
-            return None
-        case TranslatedAnswer() if opened.opening is None and opened.completion is None:
-            return None
-        case TranslatedAnswer() | GeneratedAnswer():
+        case GeneratedAnswer():
             return RenderedAnswer(builder, opened, client)
+        case _:
+            return None
 
 
 class RenderedAnswer:
     """An answer in deltas, from a provider of another wire or from a model."""
 
-    def __init__(
-        self, builder: TurnBuilder, opened: TranslatedAnswer | GeneratedAnswer, client: Client
-    ) -> None:
+    def __init__(self, builder: TurnBuilder, opened: GeneratedAnswer, client: Client) -> None:
         self._builder = builder
         self._opened = opened
         self._received = Completion("", "", (), None)
@@ -364,7 +382,9 @@ class RelayedStream:
         self._builder = builder
         self._opened = opened
         self._opening = opening
-        self._hold, self._tail = CallHold(wire), TailHold(wire)
+        tools = None if builder.held else builder.skill_tools
+        self._hold = CallHold(wire, () if tools is None else tools.names)
+        self._tail = TailHold(wire)
         self._passed: list[bytes] = []
         self._watch: TailHold | None = None
         self._calls: Sequence[HeldCall] = ()
@@ -387,7 +407,8 @@ class RelayedStream:
         if self._hold.has_calls:
             self.reply.has_text = self._hold.has_words
             self._facts = self._read_facts()
-            self._calls = self._hold.calls
+            whole = self._hold.held if builder.held else builder.provider_bytes
+            self._calls = streamed_calls(builder.incoming.wire, whole)
         return self._calls
 
     def completion(self) -> Completion:
@@ -410,6 +431,8 @@ class RelayedStream:
 
     def resume(self, request: ChatRequest) -> None:
         builder, shown = self._builder, b"".join(self._passed)
+        for place, call in enumerate(streamed_calls(builder.incoming.wire, shown)):
+            self.reply.shown_calls[place] = len(call.arguments)
         if builder.footer is None:
             builder.add_client_bytes(shown)
         self.reply.send(self._tail.held())

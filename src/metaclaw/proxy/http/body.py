@@ -331,12 +331,17 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: boo
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 
 
+def messages_of(wire: Wire, fields: Mapping[str, Json]) -> Sequence[Json]:
+    """The messages of a body; empty if they are not a list."""
+    listed = fields.listed if isinstance(fields, Body) else None
+    messages = fields.get(wire_format(wire).list_key) if listed is None else listed
+    return messages if isinstance(messages, Sequence) and not isinstance(messages, str) else ()
+
+
 def check(wire: Wire, body: bytes, max_items: int) -> None:
     """Raise the WireError that `read`, or counting the parts of messages, raises for this body."""
     found = read(wire, body, max_items)
-    messages = found.get(wire_format(wire).list_key) if found.listed is None else found.listed
-    if isinstance(messages, Sequence) and not isinstance(messages, str):
-        found.take_parts(sum(map(count_parts, messages)))
+    found.take_parts(sum(map(count_parts, messages_of(wire, found))))
 
 
 def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:

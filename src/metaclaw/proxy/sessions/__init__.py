@@ -3,4 +3,4 @@ send.
 """
 
 from metaclaw.proxy.sessions.origins import Origins
-from metaclaw.proxy.sessions.recognition import own_words
+from metaclaw.proxy.sessions.recognition import own_words, scope_of

@@ -2,7 +2,7 @@
 line.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,9 +11,8 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall, first_object
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall, first_object
 from metaclaw.wires.relay import (
-    event_body,
     events_of,
     has_mark,
     ids_of,
@@ -21,7 +20,7 @@ from metaclaw.wires.relay import (
     plain_id,
     without_empty,
 )
-from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
+from metaclaw.wires.sse import event_bytes, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
@@ -160,11 +159,8 @@ def _known_call(call: Json, held: HeldCall) -> Object:
     return known
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    return [
-        {"role": "tool", "tool_call_id": call.id, "content": text}
-        for call, text in zip(calls, texts, strict=True)
-    ]
+def call_results(results: Sequence[CallResult]) -> list[Json]:
+    return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
 
 
 def own_words(text: str) -> Json:
@@ -236,14 +232,19 @@ class ChatCalls:
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
-        return (
-            _merged_calls(map(event_body, events_with(held, self.marks)))
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        return [call for message in _streamed(held)[1] for call in calls_of(message)]
 
-    def begins_call(self, body: Object) -> bool:
-        return any(_call_delta(choice) for choice in _choices(body))
+    def begun(self, body: Object) -> list[str]:
+        found = []
+        for made in map(_call_delta, _choices(body)):
+            for call in map(object_of, list_of(made.get("tool_calls"))):
+                said = object_of(call.get("function") or call.get("custom"))
+                found.append(text_of(said.get("name")))
+            if "function_call" in made:
+                found.append("")
+        return found
 
     def passes(self, body: Object) -> bool:
         choices = _choices(body)
@@ -331,15 +332,6 @@ def _plain_calls(held: bytes) -> list[HeldCall] | None:
         HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
         for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
     ]
-
-
-def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
-    messages: dict[int, Object] = {}
-    for body in bodies:
-        for choice in _choices(body or {}):
-            if calls := _call_delta(choice):
-                _add_delta(_message_of(choice, messages), calls)
-    return [call for place in sorted(messages) for call in calls_of(messages[place])]
 
 
 class ChatFooter:

@@ -52,7 +52,8 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     fields = Fields(body, "")
     model = fields.text("model")
     messages = tuple(
-        _message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages"))
+        parse_message(item, f"messages[{number}]")
+        for number, item in enumerate(fields.list("messages"))
     )
     if not messages:
         raise WireError("messages must not be empty", param="messages")
@@ -108,7 +109,7 @@ def _count(fields: Fields) -> int:
     return 1 if count is None else count
 
 
-def _message(value: Json, at: str) -> Message:
+def parse_message(value: Json, at: str) -> Message:
     fields = Fields(value, at)
     word = fields.text("role")
     role: Role | str = _ROLES.get(word, word)

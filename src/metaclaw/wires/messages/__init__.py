@@ -17,6 +17,7 @@ FORMAT: Final = WireFormat(
     list_key="messages",
     required_key="max_tokens",
     parse_request=requests.parse_request,
+    parse_item=requests.parse_message,
     render_request=requests.render_request,
     indispensable=("container", "mcp_servers"),
     hosted_traces=(
@@ -27,6 +28,7 @@ FORMAT: Final = WireFormat(
         "container_upload",
     ),
     read_document=requests.read_file,
+    render_tool=requests.render_tool,
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
     system_texts=requests.system_texts,

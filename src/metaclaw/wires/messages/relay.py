@@ -10,10 +10,9 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
 from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.relay import (
-    event_body,
     events_of,
     has_mark,
     ids_of,
@@ -22,7 +21,7 @@ from metaclaw.wires.relay import (
     read_json,
     without_empty,
 )
-from metaclaw.wires.sse import event_bytes, events_with
+from metaclaw.wires.sse import event_bytes
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _UNCACHED = ("thinking", "redacted_thinking")
@@ -39,7 +38,7 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
     kept: list[Json] = [
         block for block in blocks if block.get("type") != "text" or block.get("text")
     ]
-    calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    calls = tuple(_calls_in(blocks))
     is_exact = is_exact and all(
         call.id and isinstance(read_json(call.arguments), dict) for call in calls
     )
@@ -50,16 +49,31 @@ def _blocks(content: Json) -> list[Object]:
     return [object_of(block) for block in list_of(content)]
 
 
-def _call(block: Object) -> HeldCall:
-    return HeldCall(
-        text_of(block.get("id")),
-        text_of(block.get("name")),
-        json_text(block.get("input")) or "{}",
-        "tool_use",
-    )
+def _calls_in(blocks: Iterable[Object]) -> list[HeldCall]:
+    return [
+        HeldCall(
+            text_of(block.get("id")),
+            text_of(block.get("name")),
+            json_text(block.get("input")) or "{}",
+            "tool_use",
+        )
+        for block in blocks
+        if block.get("type") == "tool_use"
+    ]
 
 
 def _streamed(answer: bytes) -> tuple[str, list[Object], bool]:
+    identity, blocks, written = _gathered(answer)
+    is_exact = True
+    for place, text in written.items():
+        given = read_json(text)
+        is_exact = is_exact and isinstance(given, dict)
+        blocks[place]["input"] = object_of(given)
+    return identity, [blocks[place] for place in sorted(blocks)], is_exact
+
+
+def _gathered(answer: bytes) -> tuple[str, dict[int, Object], dict[int, str]]:
+    """The id, blocks and written inputs of a stream."""
     identity = ""
     blocks: dict[int, Object] = {}
     written: dict[int, str] = {}
@@ -75,12 +89,7 @@ def _streamed(answer: bytes) -> tuple[str, list[Object], bool]:
                 _add(blocks[place], object_of(body.get("delta")), written, place)
             case _:
                 pass
-    is_exact = True
-    for place, text in written.items():
-        given = read_json(text)
-        is_exact = is_exact and isinstance(given, dict)
-        blocks[place]["input"] = object_of(given)
-    return identity, [blocks[place] for place in sorted(blocks)], is_exact
+    return identity, blocks, written
 
 
 def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> None:
@@ -95,12 +104,12 @@ def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> N
         block[key] = text_of(block.get(key)) + text_of(delta.get(key))
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    results: list[Json] = [
-        {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
-        for call, text in zip(calls, texts, strict=True)
-    ]
-    return [{"role": "user", "content": results}]
+def call_results(results: Sequence[CallResult]) -> list[Json]:
+    blocks: list[Json] = []
+    for one in results:
+        block: Object = {"type": "tool_result", "tool_use_id": one.call.id, "content": one.text}
+        blocks.append({**block, "is_error": True} if one.is_error else block)
+    return [{"role": "user", "content": blocks}] if blocks else []
 
 
 def own_words(text: str) -> Json:
@@ -112,14 +121,27 @@ def restore(
 ) -> list[Json] | None:
     restored: list[Json] = []
     is_found = False
+    ours: list[Json] = []  # results of ours, which must be in one message with the client's
     for item in items:
         message = object_of(item)
         if message.get("role") == "assistant" and _is_shown(message.get("content"), answer):
             restored += _cached(message.get("content"), messages)
             is_found = True
-        else:
-            restored.append(_answered(message, answer) or item if is_found else item)
+            if object_of(restored[-1]).get("role") == "user":
+                ours = list_of(object_of(restored.pop()).get("content"))
+            continue
+        known = (_answered(message, answer) or item) if is_found else item
+        restored.append(_joined(ours, object_of(known)) if ours else known)
+        ours = []
+    if ours:
+        restored.append({"role": "user", "content": ours})
     return restored if is_found else None
+
+
+def _joined(results: list[Json], message: Object) -> Object:
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(content)
+    return {**message, "content": [*results, *blocks]}
 
 
 def _is_shown(content: Json, answer: TrueAnswer) -> bool:
@@ -184,35 +206,26 @@ class MessagesCalls:
     words: tuple[bytes, ...] = (b"content_block_delta",)
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        return [
-            _call(block)
-            for block in _blocks(answer.get("content"))
-            if block.get("type") == "tool_use"
-        ]
+        return _calls_in(_blocks(answer.get("content")))
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
-        return (
-            _streamed_calls(map(event_body, events_with(held, _TELLING)))
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        # As the provider wrote them: damaged arguments are judged, too.
+        _, blocks, written = _gathered(held)
+        said = {place: {**blocks[place], "input": text} for place, text in written.items()}
+        return _calls_in((blocks | said).values())
 
-    def begins_call(self, body: Object) -> bool:
-        return _begins_block(body)
+    def begun(self, body: Object) -> list[str]:
+        block = object_of(body.get("content_block"))
+        return [text_of(block.get("name"))] if block.get("type") == "tool_use" else []
 
     def passes(self, body: Object) -> bool:
         return body.get("type") == "ping"
 
     def all_wait(self, chunk: bytes) -> bool:
         return b"ping" not in chunk
-
-
-def _begins_block(body: Object) -> bool:
-    return (
-        body.get("type") == "content_block_start"
-        and object_of(body.get("content_block")).get("type") == "tool_use"
-    )
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -234,7 +247,6 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _decode_events = msgspec.json.Decoder(list[_Event]).decode
-_TELLING: Final = (b"tool_use", b"partial_json")
 _NAMES: Final = (
     b"content_block_delta",
     b"content_block_start",
@@ -269,25 +281,9 @@ def _plain_calls(held: bytes) -> list[HeldCall] | None:
             if bytes(block.input) != b"{}":
                 return None
             blocks[event.index] = [block.id, block.name]
-    return _held_calls(blocks.values())
-
-
-def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
-    blocks: dict[Json, list[str]] = {}
-    for body in filter(None, bodies):
-        index = body.get("index")
-        if _begins_block(body):
-            block = object_of(body.get("content_block"))
-            given = json_text(block.get("input") or None)
-            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), given]
-        elif body.get("type") == "content_block_delta" and index in blocks:
-            blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
-    return _held_calls(blocks.values())
-
-
-def _held_calls(blocks: Iterable[list[str]]) -> list[HeldCall]:
     return [
-        HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks
+        HeldCall(identity, name, "".join(pieces) or "{}", "tool_use")
+        for identity, name, *pieces in blocks.values()
     ]
 
 

@@ -57,7 +57,8 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     model = fields.text("model")
     system = fields.content("system", _block, "blocks")
     messages = tuple(
-        _message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages"))
+        parse_message(item, f"messages[{number}]")
+        for number, item in enumerate(fields.list("messages"))
     )
     if not messages:
         raise WireError("messages must not be empty", param="messages")
@@ -87,7 +88,7 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     )
 
 
-def _message(value: Json, at: str) -> Message:
+def parse_message(value: Json, at: str) -> Message:
     fields = Fields(value, at)
     word = fields.text("role")
     if "content" not in fields.rest():

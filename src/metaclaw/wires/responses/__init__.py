@@ -20,6 +20,7 @@ FORMAT: Final = WireFormat(
     ),
     unkept={"store": False},
     parse_request=requests.parse_request,
+    parse_item=requests.parse_item,
     render_request=requests.render_request,
     indispensable=("previous_response_id", "conversation", "prompt", "background"),
     hosted_traces=(
@@ -27,6 +28,7 @@ FORMAT: Final = WireFormat(
         *("mcp_list_tools", "additional_tools"),
     ),
     read_document=requests.read_file,
+    render_tool=lambda tool: requests.render_tool(tool, own=False),
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
     system_texts=lambda body: body.get("instructions"),

@@ -36,8 +36,8 @@ from metaclaw.wires.fields import (
     object_of,
     text_of,
 )
-from metaclaw.wires.format import AttemptMessages, FooterPlace, HeldCall
-from metaclaw.wires.relay import event_body, events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
+from metaclaw.wires.relay import events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.answers import (
     Envelope,
     call_item,
@@ -374,10 +374,10 @@ def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
     return [call for item in items if (call := held_call(object_of(item))) is not None]
 
 
-def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+def call_results(results: Sequence[CallResult]) -> list[Json]:
     return [
-        {"type": f"{call.kind}_output", "call_id": call.id, "output": text}
-        for call, text in zip(calls, texts, strict=True)
+        {"type": f"{one.call.kind}_output", "call_id": one.call.id, "output": one.text}
+        for one in results
     ]
 
 
@@ -505,52 +505,29 @@ class ResponsesCalls:
         return _held_calls(list_of(answer.get("output")))
 
     def read(self, held: bytes) -> list[HeldCall]:
-        done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
-        return done or _streamed_calls(
-            map(event_body, events_with(held, (b"response.completed", b"response.incomplete")))
-        )
+        # Most events are pieces of arguments, which are whole in these.
+        telling = events_with(held, (b"output_item.done", b"response.completed", b"incomplete"))
+        return _held_calls(_streamed(b"".join(telling))[1])
 
-    def begins_call(self, body: Object) -> bool:
+    def begun(self, body: Object) -> list[str]:
         """A call may appear first when it is added, when it is done, or in the whole answer at the
         end.
         """
         match body.get("type"):
-            case "response.output_item.added":
-                return object_of(body.get("item")).get("type") in CALLS
-            case "response.output_item.done":
-                return held_call(object_of(body.get("item"))) is not None
+            case "response.output_item.added" | "response.output_item.done":
+                call = held_call(object_of(body.get("item")))
+                return [] if call is None else [call.name]
             case "response.completed" | "response.incomplete":
-                return bool(_items_of(body))
+                output = list_of(object_of(body.get("response")).get("output"))
+                return [call.name for call in _held_calls(output)]
             case _:
-                return False
+                return []
 
     def passes(self, body: Object) -> bool:
         return False
 
     def all_wait(self, chunk: bytes) -> bool:
         return True
-
-
-def _items_of(body: Object) -> dict[Json, HeldCall]:
-    items = enumerate(list_of(object_of(body.get("response")).get("output")))
-    return {
-        place: call for place, item in items if (call := held_call(object_of(item))) is not None
-    }
-
-
-def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
-    items: dict[Json, HeldCall] = {}
-    for body in filter(None, bodies):
-        match body.get("type"):
-            case "response.output_item.done" if (
-                call := held_call(object_of(body.get("item")))
-            ) is not None:
-                items[body.get("output_index")] = call
-            case "response.completed" | "response.incomplete" if not items:
-                items = _items_of(body)
-            case _:
-                pass
-    return list(items.values())
 
 
 class ResponsesFooter:

@@ -105,12 +105,12 @@ def _input(fields: Fields) -> Iterator[Message]:
         if value:
             yield Message(Role.USER, (Text(value),))
     elif isinstance(value, list):
-        yield from (_item(item, f"input[{number}]") for number, item in enumerate(value))
+        yield from (parse_item(item, f"input[{number}]") for number, item in enumerate(value))
     elif value is not None:
         raise wrong_type("input", "a string or an array of items", value)
 
 
-def _item(value: Json, at: str) -> Message:
+def parse_item(value: Json, at: str) -> Message:
     fields = Fields(value, at)
     match fields.maybe_text("type") or "message":
         case "message":
@@ -575,7 +575,7 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     if isinstance(instructions, str):
         edit.append_to_field("instructions", text)
     elif items is not None:
-        _insert_developer_item(edit, _developer_item(text), items)
+        _insert_developer_item(edit, developer_item(text), items)
     elif not isinstance(spoken, str):
         edit.refuse("the input is neither a string nor a list")
     elif "instructions" not in edit.parsed:
@@ -585,7 +585,7 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
         # of messages.
         edit.wrap_field(
             "input",
-            b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":',
+            b"[" + developer_item(text) + b',{"type":"message","role":"user","content":',
             b"}]",
         )
 
@@ -600,7 +600,8 @@ def _insert_developer_item(edit: RequestEdit, item: bytes, spoken: Sequence[Json
         edit.fill_list("input", item)
 
 
-def _developer_item(text: str) -> bytes:
+def developer_item(text: str) -> bytes:
+    """A message of the developer with this text."""
     return (
         b'{"type":"message","role":"developer","content":[{"type":"input_text","text":'
         + literal_json(text)
