@@ -107,7 +107,9 @@ class LearningProvider(StrictProvider):
         if purpose == "listen":
             return json.dumps({"items": [], "correction": None})
         if purpose == "confirm":
-            return json.dumps({"by_person": True, "lasting": True, "relation": "new", "target": None})
+            return json.dumps(
+                {"by_person": True, "lasting": True, "relation": "new", "target": None}
+            )
         return json.dumps({"outcome": "unknown", "score": 0.0, "reason": "scripted", "scores": []})
 
 
