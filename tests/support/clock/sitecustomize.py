@@ -5,6 +5,7 @@ The file named by FAKE_CLOCK holds seconds and is read at every look at the cloc
 can move the clock of a running program. The monotonic clock is left alone, as it is when somebody
 sets the time."""
 
+import copyreg
 import datetime
 import os
 import time
@@ -21,6 +22,10 @@ def _ahead_s() -> float:
         return 0.0
 
 
+def _restored(text: str) -> datetime.datetime:
+    return _real.fromisoformat(text)
+
+
 class _Kind(type):
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, _real)
@@ -32,5 +37,7 @@ class _Shifted(datetime.datetime, metaclass=_Kind):
         return _real_now(tz) + datetime.timedelta(seconds=_ahead_s())
 
 
+# Pickling looks a class up by its name, which now means the shifted one.
+copyreg.pickle(_real, lambda value: (_restored, (value.isoformat(),)))
 datetime.datetime = _Shifted  # type: ignore[misc]
 time.time = lambda: _real_time() + _ahead_s()

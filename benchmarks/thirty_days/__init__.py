@@ -1,0 +1,1 @@
+"""Thirty simulated days of a developer whose agent works in three projects."""
