@@ -23,7 +23,6 @@ from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, Sk
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.lessons import LessonLoop
-from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
@@ -192,8 +191,11 @@ class Learning:
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait for the budget, by purpose."""
-        put_off = {Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget}
-        return dict(Counter(self.budget.waiting) + Counter(put_off))
+        put_off = {
+            Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget,
+            Purpose.LISTEN.value: self.listening.put_off,
+        }
+        return dict(Counter(self.budget.waiting) | Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
         if senses(self._config):
@@ -305,7 +307,6 @@ class Learning:
             verdicts=self.verdicts,
             announce=self.announce,
             redact=self.redact,
-            foreign=messages.foreign,
             teams=self._teams,
             trial=CheckTrial(
                 self.reader, self.recorded, self.redact, self.judge_for, self._may_judge
@@ -322,17 +323,10 @@ class Learning:
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
-            may_spend=self._may_listen,
             read=self.wake_fast_loop,
             today=lambda: self._clock.now().date(),
             now=self._clock.steady_s,
             attempt_log=self.attempt_log,
-        )
-
-    async def _may_listen(self, model: str, is_promising: bool) -> bool:
-        """Whether the budget allows a listen call; promising messages may use its reserve."""
-        return await self.budget.may_spend(
-            Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising
         )
 
     async def _may_judge(self) -> bool:

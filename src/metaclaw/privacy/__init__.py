@@ -8,10 +8,9 @@ from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
     PassageSource,
-    PersonsMessage,
+    marked_message,
     own_words,
     passages_of,
-    split_message,
 )
 from metaclaw.privacy.redaction import Redactor, render_step
-from metaclaw.privacy.review import Doubt, review_skill, ungrounded
+from metaclaw.privacy.review import Doubt, hidden_text, new_capabilities, review_skill

@@ -1,9 +1,9 @@
 """Review of proposed skills and rules: a user's own words or an observed outcome must support each
 instruction.
 
-`review_skill` examines a proposed skill; `ungrounded` examines a rule that a model derived from a
-user's message. Both compare words, not meanings: the result needs no language model, and a person
-can understand it."""
+`review_skill` examines a proposed skill; `hidden_text` and `new_capabilities` examine a rule that a
+model derived from a user's message. They compare words, not meanings: the result needs no language
+model, and a person can understand it."""
 
 import base64
 import binascii
@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 from metaclaw.domain.skill import Skill
 from metaclaw.privacy.capabilities import (
@@ -372,74 +371,27 @@ def _cut(text: str) -> str:
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 
-_OWN_SHARE: Final = 0.5
-_FOREIGN_SHARE: Final = 0.6
-_SAID_SHARE: Final = 0.75
-_WINDOW: Final = 3
-_SPELLED_OUT: Final = 3
-_HINTED: Final = 0.25
-
-
-def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> str | None:
-    """Why a text may not become a rule of the user whose own words are `said`; None if it may.
-
-    `about` is the text that they reply to; `foreign` is pasted, quoted and reported text, and text
-    of tools and the client."""
+def hidden_text(text: str, said: str) -> str | None:
+    """What the text of a rule hides from a reader or forges; None if it is plain. Marks that stand
+    in the person's own words are not forged."""
     if hides_text(text):
         return "it holds encoded text"
-    meant = specific_terms(sentence_terms(text)) or sentence_terms(text)
-    known = sentence_terms(said)
-    carried = _share(meant, known)
-    if carried < _SAID_SHARE:
-        hidden = next(
-            (
-                one
-                for one in disguises(text)
-                if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)
-            ),
-            None,
-        )
-        if hidden is not None:
-            return hidden.reason
-    if reach := _reach(text, said):
-        return f"the person did not name {reach.words()}"
-    if (
-        len(text) > _SPELLED_OUT * len(said)
-        and _share(meant, known | sentence_terms(about)) < _HINTED
-    ):
-        return "the message is too short to say so"
-    if carried < _OWN_SHARE:
-        for piece in _pieces(foreign):
-            if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len(
-                (meant - known) & sentence_terms(piece)
-            ) >= min(2, len(meant)):
-                return "only text that the person pasted, quoted or reported says so"
-    return None
-
-
-def _share(meant: frozenset[str], known: frozenset[str]) -> float:
-    return len(meant & known) / len(meant) if meant else 0.0
-
-
-def _reach(text: str, said: str) -> Capabilities:
-    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may
-    write one out in full.
-    """
-    return replace(
-        capabilities(text) - capabilities(said), paths=frozenset(), credentials=frozenset()
+    return next(
+        (
+            one.reason
+            for one in disguises(text)
+            if one.doubt in (Doubt.HIDDEN, Doubt.FORGED) and one.instruction not in said
+        ),
+        None,
     )
 
 
-def _pieces(foreign: Iterable[str]) -> Iterable[str]:
-    """The sentences of foreign text, and up to three neighbouring sentences together, since an
-    order may span them.
+def new_capabilities(text: str, said: str) -> Capabilities:
+    """Capabilities in the text of a rule that the person's words do not name. Paths alone are
+    harmless: a model may write one out in full.
     """
-    for text in foreign:
-        sentences = list(split_sentences(visible_text(text), with_code=True))
-        yield from sentences
-        yield from (
-            " ".join(sentences[at : at + _WINDOW]) for at in range(max(0, len(sentences) - 1))
-        )
+    added = capabilities(text) - capabilities(said)
+    return replace(added, paths=frozenset(), credentials=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
