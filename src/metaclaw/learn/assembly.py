@@ -20,7 +20,7 @@ from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
-from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
+from metaclaw.learn.compliance import ComplianceLoop, RuleJudge
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.lessons import LessonLoop
 from metaclaw.learn.listen import Listening
@@ -31,6 +31,7 @@ from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
+from metaclaw.learn.rule_checks import CheckTrial, RuleChecks
 from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.stated_rules import Messages
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
@@ -149,6 +150,7 @@ class Learning:
         self.calibration = CalibrationLoop(self.verdicts.graded)
         self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
+        self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
@@ -165,6 +167,8 @@ class Learning:
         )
         self.uplift = UpliftReader(self.reader, self.generations)
         self.maintenance = self._maintenance()
+        self.messages = Messages(self.reader, self.recorded, self.steps)
+        self.checks = self._checks()
         self.listening = self._listening()
         self.fast = self._fast()
         self.lessons = self._lessons(stores.episodes)
@@ -203,6 +207,7 @@ class Learning:
         if self._config.skills.learn:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
+            supervisor.run("checks", self.checks.run)
         if senses(self._config):
             supervisor.run("sensing", self.outcomes.run)
             supervisor.run("compliance", self.compliance.run)
@@ -299,8 +304,20 @@ class Learning:
             ),
         )
 
+    def _checks(self) -> RuleChecks:
+        return RuleChecks(
+            library=self._library,
+            candidates=self.candidates,
+            generations=self.generations,
+            messages=self.messages,
+            trial=CheckTrial(self.reader, self.recorded, self.redact, self.rule_judge),
+            listener=self.models.listener(self._config.listen, self._config.judge),
+            timeout_s=self._config.listen.timeout_s,
+            now=self._clock.now,
+            attempt_log=self.attempt_log,
+        )
+
     def _listening(self) -> Listening:
-        messages = Messages(self.reader, self.recorded, self.steps)
         rules = RuleWriter(
             library=self._library,
             candidates=self.candidates,
@@ -308,17 +325,16 @@ class Learning:
             announce=self.announce,
             redact=self.redact,
             teams=self._teams,
-            trial=CheckTrial(
-                self.reader, self.recorded, self.redact, self.judge_for, self._may_judge
-            ),
+            trial=self.checks.trial,
             on_failure=self.wake_fast_loop,
+            on_broken=self.checks.note_broken,
             now=self._clock.now,
         )
         return Listening(
             reader=self.reader,
             cursors=self._cursors,
             candidates=self.candidates,
-            messages=messages,
+            messages=self.messages,
             rules=rules,
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
@@ -459,9 +475,9 @@ class Learning:
             teams=self._teams,
             redact=self.redact,
             day_of=self.budget.day_of,
-            judge_for=self.judge_for,
-            may_ask=self._may_judge,
+            judge=self.rule_judge,
             absorbed=absorbed,
+            on_broken=self.checks.note_broken,
             attempt_log=self.attempt_log,
         )
 

@@ -454,7 +454,9 @@ def _share(purpose: Purpose) -> float:
     """The share of the limits up to which a call for this purpose is admitted."""
     if purpose in _NEVER_WAITS:
         return _ALL
-    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY) or bool(learned_item())
+    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY, Purpose.CHECK) or bool(
+        learned_item()
+    )
     return _FOR_SKILLS if is_for_skill else _FOR_TURNS
 
 

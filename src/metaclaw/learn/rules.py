@@ -25,7 +25,7 @@ from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, Sk
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
-from metaclaw.learn.compliance import CheckTrial
+from metaclaw.learn.rule_checks import CheckTrial
 from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
 from metaclaw.learn.stated_rules import (
     ItemChange,
@@ -216,6 +216,9 @@ class RuleWriter:
                     await self._publish(spoken, gone, turns, written_by)
             if number is not None:
                 await run_sync(self.candidates.end_attempt, number)
+            for lesson in lessons if is_correction else ():
+                if isinstance(lesson.put, Rule) and not lesson.question:
+                    self.on_broken(lesson.put.name)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""

@@ -106,6 +106,14 @@ class Messages:
             answered_with=() if before is None else before.stamp.skills,
         )
 
+    def of(self, turn: TurnId) -> SpokenMessage | None:
+        """The message that began this turn, if both are still recorded."""
+        recorded = self.reader.turn(turn)
+        if recorded is None:
+            return None
+        rows = self.reader.main_turns_before(recorded.turn.session, recorded.seq + 1, 1)
+        return self.read(rows[0]) if rows else None
+
     def _answered(self, this: RecordedTurn, earlier: list[TurnRow]) -> Step | None:
         """The step before this turn in its conversation."""
         later = [this]
