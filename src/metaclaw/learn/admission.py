@@ -63,7 +63,7 @@ from metaclaw.skills import (
     with_free_name,
 )
 from metaclaw.store import RefusedError, SqlCandidates
-from metaclaw.text import instructions, shorten, split_sentences, visible_text
+from metaclaw.text import shorten, split_sentences, visible_text
 from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 _REVIEWED_TOGETHER: Final = 7
 _MOST_LEARNED: Final = 48
 _NEAR: Final = 8
-_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED))
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _MOST_PROVEN_AT_ONCE: Final = 2
@@ -127,7 +127,11 @@ class SafetyReview:
             Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets
         ]
         objections += [
-            Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts
+            Objection(
+                f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}",
+                waits=doubt.doubt in _DOUBTS_OF_ORIGIN,
+            )
+            for doubt in doubts
         ]
         if reach:
             objections.append(Objection(f"it adds {reach.words()}", waits=True))
@@ -195,14 +199,10 @@ def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
     if proposal.change is not Change.EDIT:
         return frozenset()
     texts = [f"{skill.trigger}\n\n{skill.body}" for skill in before]
-    orders = {order.text for text in texts for order in instructions(text)}
     return frozenset(
-        orders
-        | {
-            sentence
-            for text in texts
-            for sentence in split_sentences(visible_text(text), with_code=True)
-        }
+        sentence
+        for text in texts
+        for sentence in split_sentences(visible_text(text), with_code=True)
     )
 
 

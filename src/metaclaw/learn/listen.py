@@ -252,6 +252,7 @@ class Listening:
             if (
                 other is not message
                 and message.is_put_off
+                and message.failures % 2 == 1  # else alone, in case several do not fit the budget
                 and other.model == message.model
                 and scope_of_lesson(other.spoken.scope) == person
             ):
@@ -349,7 +350,7 @@ class Listening:
         return "" if model is None else model.name
 
     def _wait_for_budget(self, group: list[_Waiting]) -> None:
-        first = group[0]
+        first = next(message for message in group if not message.is_done)
         pause_s = _BUDGET_PAUSES_S[min(first.failures, len(_BUDGET_PAUSES_S) - 1)]
         first.failures += 1
         first.again_at = self.now() + pause_s

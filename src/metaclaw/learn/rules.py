@@ -68,6 +68,8 @@ _CERTAIN: Final = 0.97
 _EVIDENCE: Final = 4.0
 _QUOTE_CHARS: Final = 200
 _QUOTED_SHARE: Final = 0.75
+_MEANT_SHARE: Final = 0.5
+"""The share of the words that must stand in the message: of a quote, and of a text without one."""
 _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 
 
@@ -141,7 +143,7 @@ class RuleWriter:
             if (item.op is ItemChange.RETRACT and self._targets(spoken, item))
             or (
                 item.states_rule
-                and self._doubt(spoken, item, AGREED) is None
+                and self._doubt(spoken, replace(item, speaker=Speaker.PERSON), AGREED) is None
                 and find_same(self._rule(spoken, item, set()), rules) is None
             )
         ]
@@ -346,10 +348,11 @@ class RuleWriter:
     ) -> _Doubt | None:
         """Why an item does not come into force at once; None if it does."""
         said, quote = self.redact(spoken.own), item.quote or item.text
+        share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
             return _Doubt(Standing.REJECTED, hidden)
-        if not _stands_in(quote, said):
-            if _stands_in(quote, self.redact(spoken.text)):
+        if not _stands_in(quote, said, share):
+            if _stands_in(quote, self.redact(spoken.text), share):
                 return _Doubt(Standing.REJECTED, "only text that the person pasted says so")
             return _Doubt(Standing.WAITING, "its words do not stand in the message")
         if added := new_capabilities(item.text, said):
@@ -574,9 +577,9 @@ def _says(lesson: _Lesson, rule: Rule) -> bool:
     return said in phrase or phrase in said
 
 
-def _stands_in(words: str, text: str) -> bool:
-    """Whether a text has these words, or nearly all of them."""
+def _stands_in(words: str, text: str, share: float) -> bool:
+    """Whether a text has these words, or this share of them."""
     if plain_words(words) in plain_words(text):
         return True
     meant = sentence_terms(words)
-    return bool(meant) and len(meant & sentence_terms(text)) >= _QUOTED_SHARE * len(meant)
+    return bool(meant) and len(meant & sentence_terms(text)) >= share * len(meant)
