@@ -65,13 +65,18 @@ class Script(dict[str, object]):
                 (said for words, said in self.opinions.items() if words in understood), AGREED
             )
         if "== The rule\n" in prompt:
-            return next((said for words, said in self.items() if words in prompt), NO_CHECK)
+            return next((one for one in self._stated() if one["text"] in prompt), NO_CHECK)
         message = prompt.rsplit("== The message", 1)[-1]
         found = next((said for words, said in self.items() if words in message), NOTHING)
         if not isinstance(found, dict) or not isinstance(found.get("items"), list):
             return found
         quote = message.strip().splitlines()[-1]
         return found | {"items": [{"quote": quote, **one} for one in found["items"]]}
+
+    def _stated(self) -> list[dict[str, Any]]:
+        """All items; an item's `check` is what the model proposes for it later."""
+        found = (said.get("items") for said in self.values() if isinstance(said, dict))
+        return [one for items in found for one in items or ()]
 
 
 def listener(script: dict[str, object]) -> Speaker:

@@ -110,8 +110,9 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
         if FORBIDS.search(sentence) and not EXCEPTS.search(sentence)
     ]
     # A text in another script cannot be compared.
-    is_foreign = not _FOREIGN_SCRIPT.search(proposal) and any(
-        len(_FOREIGN_SCRIPT.findall(text)) > len(text) // 3 for text in outside
+    needs_support = not passages or (
+        not _FOREIGN_SCRIPT.search(proposal)
+        and any(len(_FOREIGN_SCRIPT.findall(text)) > len(text) // 3 for text in outside)
     )
     objections = [*disguises(proposal)]
     for sentence in split_sentences(visible_text(proposal), with_code=True):
@@ -123,7 +124,7 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
         elif source := _borrowed(meant, alien, from_outside):
             reason = f"only text from outside says so: {_cut(source)}"
             objections.append(AuthorityObjection(Doubt.BORROWED, sentence, reason))
-        elif alien and alien == meant and is_foreign:
+        elif alien and alien == meant and needs_support:
             reason = "neither the person's words nor an observed outcome says so"
             objections.append(AuthorityObjection(Doubt.UNBACKED, sentence, reason))
     return tuple(dict.fromkeys(objections))
