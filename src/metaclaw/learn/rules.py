@@ -487,7 +487,8 @@ class RuleWriter:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
-        await self.announce(lesson.event, data)
+        if lesson.reason != UNCONFIRMED:  # the better words of a sure phrase are announced
+            await self.announce(lesson.event, data)
         return True
 
     async def _ask_person(
