@@ -397,6 +397,7 @@ _FILLER: Final = re.compile(
     r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|pls|btw|und|also|bitte|et|y|e|en|и)\b)*",
     re.IGNORECASE,
 )
+_MOST_SENTENCES: Final = 2
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n")
 _INTRODUCES: Final = tuple(':："“„«‹「『‘')
 _QUESTION: Final = ("?", "？", "か。", "吗。")
@@ -426,9 +427,11 @@ _ORDER: Final = re.compile(
 
 def sure_rules(own: str) -> ReadMessage:
     """Rules and facts from sentences that begin with a sure phrase, in the person's words. They
-    count only in a message of one paragraph: other paragraphs may be pasted. In a short message
-    more phrases are sure."""
-    return ReadMessage(() if _PARAGRAPHS.search(own.strip()) else tuple(_sure_items(own)), None)
+    count only in a message of one paragraph and few sentences: more may be pasted, or another
+    program's prompt. In a short message more phrases are sure."""
+    sentences = [] if _PARAGRAPHS.search(own.strip()) else list(split_sentences(own))
+    is_sure = len(sentences) <= _MOST_SENTENCES
+    return ReadMessage(tuple(_sure_items(own, sentences)) if is_sure else (), None)
 
 
 def takes_back(own: str) -> bool:
@@ -436,9 +439,9 @@ def takes_back(own: str) -> bool:
     return _RETRACT.search(own.replace("’", "'")) is not None
 
 
-def _sure_items(own: str) -> Iterator[RuleItem]:
+def _sure_items(own: str, sentences: Iterable[str]) -> Iterator[RuleItem]:
     is_short = len(own) <= _SHORT_CHARS
-    for sentence in split_sentences(own):
+    for sentence in sentences:
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
         if (
@@ -447,6 +450,7 @@ def _sure_items(own: str) -> Iterator[RuleItem]:
             or _NOT.search(sentence)
             or "…" in sentence
             or own[: own.find(sentence)].rstrip().endswith(_INTRODUCES)
+            or any(mark in sentence[:begin] for mark in _INTRODUCES)
         ):
             continue
         if _SURE.match(sentence, begin) or (
