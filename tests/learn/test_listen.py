@@ -642,7 +642,7 @@ async def test_messages_that_waited_for_the_budget_are_read_together(
     reader = Speaker("world/listener", lambda prompt: BudgetError("used up"))
     learning = await new_learning(listener=reader)
     turns = await said(learning, "we use tabs", "and go on", "and then stop")
-    assert learning.listening.put_off == 1
+    assert learning.listening.put_off == 3
     asked_before = len(reader.asked)
     reader.rule = script
     learning.clock.pass_by(minutes=20)

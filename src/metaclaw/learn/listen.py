@@ -134,8 +134,10 @@ class Listening:
 
     @property
     def put_off(self) -> int:
-        """The number of messages that wait for the budget."""
-        return sum(message.is_put_off for message in self._unread())
+        """The number of messages that wait for the budget, or for one that does."""
+        unread = self._unread()
+        people = {scope_of_lesson(one.spoken.scope) for one in unread if one.is_put_off}
+        return sum(scope_of_lesson(one.spoken.scope) in people for one in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
