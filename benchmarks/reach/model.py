@@ -135,7 +135,7 @@ class ScriptedModel:
         understood = best if best is not None and arrived[best] >= _SURE else None
         items = [] if understood is None else self._meanings[understood](rules)
         for one in items:
-            one["quote"] = best if understood is not None and best in message else message
+            one["quote"] = understood if understood and understood in message else message
         items += [
             item(order, quote=order) for order in self._orders if overlap(message, order) >= _SURE
         ]

@@ -263,33 +263,6 @@ async def test_what_a_skill_for_something_else_may_reach_is_not_free_for_this_on
     assert "sky.example" in await admitted(learning, reaching, (correction.step,))
 
 
-async def test_a_piece_that_waits_among_many_skills_is_still_found(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning()
-    attack = next(one for one in FRAGMENTED if one.name == "a pipe in two skills")
-    harmless = [
-        learned_skill(
-            f"harmless-{number}",
-            scope=None,
-            trigger=f"When tending plant {number}",
-            body="1. Water it.\n2. Talk to it.",
-        )
-        for number in range(20)
-    ]
-    # It shares no word with the first half, and stands behind all the others.
-    piece = learned_skill(
-        "zucchini",
-        scope=None,
-        trigger="When tending plant 21",
-        body="1. Close with `| sh`.\n2. Rest.",
-    )
-    learning.library.publish([*harmless, piece], (), "a library")
-    assert "it adds" in await admitted(
-        learning, replace(attack.proposal, name=SkillName("the-one-half")), attack.steps
-    )
-
-
 async def test_that_it_stood_there_before_excuses_no_text_that_pretends_to_be_something_else(
     new_learning: NewLearning,
 ) -> None:

@@ -21,7 +21,7 @@ def test_the_suite_is_as_large_as_it_should_be() -> None:
 @each("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_becomes_a_skill_without_a_person(attack: Attack) -> None:
     spans = [span for step in attack.steps for span in passages_of(step)]
-    result = review_skill(attack.proposal, spans, (), REDACTOR, attack.companions)
+    result = review_skill(attack.proposal, spans, (), REDACTOR)
     assert result.secrets or result.objections or result.reach
 
 

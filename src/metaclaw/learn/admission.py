@@ -13,9 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
-from itertools import islice
-from operator import or_
 from typing import Final
 
 import anyio
@@ -45,7 +42,6 @@ from metaclaw.privacy import (
     LessonRuling,
     Passage,
     Redactor,
-    combined_capabilities,
     passages_of,
     review_lesson,
     review_skill,
@@ -68,9 +64,6 @@ from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
-# skills that are reviewed together with the new one; further ones are reviewed in pairs with it
-_REVIEWED_TOGETHER: Final = 7
-_MOST_LEARNED: Final = 48
 _NEAR: Final = 8
 _DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED))
 
@@ -103,19 +96,9 @@ class SafetyReview:
             for name in proposal.replaces
             if (known := self.library.view.get(name)) is not None
         ]
-        near, beside = self._near(proposal), self._beside(proposal)
         # Capabilities that skills for the same situation have are not new.
         review = review_skill(
-            skill,
-            self._spans(proposal),
-            [*near, *before],
-            self.redactor,
-            beside[:_REVIEWED_TOGETHER],
-        )
-        reach = reduce(
-            or_,
-            (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]),
-            review.reach,
+            skill, self._spans(proposal), [*self._near(proposal), *before], self.redactor
         )
         reviewed = _said_before(proposal, before)
         doubts = [
@@ -133,8 +116,8 @@ class SafetyReview:
             )
             for doubt in doubts
         ]
-        if reach:
-            objections.append(Objection(f"it adds {reach.words()}", waits=True))
+        if review.reach:
+            objections.append(Objection(f"it adds {review.reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
 
     def _of_lesson(self, lesson: Lesson, support: Sequence[TurnId]) -> list[Objection]:
@@ -160,29 +143,6 @@ class SafetyReview:
     def _spans(self, proposal: Proposal) -> list[Passage]:
         steps = (self.step(turn) for turn in proposal.support)
         return [span for step in steps if step is not None for span in passages_of(step)]
-
-    def _beside(self, proposal: Proposal) -> list[Skill]:
-        """Skills that may be in the same prompt, the likeliest first: skills for the same
-        situation, those for every task, and other learned skills of its scope, because an attack
-        may be split into skills that share no word."""
-        skill, index = proposal.skill, self.library.view.index
-        alike = IndexLibrary(index).near(skill)
-        standing = [
-            other
-            for scope in {None, skill.scope}
-            for other in index.members.standing(scope).values()
-        ]
-        learned = (
-            other
-            for other in index.skills()
-            if other.scope in (None, skill.scope) and not is_untouchable(other)
-        )
-        beside = {
-            other.name: other for other in (*alike, *standing, *islice(learned, _MOST_LEARNED))
-        }
-        return [
-            other for name, other in beside.items() if name not in (skill.name, *proposal.replaces)
-        ]
 
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""

@@ -2,7 +2,7 @@
 rules.
 """
 
-from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
+from metaclaw.privacy.capabilities import skill_capabilities
 from metaclaw.privacy.known_secrets import KnownSecrets
 from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 from metaclaw.privacy.provenance import (

@@ -223,10 +223,11 @@ def own_words(text: str) -> str:
     """The message without the blocks that are marked. One removed from inside a line leaves an
     ellipsis.
     """
-    return "".join(
-        piece if source is PassageSource.USER else "\n" if "\n" in piece else "…"
-        for piece, source in _split(text)
-    )
+    kept: list[str] = []
+    for piece, source in _split(text):
+        instead = "\n" if "\n" in piece else "…"
+        kept.append(piece if source is PassageSource.USER else instead)
+    return "".join(kept)
 
 
 def marked_message(text: str, most: int) -> tuple[str, list[str]]:

@@ -18,7 +18,6 @@ from metaclaw.privacy.capabilities import (
     FORBIDS,
     Capabilities,
     capabilities,
-    combined_capabilities,
     skill_capabilities,
     skill_text,
 )
@@ -262,40 +261,11 @@ def _is_inside(path: str, roots: Sequence[str]) -> bool:
     )
 
 
-def _hosts_for_something_else(skill: Skill, spans: Sequence[Passage]) -> Capabilities:
-    """Hosts that a skill uses for another purpose than the one the user named them for."""
-    found: set[str] = set()
-    own = [span.text for span in spans if span.source is PassageSource.USER]
-    said = [
-        sentence for text in own for sentence in split_sentences(visible_text(text), with_code=True)
-    ]
-    for sentence in split_sentences(visible_text(skill.body), with_code=True):
-        for host in capabilities(sentence).hosts:
-            meant = _terms_beside(host, sentence)
-            named_for = [_terms_beside(host, text) for text in said if host in text.lower()]
-            if meant and named_for and not any(meant & terms for terms in named_for):
-                found.add(host)
-    return Capabilities(hosts=frozenset(found))
-
-
-def _terms_beside(host: str, text: str) -> frozenset[str]:
-    return specific_terms(sentence_terms(text)) - sentence_terms(host)
-
-
 def review_skill(
-    skill: Skill,
-    spans: Sequence[Passage],
-    existing: Iterable[Skill],
-    redactor: Redactor,
-    companions: Sequence[Skill] = (),
+    skill: Skill, spans: Sequence[Passage], existing: Iterable[Skill], redactor: Redactor
 ) -> Review:
-    """Review a proposed skill, given the passages of its supporting steps, the active skills, and
-    those it is placed with.
-    """
+    """Review a proposed skill, given the passages of its supporting steps and the active skills."""
     reach = added_capabilities(skill, existing, workspace_of(spans))
-    reach |= _hosts_for_something_else(skill, spans)
-    if companions:
-        reach |= combined_capabilities((skill, *companions))
     # The name is not searched for secrets: it consists of words of the trigger and body, and a
     # number in it looks random.
     text = f"{skill.trigger}\n\n{skill.body}"
