@@ -271,6 +271,7 @@ class LearningConfig(Section):
         default=None,
         description="Add a line to the next answer that says what was learned. Unset: for the first"
         " ten lessons, in interactive clients.",
+        examples=[True],
     )
 
     @field_validator("prices")
