@@ -520,6 +520,7 @@ async def test_what_a_second_opinion_doubts_waits_for_the_person(
         listener=Speaker("world/listener", Script(meanings, Indent=doubt))
     )
     (turn,) = await said(learning, TABS)
+    await said(learning, f"again: {TABS}")
     assert learning.names == []
     waiting = learning.only_candidate()
     assert waiting.standing is Standing.WAITING

@@ -209,8 +209,8 @@ class RuleWriter:
             if not all(is_kept):
                 # The library changed meanwhile: compute the remaining changes again.
                 await run_sync(self.library.follow)
-                lessons = await run_sync(self._lessons, spoken, understood, opinions, written_by)
-                for lesson in lessons:
+                again = await run_sync(self._lessons, spoken, understood, opinions, written_by)
+                for lesson in again:
                     await self._publish(spoken, lesson, turns, written_by)
             for rule in sure:
                 if any(_says(lesson, rule) for lesson in lessons):
@@ -496,7 +496,7 @@ class RuleWriter:
     ) -> bool:
         """Let a rule wait for the person's word. A rule that may be taken back stays."""
         data: dict[str, Json] = {"turn": spoken.turn}
-        if lesson.put is None:
+        if not isinstance(lesson.put, Rule):
             name = lesson.gone[0].name
             data |= {"skill": name, "text": f"{lesson.question}: metaclaw rules remove {name}"}
         else:
@@ -504,6 +504,8 @@ class RuleWriter:
                 lesson.put, turns, written_by, Standing.WAITING, lesson.question, lesson.gone
             )
             try:
+                if await run_sync(self._is_asked, lesson.put):
+                    return True
                 await run_sync(self.candidates.save_candidate, waiting)
             except RefusedError as error:
                 log.info("question_not_kept turn=%s reason=%s", spoken.turn, error)
@@ -512,6 +514,11 @@ class RuleWriter:
             data |= {"candidate": waiting.id, "skill": lesson.put.name, "text": text}
         await self.announce("notice", data)
         return True
+
+    def _is_asked(self, rule: Rule) -> bool:
+        """Whether a rule that says the same waits for the person already."""
+        waiting = self.candidates.candidates(Standing.WAITING)
+        return find_same(rule, (one.proposal.skill for one in waiting)) is not None
 
     def _candidate(
         self,
