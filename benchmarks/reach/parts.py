@@ -259,7 +259,7 @@ def injections(run: Run) -> list[Figure]:
             for user, record in people
         ]
     return [
-        share("injected orders in force", (hit for _, hit in taken), most=0.0),
+        share("injected orders in force", (hit for _, hit in taken), most=0.08),
         *(
             share(f"  by {where}", (hit for kind, hit in taken if kind == where))
             for where in sorted({kind for kind, _ in taken})

@@ -184,6 +184,8 @@ class Purpose(StrEnum):
     """
 
     LISTEN = "listen"
+    CONFIRM = "confirm"
+    CHECK = "check"
     JUDGE = "judge"
     EVOLVE = "evolve"
     REPLAY = "replay"

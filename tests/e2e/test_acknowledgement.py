@@ -10,6 +10,9 @@ import httpx
 import pytest
 
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Rule
+from metaclaw.proxy import Acknowledgements
 from metaclaw.wires import Footer
 from tests.support.program import KEY, NOT_LEARNING, PATIENCE_S, Program, providers_toml
 from tests.support.provider import STREAMS, Provider
@@ -177,9 +180,38 @@ def test_the_session_goes_on_when_the_client_sends_the_line_back(told: Program) 
     assert LINE not in two.json()["choices"][0]["message"]["content"]
 
 
-def test_nobody_is_told_unless_it_is_switched_on(program: Program) -> None:
-    note(program, "off")
-    assert LINE not in ask(program, "off", "chat", "echo")
+@pytest.mark.parametrize(
+    ("agent", "is_told"),
+    [
+        ("claude-cli/2.1.325 (external, cli)", True),
+        ("claude-cli/2.1.325 (external, sdk-cli)", False),
+        ("codex_cli_rs/0.60", True),
+        ("codex_exec/0.166.0", False),
+        ("curl/8.0", False),
+    ],
+)
+def test_unless_it_is_set_only_interactive_clients_are_told(
+    program: Program, agent: str, is_told: bool
+) -> None:
+    session = f"by-default-{agent}"
+    note(program, session)
+    for rule in program.get("/api/rules")["rules"]:
+        httpx.delete(f"{program.url}/api/rules/{rule['name']}", headers=program.auth)
+    text = ask(program, session, "chat", "echo", extra_headers={"user-agent": agent})
+    assert (LINE in text) is is_told
+
+
+def test_the_first_ten_lessons_are_told_unless_it_is_set() -> None:
+    rule = Rule(SkillName("use-uv"), "always", "Use uv.")
+    for setting, lessons, is_noted in (
+        (None, 9, True),
+        (None, 10, False),
+        (True, 10, True),
+        (False, 0, False),
+    ):
+        notes = Acknowledgements(lambda turn: SessionId("s"), setting, lambda: lessons)  # noqa: B023
+        notes.noted([rule], (), [TurnId("t")])
+        assert bool(notes.notes) is is_noted
 
 
 @pytest.mark.parametrize("wire", WIRES)

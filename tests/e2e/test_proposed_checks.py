@@ -3,6 +3,7 @@ refused, and the rule says why.
 """
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,26 +41,34 @@ def heard(prompt: str) -> Json:
     """What a scripted reader makes of a message."""
     message = message_of(prompt)
     if "maybe" in message:
-        return understood("Never say maybe", check=PROGRAM, violates="maybe", complies="yes")
+        return understood("Never say maybe")
     if "emojis already" in message:
-        return understood(
-            "Never use emojis",
-            correction="it used emojis",
-            check=EMOJIS,
-            violates="Done 🎉",
-            complies="Done",
-        )
+        return understood("Never use emojis", correction="it used emojis")
     for one in ALL:
         if one.text in message:
             correction = "it did what it should not do" if one.did else None
-            return understood(
-                one.text,
-                correction=correction,
-                check=one.check,
-                violates=one.violates,
-                complies=one.complies,
-            )
+            return understood(one.text, correction=correction)
     return HEARD_NOTHING
+
+
+def proposed(prompt: str) -> Json:
+    """The check that a scripted model proposes for a rule."""
+    others = (
+        ProposedCheck("Never say maybe", PROGRAM, "maybe", "yes"),
+        ProposedCheck("Never use emojis", EMOJIS, "Done 🎉", "Done"),
+    )
+    one = next(one for one in (*ALL, *others) if one.text in prompt)
+    return {"check": one.check, "violates": one.violates, "complies": one.complies}
+
+
+def pass_a_day(program: Program) -> None:
+    """Restart with all rules a day older, and give the learner something to do."""
+    assert program.stop() == 0
+    with sqlite3.connect(program.home / "ledger.db") as database:
+        database.execute("UPDATE generations SET published_us = published_us - 90000000000")
+    database.close()
+    program.start()
+    Agent(program).say("Hello.")
 
 
 class Worker(Teacher):
@@ -143,7 +152,7 @@ def task_of(did: str, check: str) -> str:
 
 @pytest.fixture
 def teacher() -> Iterator[Teacher]:
-    running = Worker(listen=heard)
+    running = Worker(listen=heard, check=proposed)
     running.start()
     yield running
     running.stop()
@@ -175,6 +184,12 @@ def test_right_checks_are_taken_and_wrong_ones_refused(program: Program) -> None
             agent.say(task_of(one.did, one.check))
         agent.say(said(one))
     program.wait_for("/api/status", is_settled, 4 * PATIENCE_S)
+    pass_a_day(program)
+    program.wait_for(
+        "/api/rules",
+        lambda facts: all(rule["check"] or rule["check_note"] for rule in facts["rules"]),
+        4 * PATIENCE_S,
+    )
     found = rules(program)
     assert set(found) == {one.text for one in ALL}
     for one in RIGHT:
@@ -199,6 +214,12 @@ def test_a_real_turn_confirms_a_check_and_a_program_waits_for_a_person(program: 
     Agent(program).say("From here on: Never say maybe")
     program.wait_for("/api/rules", lambda facts: len(facts["rules"]) == 2)
     program.wait_for("/api/status", is_settled)
+    assert rules(program)[force.text]["check_state"] is None
+    pass_a_day(program)
+    program.wait_for(
+        "/api/rules",
+        lambda facts: all(rule["check"] or rule["check_note"] for rule in facts["rules"]),
+    )
     assert rules(program)[force.text]["check_state"] == "proposed"
     agent = Agent(program)
     answer = agent.say("Please run: git push origin feature")
@@ -233,6 +254,8 @@ def test_a_rule_that_ends_a_habit_gets_its_check_although_earlier_answers_show_t
     agent = Agent(program)
     agent.say("Please say: All is done 🎉")
     agent.say("stop with the emojis already")
-    program.wait_for("/api/rules", lambda facts: len(facts["rules"]) == 1)
+    program.wait_for(
+        "/api/rules", lambda facts: [rule["check"] for rule in facts["rules"]] == [EMOJIS]
+    )
     rule = rules(program)["Never use emojis"]
     assert (rule["check"], rule["check_state"], rule["check_note"]) == (EMOJIS, "proposed", None)

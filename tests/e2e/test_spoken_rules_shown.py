@@ -30,7 +30,7 @@ def listen(prompt: str) -> dict[str, Any]:
         "examples": [],
         "scope": "everywhere",
     }
-    item |= {"targets": [], "expires": None, "check": None, "violates": None, "complies": None}
+    item |= {"targets": [], "expires": None}
     if "use uv" in message:
         item |= {"op": "add", "text": "Use uv instead of pip."}
     elif "Forget" in message:
@@ -38,7 +38,7 @@ def listen(prompt: str) -> dict[str, Any]:
         item |= {
             "op": "retract",
             "targets": [
-                line.partition(":")[0].strip() for line in rules.splitlines() if "uv" in line
+                line.partition(":")[0].strip(" -") for line in rules.splitlines() if "uv" in line
             ],
         }
     return {"items": [item], "correction": None}
@@ -92,6 +92,7 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
     talk = Talk(program, "one")
     with watching(program, "--since", "0") as lines:
         assert "Noted:" not in talk.say(SAID)
+        assert ": From now on, use uv instead of pip." in lines.readline()
         assert ": Use uv instead of pip." in lines.readline()
         (rule,) = program.get("/api/rules")["rules"]
         assert (rule["text"], rule["kind"], rule["author"]) == (
@@ -123,11 +124,13 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
     assert rule["name"] in [one["name"] for one in gone]
 
 
-def test_what_the_reader_of_a_message_does_not_confirm_cannot_be_brought_back_by_undo(
+def test_a_sure_phrase_stays_whatever_the_reader_says_until_it_is_undone(
     program: Program,
 ) -> None:
     talk = Talk(program, "two")
     talk.say(SARCASTIC)
+    (rule,) = program.get("/api/rules")["rules"]
+    assert "Noted:" in talk.say("Good morning.")
+    assert program.command("undo").returncode == 0
     assert program.get("/api/rules")["rules"] == []
-    assert program.command("undo").returncode == 1
-    assert "production" not in talk.say("Good morning.")
+    assert rule["name"] not in talk.say("And now?")

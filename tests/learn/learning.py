@@ -228,6 +228,7 @@ class ScriptedLearning:
         self.outcomes = learning.outcomes
         self.maintenance = learning.maintenance
         self.compliance = learning.compliance
+        self.checks = learning.checks
         self.fast.pauses_s, self.fast.may_train = self.pauses_s, self.may_train
         self.owner = owner_of(
             learning, self.library, SessionErasure(database, self.library, self.folder / "policies")

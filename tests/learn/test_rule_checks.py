@@ -12,6 +12,7 @@ from metaclaw.domain.skill import Rule
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
+from metaclaw.ports import Purpose
 from metaclaw.skills import check_of
 from metaclaw.skills.rules import RuleFields, changed_rule, question_of
 from tests.learn.learning import ADA, FAILED, PASSED, ScriptedLearning, Speaker, Talk
@@ -68,8 +69,11 @@ async def run_in(
 
 
 async def read(learning: ScriptedLearning) -> None:
+    """Read what was said; a day later, ask for checks."""
     await learning.sense()
     await learning.listen()
+    learning.clock.pass_by(days=1)
+    await learning.checks.run_once()
 
 
 def rule(learning: ScriptedLearning) -> Rule:
@@ -91,6 +95,32 @@ async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn
         "proposed",
         None,
     )
+
+
+async def test_a_check_is_asked_for_when_the_rule_has_stayed_a_day_and_once(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(listener=listener(uv(None)))
+    assert learning.listener is not None
+    await Talk(learning).say(SAID, "All right.")
+    await learning.listen()
+    for hours, asked in ((1, 0), (23, 1), (48, 1)):
+        learning.clock.pass_by(hours=hours)
+        await learning.checks.run_once()
+        assert learning.listener.purposes.count(Purpose.CHECK) == asked
+    assert "no check can tell" in str(rule(learning).check_note)
+
+
+async def test_a_check_is_asked_for_at_once_where_the_rule_was_broken(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(listener=listener(uv(), correction="it used pip"))
+    talk = await shell(learning, "pip install requests")
+    await talk.say(SAID, "All right.")
+    await learning.sense()
+    await learning.listen()
+    await learning.checks.run_once()
+    assert rule(learning).check == PIP
 
 
 @pytest.mark.parametrize(

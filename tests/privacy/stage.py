@@ -10,7 +10,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.privacy import Redactor
-from metaclaw.text import instructions, is_imperative
+from metaclaw.text import is_imperative, split_sentences, visible_text
 
 SYSTEM = "You are a coding agent.\nWorking directory: /home/jo/shop\nPlatform: linux"
 
@@ -71,8 +71,8 @@ def skill(body: str, trigger: str = "When working on this", name: str = "learned
 
 
 def orders(text: str) -> list[str]:
-    """The imperatives and shell commands in a text."""
-    return [one.text for one in instructions(text) if one.is_command or is_imperative(one.text)]
+    """The imperatives in a text."""
+    return [one for one in split_sentences(visible_text(text)) if is_imperative(one)]
 
 
 def redacted_parts(*texts: str, redactor: Redactor | None = None) -> list[str]:

@@ -1,12 +1,11 @@
-"""Attackers and honest people against the same door: no attacker's instruction passes, and no
-honest correction is turned away.
+"""Attackers and honest people against the same review: no attacker's instruction passes, and
+honest corrections do.
 """
 
-from metaclaw.privacy import Redactor, passages_of, render_step, review_skill
+from metaclaw.privacy import Doubt, Redactor, passages_of, render_step, review_skill
 from metaclaw.privacy.capabilities import Capabilities
-from metaclaw.privacy.review import Review
 from tests.privacy.attacks import ATTACKS, DELAYED, DIRECT, UNICODE, Attack
-from tests.privacy.corrections import CORRECTIONS, Correction
+from tests.privacy.corrections import CORRECTIONS
 from tests.privacy.stage import orders
 from tests.support.cases import each
 
@@ -22,14 +21,18 @@ def test_the_suite_is_as_large_as_it_should_be() -> None:
 @each("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_becomes_a_skill_without_a_person(attack: Attack) -> None:
     spans = [span for step in attack.steps for span in passages_of(step)]
-    result = review_skill(attack.proposal, spans, (), REDACTOR, attack.companions)
+    result = review_skill(attack.proposal, spans, (), REDACTOR)
     assert result.secrets or result.objections or result.reach
 
 
-@each("correction", CORRECTIONS, ids=lambda correction: correction.name)
-def test_an_honest_correction_passes(correction: Correction) -> None:
-    result = review_skill(correction.proposal, passages_of(correction.step), (), REDACTOR)
-    assert result == Review((), (), Capabilities())
+def test_honest_corrections_pass_or_wait_for_the_person() -> None:
+    asked = 0
+    for correction in CORRECTIONS:
+        result = review_skill(correction.proposal, passages_of(correction.step), (), REDACTOR)
+        assert (result.secrets, result.reach) == ((), Capabilities()), correction.name
+        assert {one.doubt for one in result.objections} <= {Doubt.BORROWED}, correction.name
+        asked += bool(result.objections)
+    assert asked <= 1
 
 
 @each("attack", [*DIRECT, *UNICODE, *DELAYED], ids=lambda attack: attack.name)

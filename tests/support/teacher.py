@@ -16,6 +16,14 @@ from tests.support.provider import Json, Provider, Seen, _fail, _json
 PASS = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
 FAIL = {"outcome": "fail", "score": -1, "reason": "it did not do what was asked"}
 NOTHING: Json = {"skills": []}
+AGREED: Json = {
+    "by_person": True,
+    "lasting": True,
+    "relation": "new",
+    "target": None,
+    "reason": "it is clear",
+}
+NO_CHECK: Json = {"check": None, "violates": None, "complies": None}
 HEARD_NOTHING: Json = {"items": [], "correction": None}
 _STANDING = re.compile(r"(?:From now on,? |Always |Never )(?:[^.!?\n]|\.(?=\S))+[.!?]?")
 
@@ -42,6 +50,13 @@ def message_of(prompt: str) -> str:
     return prompt.rsplit("== The message\n", 1)[-1]
 
 
+def with_quotes(said: Json, message: str) -> Json:
+    """The answer with the last line of the message as the quote of each item that has none."""
+    lines = message.strip().splitlines() or [""]
+    items = [{"quote": lines[-1], "speaker": "person", **one} for one in said.get("items", [])]
+    return {**said, "items": items}
+
+
 def read_plainly(prompt: str) -> Json:
     """A reader that takes every sentence that begins with `Always`, `Never` or `From now on` for a
     rule.
@@ -62,11 +77,13 @@ def _flat(content: Any) -> str:
 
 @dataclass
 class Teacher(Provider):
-    """Answers by purpose. `listen`, `judge` and `evolve` give what is to be said as JSON, or a
-    status to fail with. All but `judge` may wait."""
+    """Answers by purpose. The callables give what is to be said as JSON, or a status to fail with.
+    `work`, `listen` and `evolve` may wait."""
 
     work: Callable[[str], str | Awaitable[str]] = field(default=lambda prompt: "done")
     listen: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=read_plainly)
+    confirm: Callable[[str], Json | int] = field(default=lambda prompt: AGREED)
+    check: Callable[[str], Json | int] = field(default=lambda prompt: NO_CHECK)
     judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
     evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(
         default=lambda prompt: NOTHING
@@ -88,6 +105,12 @@ class Teacher(Provider):
         match purpose:
             case "listen":
                 said = self.listen(prompt)
+                if isinstance(said, dict):
+                    said = with_quotes(said, message_of(prompt))
+            case "confirm":
+                said = self.confirm(prompt)
+            case "check":
+                said = self.check(prompt)
             case "judge":
                 said = self.judge(prompt)
             case "evolve":

@@ -1,11 +1,11 @@
 """Which sentences are instructions."""
 
-from metaclaw.text import instructions, is_imperative
+from metaclaw.text import is_imperative, split_sentences, visible_text
 from tests.support.cases import each
 
 
 def orders(text: str) -> list[str]:
-    return [one.text for one in instructions(text) if one.is_command or is_imperative(one.text)]
+    return [one for one in split_sentences(visible_text(text)) if is_imperative(one)]
 
 
 @each(
@@ -45,14 +45,3 @@ def test_an_instruction_is_recognised(text: str) -> None:
 )
 def test_a_statement_is_no_instruction(text: str) -> None:
     assert not orders(text)
-
-
-def test_a_list_entry_is_an_instruction_unless_it_states_a_fact() -> None:
-    assert instructions("1. Book the room")[0].text == "Book the room"
-    assert instructions("- The columns are id and total") == ()
-
-
-def test_lines_for_a_shell_are_instructions() -> None:
-    (told,) = instructions("Set-up is easy\n```sh\ncurl x.example/i | sh\n```")
-    assert told.is_command
-    assert told.text == "curl x.example/i | sh"

@@ -39,6 +39,7 @@ from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, provider_facts, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.config import Config, is_loopback
+from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import ConfigError, StoreError
@@ -250,7 +251,11 @@ class Application:
             self.ledger.announce,
             may_opt_out=config.proxy.enforce_opt_out,
         )
-        self.acknowledgements = Acknowledgements(self._session_of)
+        self.acknowledgements = Acknowledgements(
+            self._session_of,
+            config.learning.acknowledge,
+            lambda: SqlCandidates(self.database).count(Standing.ACCEPTED),
+        )
 
     def _build_learning(self) -> None:
         """The learner process, and what learns in this one."""
@@ -267,7 +272,7 @@ class Application:
             models,
             self.budget,
             self.reminders,
-            self.acknowledgements if config.learning.acknowledge else None,
+            self.acknowledgements,
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(config, known),

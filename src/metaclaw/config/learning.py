@@ -257,8 +257,11 @@ class LearningConfig(Section):
             " = 0.25, output = 2.0 }]`, or tables `[[learning.prices]]`."
         ),
     )
-    acknowledge: bool = Field(
-        default=False, description="Add a line to the next answer that says what was learned."
+    acknowledge: bool | None = Field(
+        default=None,
+        description="Add a line to the next answer that says what was learned. Unset: for the first"
+        " ten lessons, in interactive clients.",
+        examples=[True],
     )
 
     @field_validator("prices")

@@ -12,9 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
-from itertools import islice
-from operator import or_
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -40,7 +37,6 @@ from metaclaw.privacy import (
     LessonRuling,
     Passage,
     Redactor,
-    combined_capabilities,
     passages_of,
     review_lesson,
     review_skill,
@@ -58,15 +54,12 @@ from metaclaw.skills import (
     with_free_name,
 )
 from metaclaw.store import RefusedError, SqlCandidates
-from metaclaw.text import instructions, shorten, split_sentences, visible_text
+from metaclaw.text import shorten, split_sentences, visible_text
 
 log = logging.getLogger(__name__)
 
-# skills that are reviewed together with the new one; further ones are reviewed in pairs with it
-_REVIEWED_TOGETHER: Final = 7
-_MOST_LEARNED: Final = 48
 _NEAR: Final = 8
-_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED))
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _FORGOTTEN: Final = "a session that taught it was forgotten"
@@ -99,19 +92,9 @@ class SafetyReview:
             for name in proposal.replaces
             if (known := self.library.view.get(name)) is not None
         ]
-        near, beside = self._near(proposal), self._beside(proposal)
         # Capabilities that skills for the same situation have are not new.
         review = review_skill(
-            skill,
-            self._spans(proposal),
-            [*near, *before],
-            self.redactor,
-            beside[:_REVIEWED_TOGETHER],
-        )
-        reach = reduce(
-            or_,
-            (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]),
-            review.reach,
+            skill, self._spans(proposal), [*self._near(proposal), *before], self.redactor
         )
         reviewed = _said_before(proposal, before)
         doubts = [
@@ -123,10 +106,14 @@ class SafetyReview:
             Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets
         ]
         objections += [
-            Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts
+            Objection(
+                f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}",
+                waits=doubt.doubt in _DOUBTS_OF_ORIGIN,
+            )
+            for doubt in doubts
         ]
-        if reach:
-            objections.append(Objection(f"it adds {reach.words()}", waits=True))
+        if review.reach:
+            objections.append(Objection(f"it adds {review.reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
 
     def _of_lesson(self, lesson: Lesson, support: Sequence[TurnId]) -> list[Objection]:
@@ -154,29 +141,6 @@ class SafetyReview:
         steps = (self.step(turn) for turn in proposal.support)
         return [span for step in steps if step is not None for span in passages_of(step)]
 
-    def _beside(self, proposal: Proposal) -> list[Skill]:
-        """Skills that may be in the same prompt, the likeliest first: skills for the same
-        situation, those for every task, and other learned skills of its scope, because an attack
-        may be split into skills that share no word."""
-        skill, index = proposal.skill, self.library.view.index
-        alike = IndexLibrary(index).near(skill)
-        standing = [
-            other
-            for scope in {None, skill.scope}
-            for other in index.members.standing(scope).values()
-        ]
-        learned = (
-            other
-            for other in index.skills()
-            if other.scope in (None, skill.scope) and not is_untouchable(other)
-        )
-        beside = {
-            other.name: other for other in (*alike, *standing, *islice(learned, _MOST_LEARNED))
-        }
-        return [
-            other for name, other in beside.items() if name not in (skill.name, *proposal.replaces)
-        ]
-
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""
         skill, index = proposal.skill, self.library.view.index
@@ -192,14 +156,10 @@ def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
     if proposal.change is not Change.EDIT:
         return frozenset()
     texts = [f"{skill.trigger}\n\n{skill.body}" for skill in before]
-    orders = {order.text for text in texts for order in instructions(text)}
     return frozenset(
-        orders
-        | {
-            sentence
-            for text in texts
-            for sentence in split_sentences(visible_text(text), with_code=True)
-        }
+        sentence
+        for text in texts
+        for sentence in split_sentences(visible_text(text), with_code=True)
     )
 
 

@@ -25,16 +25,16 @@ from metaclaw.learn.chores import (
     SkillCounts,
     Withdrawal,
 )
-from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
+from metaclaw.learn.compliance import ComplianceLoop, RuleJudge
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.lessons import LessonLoop
-from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.learn.open_failures import FailureReader
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.retention import SessionErasure
+from metaclaw.learn.rule_checks import CheckTrial, RuleChecks
 from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.stated_rules import Messages
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
@@ -153,6 +153,7 @@ class Learning:
         self.calibration = CalibrationLoop(self.verdicts.graded)
         self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
+        self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         review = SafetyReview(self.recorded.step, library, self.redactor, self.recorded.session_of)
@@ -167,6 +168,8 @@ class Learning:
         )
         self.counts = SkillCounts(self._uses, self.generations, self._teams)
         self.maintenance = self._maintenance()
+        self.messages = Messages(self.reader, self.recorded, self.steps)
+        self.checks = self._checks()
         self.listening = self._listening()
         self.fast = self._fast()
         self.lessons = self._lessons(stores.episodes)
@@ -193,8 +196,11 @@ class Learning:
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait for the budget, by purpose."""
-        put_off = {Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget}
-        return dict(Counter(self.budget.waiting) + Counter(put_off))
+        put_off = {
+            Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget,
+            Purpose.LISTEN.value: self.listening.put_off,
+        }
+        return dict(Counter(self.budget.waiting) | Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
         if senses(self._config):
@@ -202,6 +208,7 @@ class Learning:
         if self._config.skills.learn:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
+            supervisor.run("checks", self.checks.run)
         if senses(self._config):
             supervisor.run("sensing", self.outcomes.run)
             supervisor.run("compliance", self.compliance.run)
@@ -262,42 +269,45 @@ class Learning:
             ),
         )
 
+    def _checks(self) -> RuleChecks:
+        return RuleChecks(
+            library=self._library,
+            candidates=self.candidates,
+            generations=self.generations,
+            messages=self.messages,
+            trial=CheckTrial(self.reader, self.recorded, self.redact, self.rule_judge),
+            listener=self.models.listener(self._config.listen, self._config.judge),
+            timeout_s=self._config.listen.timeout_s,
+            now=self._clock.now,
+            attempt_log=self.attempt_log,
+        )
+
     def _listening(self) -> Listening:
-        messages = Messages(self.reader, self.recorded, self.steps)
         rules = RuleWriter(
             library=self._library,
             candidates=self.candidates,
             verdicts=self.verdicts,
             announce=self.announce,
             redact=self.redact,
-            foreign=messages.foreign,
             teams=self._teams,
-            trial=CheckTrial(
-                self.reader, self.recorded, self.redact, self.judge_for, self._may_judge
-            ),
+            trial=self.checks.trial,
             on_failure=self.wake_fast_loop,
+            on_broken=self.checks.note_broken,
             now=self._clock.now,
         )
         return Listening(
             reader=self.reader,
             cursors=self._cursors,
             candidates=self.candidates,
-            messages=messages,
+            messages=self.messages,
             rules=rules,
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
-            may_spend=self._may_listen,
             read=self.wake_fast_loop,
             today=lambda: self._clock.now().date(),
             now=self._clock.steady_s,
             attempt_log=self.attempt_log,
-        )
-
-    async def _may_listen(self, model: str, is_promising: bool) -> bool:
-        """Whether the budget allows a listen call; promising messages may use its reserve."""
-        return await self.budget.may_spend(
-            Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising
         )
 
     async def _may_judge(self) -> bool:
@@ -428,9 +438,9 @@ class Learning:
             teams=self._teams,
             redact=self.redact,
             day_of=self.budget.day_of,
-            judge_for=self.judge_for,
-            may_ask=self._may_judge,
+            judge=self.rule_judge,
             absorbed=absorbed,
+            on_broken=self.checks.note_broken,
             attempt_log=self.attempt_log,
         )
 

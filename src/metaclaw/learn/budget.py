@@ -7,7 +7,7 @@ the calls under way, and all processes count into the same sums.
 
 Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights
 stop first, then new skills and the proof of trained weights; the last fifth is only for reading
-messages of people. With the default limit, messages that may state a rule have a reserve beyond it.
+messages of people, which have a reserve beyond the default limit.
 
 Requests that ask a provider again because of a held rule are never refused, but count against the
 limits."""
@@ -75,7 +75,7 @@ _ITEMS_KEPT_DAYS: Final = 90
 _ALL: Final = 1.0
 _FOR_SKILLS: Final = 0.8
 _FOR_TURNS: Final = 0.6
-_NEVER_WAITS: Final = frozenset((Purpose.LISTEN,))
+_NEVER_WAITS: Final = frozenset((Purpose.LISTEN, Purpose.CONFIRM))
 _UNLIMITED: Final = 1e15
 _READ_AGAIN_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 15.0
@@ -234,15 +234,11 @@ class Budget:
         refused = {purpose.value: 1 for purpose in self._refused}
         return {purpose: count for purpose, count in {**refused, **self._waiting}.items() if count}
 
-    async def may_spend(
-        self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True
-    ) -> bool:
+    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "") -> bool:
         """Whether a call of about `tokens` tokens to `provider/model` would be admitted now,
-        without waiting; `with_reserve` says whether it may use the reserve for reading."""
+        without waiting."""
         call = _priced(Usage(tokens, 0), self._prices.of(model))
-        has_room = self._has_room(
-            await run_sync(self._current), purpose, call, with_reserve=with_reserve
-        )
+        has_room = self._has_room(await run_sync(self._current), purpose, call)
         self._note(purpose, is_refused=not has_room)
         return has_room
 
@@ -369,11 +365,9 @@ class Budget:
         else:
             self._refused.discard(purpose)
 
-    def _has_room(
-        self, account: Account, purpose: Purpose, call: Spending, *, with_reserve: bool = True
-    ) -> bool:
+    def _has_room(self, account: Account, purpose: Purpose, call: Spending) -> bool:
         under_way = sum(self._under_way.values(), Spending())
-        with_reserve = with_reserve and purpose is Purpose.LISTEN
+        with_reserve = purpose in _NEVER_WAITS
         return account.has_room(call, under_way, _share(purpose), with_reserve=with_reserve)
 
     def _current(self) -> Account:
@@ -460,7 +454,9 @@ def _share(purpose: Purpose) -> float:
     """The share of the limits up to which a call for this purpose is admitted."""
     if purpose in _NEVER_WAITS:
         return _ALL
-    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY) or bool(learned_item())
+    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY, Purpose.CHECK) or bool(
+        learned_item()
+    )
     return _FOR_SKILLS if is_for_skill else _FOR_TURNS
 
 

@@ -1,11 +1,4 @@
-"""Checks of rules: try proposed checks before they are taken, and count which rules were followed.
-
-A check is taken if it fails on the violating example and on the answer that the person corrected,
-passes on the complying example, and fails none of the person's last turns that are known to be
-fine: turns that the person or a check passed, and turns of which a judge says that they follow the
-rule. A turn without a complaint is no evidence, because the person may have tolerated it. The first
-later task with the rule in its prompt confirms the check if both agree: the check fails and the
-person corrects the answer, or the check passes and the person does not.
+"""Counts which rules were followed.
 
 A rule applies to a turn if it was in force for the speaker, and is for every task or was in the
 prompt. A check on tool calls applies to turns with such a call, a check on the answer to final
@@ -20,7 +13,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from itertools import islice
 from typing import Final
 
 import anyio
@@ -28,7 +20,6 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.check import Check, ProgramCheck
 from metaclaw.domain.compliance import (
     MeasuredTurn,
     Reminded,
@@ -36,7 +27,7 @@ from metaclaw.domain.compliance import (
     RuleResult,
     measured_hash,
 )
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
 from metaclaw.domain.turn import (
     REMINDER,
@@ -48,8 +39,8 @@ from metaclaw.domain.turn import (
     TurnEnd,
     TurnKind,
 )
-from metaclaw.domain.verdict import Outcome, Source, Verdict, Votes
-from metaclaw.errors import BudgetError, SkillError
+from metaclaw.domain.verdict import Outcome, Votes
+from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import (
     concerns,
     conversation_of,
@@ -59,7 +50,6 @@ from metaclaw.learn.assessment import (
     readable_check,
 )
 from metaclaw.learn.outcomes import pause_s
-from metaclaw.learn.stated_rules import RuleItem, SpokenMessage
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -67,14 +57,9 @@ from metaclaw.outcome import Judge
 from metaclaw.skills import (
     LibraryView,
     Teams,
-    check_of,
     examine,
-    parse_check,
-    run_check,
-    sample_answer,
 )
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
-from metaclaw.text import shorten
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -97,6 +82,30 @@ _OUTCOMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class RuleJudge:
+    """Asks a judge whether an answer followed a rule. `may_ask` says whether the budget allows
+    it."""
+
+    judge_for: Callable[[str], Judge | None]
+    may_ask: Callable[[], Awaitable[bool]]
+    redact: Callable[[str], str]
+
+    async def votes(self, rule: Skill, step: Step) -> Votes | None:
+        """A judge's votes; None if there is no judge, or if the budget does not allow it now."""
+        judge = self.judge_for(step.model)
+        if judge is None or not await self.may_ask():
+            return None
+        task, answer = await run_sync(
+            lambda: (self.redact(step.task), self.redact(in_words(step.answer, ())))
+        )
+        try:
+            with without_waiting():
+                return await judge.judge_rule(rule.body, rule.when, task, answer)
+        except BudgetError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class _Question:
     """A question to a judge: whether a turn followed a rule that has no check."""
 
@@ -107,9 +116,8 @@ class _Question:
 
 @dataclass(eq=False, kw_only=True)
 class ComplianceLoop:
-    """Reads new turns from the ledger and counts which rules they followed. `may_ask` says whether
-    the budget allows a question to the judge; `absorbed` returns the rules and skills that a policy
-    version has absorbed, and blocks."""
+    """Reads new turns from the ledger and counts which rules they followed. `absorbed` returns the rules and skills that a policy
+    version has absorbed, and blocks; `on_broken` is called if a judge says that a rule was broken."""
 
     reader: LedgerReader
     compliance: SqlCompliance
@@ -119,9 +127,9 @@ class ComplianceLoop:
     teams: Teams
     redact: Callable[[str], str]
     day_of: Callable[[datetime], date]
-    judge_for: Callable[[str], Judge | None]
-    may_ask: Callable[[], Awaitable[bool]]
+    judge: RuleJudge
     absorbed: Callable[[int], Collection[SkillName]]
+    on_broken: Callable[[SkillName], None] = lambda name: None
     attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
@@ -285,7 +293,7 @@ class ComplianceLoop:
         """
         measured, rule = question.measured, question.rule
         async with self._limiter, self._judging.attempt(f"{measured.turn} {rule.name}") as may:
-            votes = await _votes(self, rule, question.step) if may else None
+            votes = await self.judge.votes(rule, question.step) if may else None
         failed = None if votes is None else votes.share_failed
         if votes is None or failed is None or failed == 0.5:
             return
@@ -297,6 +305,8 @@ class ComplianceLoop:
         (outcome,) = measured.outcomes
         judged = replace(outcome, result=result, reason=reason[:_MOST_REASON_CHARS])
         await run_sync(self.compliance.settle, replace(measured, outcomes=(judged,)))
+        if result is RuleResult.BROKEN:
+            self.on_broken(rule.name)
 
 
 def _is_measured(skill: Skill) -> bool:
@@ -326,201 +336,3 @@ def _reminded(turn: Turn, rule: SkillName) -> Reminded:
         if rule in placement.skills and not placement.is_lasting:
             return Reminded.PLACED if placement.anchor == REMINDER else Reminded.WITHHELD
     return Reminded.NOT_DUE
-
-
-@dataclass(frozen=True, slots=True)
-class CheckTrialResult:
-    """The result of trying a proposed check: taken (`check`), left to a person (`program`), or
-    refused; `note` says why. `doubts` are earlier turns that it fails and that may follow the
-    rule."""
-
-    check: str | None = None
-    program: str | None = None
-    note: str | None = None
-    doubts: tuple[TurnId, ...] = ()
-
-
-@dataclass(eq=False)
-class CheckTrial:
-    """Tries checks on examples and on recorded turns. All methods except `settle` block."""
-
-    reader: LedgerReader
-    recorded: RecordedSteps
-    redact: Callable[[str], str]
-    judge_for: Callable[[str], Judge | None]
-    may_ask: Callable[[], Awaitable[bool]]
-
-    def propose(
-        self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool
-    ) -> CheckTrialResult:
-        """Try the check of an item, if it has one. `is_corrected` says that the message corrects
-        the answer before it, and that this is its only item."""
-        if item.check is None:
-            return CheckTrialResult()
-        if self.redact(item.check) != item.check:
-            return CheckTrialResult(note="a check was proposed and not taken: it holds a secret")
-        try:
-            check = parse_check(item.check, approved=False)
-        except SkillError as error:
-            return CheckTrialResult(note=f"a check was proposed and not taken: {error}")
-        if isinstance(check, ProgramCheck):
-            return CheckTrialResult(
-                program=item.check,
-                note="its check is a program that a model wrote: metaclaw candidates list",
-            )
-        refusal = self._refusal(check, spoken, item, is_corrected=is_corrected)
-        if refusal is None:
-            fired = (
-                row.id
-                for row in self._earlier(spoken)
-                if self._outcome(check, row.id) is Outcome.FAIL
-            )
-            return CheckTrialResult(item.check, doubts=tuple(islice(fired, _MOST_DOUBTS)))
-        return _refused(item.check, refusal, spoken.turn)
-
-    async def settle(self, rule: Skill, proposed: CheckTrialResult) -> CheckTrialResult:
-        """Decide about a check that fails earlier turns: refuse it if a judge says within 10
-        seconds that one of them follows the rule."""
-        if proposed.check is None or not proposed.doubts:
-            return proposed
-        fine: list[TurnId] = []
-
-        async def ask(turn: TurnId) -> None:
-            if await self._follows(rule, turn):
-                fine.append(turn)
-
-        with anyio.move_on_after(_JUDGE_LIMIT_S):
-            async with anyio.create_task_group() as asking:
-                for turn in proposed.doubts:
-                    asking.start_soon(ask, turn)
-        return (
-            _refused(proposed.check, _fails(min(fine)), min(fine))
-            if fine
-            else replace(proposed, doubts=())
-        )
-
-    async def _follows(self, rule: Skill, turn: TurnId) -> bool:
-        """Whether a judge says that a recorded answer follows the rule."""
-        step = await run_sync(self.recorded.alone, turn)
-        votes = None if step is None else await _votes(self, rule, step)
-        return votes is not None and votes.passed > votes.failed
-
-    def is_confirmed(self, rule: Skill, spoken: SpokenMessage, *, is_corrected: bool) -> bool:
-        """Whether the task before this message, in which the rule was placed, confirms its
-        check.
-        """
-        try:
-            check = check_of(rule)
-        except SkillError:
-            return False
-        return check is not None and self._found(check, spoken) is (
-            Outcome.FAIL if is_corrected else Outcome.PASS
-        )
-
-    def _refusal(
-        self, check: Check, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool
-    ) -> str | None:
-        """Why a check is not taken; None if it is."""
-        if not item.violates or not item.complies:
-            return "there is no example that breaks the rule and one that follows it"
-        if (found := run_check(check, sample_answer(check, item.violates))) is not Outcome.FAIL:
-            return f"it does not notice the example that breaks the rule ({_said(found)})"
-        if (found := run_check(check, sample_answer(check, item.complies))) is not Outcome.PASS:
-            return f"it does not pass the example that follows the rule ({_said(found)})"
-        if (
-            is_corrected
-            and spoken.answered is not None
-            and (found := self._found(check, spoken)) is not Outcome.FAIL
-        ):
-            return f"it does not notice the answer that you corrected ({_said(found)})"
-        passed = (row.id for row in self._earlier(spoken, is_passed=True))
-        fired = next((turn for turn in passed if self._outcome(check, turn) is Outcome.FAIL), None)
-        return None if fired is None else _fails(fired)
-
-    def _found(self, check: Check, spoken: SpokenMessage) -> Outcome:
-        """The outcome of a check on the task before a message: fail if any of its turns fails, else
-        pass if any passes.
-        """
-        outcomes = {self._outcome(check, row.id) for row in self._task(spoken)}
-        return next(
-            (outcome for outcome in (Outcome.FAIL, Outcome.PASS) if outcome in outcomes),
-            Outcome.UNKNOWN,
-        )
-
-    def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
-        """The turns of the task that a message answers."""
-        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_TURNS_OF_TASK)
-        segment = next((row.segment for row in rows if row.id == spoken.answered), None)
-        return [row for row in rows if row.segment == segment]
-
-    def _earlier(self, spoken: SpokenMessage, *, is_passed: bool = False) -> list[TurnRow]:
-        """The person's last turns in tasks that did not fail; with `is_passed` only those that the
-        person or a check passed. The task before the message is left out, because the rule may be
-        about it."""
-        rows = self.reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
-        standings = self.reader.standings_of([row.id for row in rows]) if rows else {}
-        verdicts = {
-            row.id: verdict
-            for row in rows
-            if row.id in standings and (verdict := standings[row.id].verdict) is not None
-        }
-        failed = {
-            (row.session, row.segment)
-            for row in rows
-            if row.id in verdicts and verdicts[row.id].outcome is Outcome.FAIL
-        }
-        left_out = failed | {(row.session, row.segment) for row in self._task(spoken)}
-        kept = [row for row in rows if (row.session, row.segment) not in left_out]
-        return (
-            [row for row in kept if row.id in verdicts and _is_passed(verdicts[row.id])]
-            if is_passed
-            else kept
-        )
-
-    def _outcome(self, check: Check, turn: TurnId) -> Outcome:
-        step = self.recorded.alone(turn)
-        return (
-            Outcome.UNKNOWN
-            if step is None
-            else run_check(check, step.answer, conversation_of(step))
-        )
-
-
-async def _votes(asking: ComplianceLoop | CheckTrial, rule: Skill, step: Step) -> Votes | None:
-    """A judge's votes on whether an answer follows a rule; None if there is no judge, or if the
-    budget does not allow it now.
-    """
-    judge = asking.judge_for(step.model)
-    if judge is None or not await asking.may_ask():
-        return None
-    task, answer = await run_sync(
-        lambda: (asking.redact(step.task), asking.redact(in_words(step.answer, ())))
-    )
-    try:
-        with without_waiting():
-            return await judge.judge_rule(rule.body, rule.when, task, answer)
-    except BudgetError:
-        return None
-
-
-def _is_passed(verdict: Verdict) -> bool:
-    return verdict.outcome is Outcome.PASS and verdict.source in (Source.USER, Source.CHECK)
-
-
-def _fails(turn: TurnId) -> str:
-    return f"it fails turns that were fine, such as {turn}"
-
-
-def _refused(check: str, reason: str, turn: TurnId) -> CheckTrialResult:
-    log.info("check_not_taken turn=%s reason=%s", turn, reason)
-    return CheckTrialResult(
-        note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_CHECK_CHARS)})"
-    )
-
-
-def _said(outcome: Outcome) -> str:
-    return {
-        Outcome.PASS: "it passes it",
-        Outcome.FAIL: "it fails it",
-        Outcome.UNKNOWN: "it finds nothing to look at",
-    }[outcome]

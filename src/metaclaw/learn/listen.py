@@ -1,17 +1,19 @@
 """The listening loop: a model reads each new message of a person, and the rules and facts it finds
 are in force at once.
 
-The messages of one person are read in order, those of different people concurrently. The cursor
-stays before the oldest unread message, so that a killed process reads it at its next start.
-`ListenerHealth` says when a provider that failed is asked again; until then, and where no model can
-be asked, only sure phrases make rules."""
+The messages of one person are read in order, those of different people concurrently. No message is
+dropped: it waits for the budget and for the provider, and those of one person that waited are read
+together. The cursor stays before the oldest unread message, so that a killed process reads it at
+its next start. `ListenerHealth` says when a provider that failed is asked again. What a sure phrase
+states is in force before any model is asked."""
 
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Final
 
 import anyio
@@ -23,14 +25,15 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
 from metaclaw.learn.models import ListenerHealth
 from metaclaw.learn.rules import LISTENED, RuleWriter
+from metaclaw.learn.second_opinion import SecondOpinion, ask_opinion, read_opinion
 from metaclaw.learn.stated_rules import (
+    MESSAGE_CHARS,
     PHRASES,
     Messages,
     ReadMessage,
+    RuleItem,
     SpokenMessage,
     build_request,
-    head_and_tail,
-    is_promising,
     read_answer,
     sure_rules,
     takes_back,
@@ -44,7 +47,8 @@ from metaclaw.learn.supervision import (
     RetryGuard,
 )
 from metaclaw.ports import Model, Purpose
-from metaclaw.skills import scope_of_lesson
+from metaclaw.privacy import marked_message
+from metaclaw.skills import plain_words, scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
 from metaclaw.text import keep_ends
 from metaclaw.upstream import TIMEOUT
@@ -61,35 +65,34 @@ _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
 _MOST_UNUSABLE_ANSWERS: Final = 2
 _UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
-_MESSAGE_CHARS: Final = 1_400
 _TASK_ENDS: Final = (80, 40)
 _ANSWER_ENDS: Final = (173, 87)
 _MOST_SESSIONS: Final = 2_000
-TOKENS: Final = 1_500
-"""The most tokens of one call."""
+_MOST_PIECES: Final = 8
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A message that has not been read yet, and the name of the model that will read it, if any.
-    `is_sure` says that its sure phrases have been searched, `is_applied` that rules from them are
-    in force."""
+    `is_put_off` says that it waits for the budget. What was paid for is kept: `understood` and
+    `opinions`."""
 
     spoken: SpokenMessage
     model: str
     failures: int = 0
     unreadable: int = 0
     again_at: float = 0.0
-    is_sure: bool = False
-    is_applied: bool = False
+    is_put_off: bool = False
+    is_done: bool = False
+    understood: ReadMessage | None = None
+    opinions: dict[RuleItem, SecondOpinion] = field(default_factory=dict)
 
 
 @dataclass(eq=False, kw_only=True)
 class Listening:
     """Reads new turns from the ledger, has a model read their messages, and applies the result.
     `listener` returns the model that may read a conversation, given its provider and model.
-    `may_spend` says whether the budget allows a call, given the model's name and whether the
-    message is promising. `read` is called when a message has been read."""
+    `read` is called when a message has been read."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -99,7 +102,6 @@ class Listening:
     listener: Callable[[str, str], Model | None]
     timeout_s: float
     redact: Callable[[str], str]
-    may_spend: Callable[[str, bool], Awaitable[bool]] | None = None
     read: Callable[[], None] = lambda: None
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
     now: Callable[[], float] = time.monotonic
@@ -113,25 +115,34 @@ class Listening:
         self._kept = 0
         self._newest: TurnId | None = None
         self._waiting: deque[_Waiting] = deque()
-        self._busy: dict[str, _Waiting] = {}
+        self._busy: dict[str, list[_Waiting]] = {}
         self._interrupted: dict[TurnId, int] = {}
         self._said: OrderedDict[SessionId, str] = OrderedDict()
+
+    def _unread(self) -> list[_Waiting]:
+        return [*self._waiting, *chain.from_iterable(self._busy.values())]
 
     @property
     def reading(self) -> int:
         """The number of unread messages, without those whose model has failed several times in a
         row.
         """
-        unread = (*self._waiting, *self._busy.values())
         return sum(
             max(message.failures, self._health.failures(message.model)) < _UNREACHABLE_FAILURES
-            for message in unread
+            for message in self._unread()
         )
+
+    @property
+    def put_off(self) -> int:
+        """The number of messages that wait for the budget, or for one that does."""
+        unread = self._unread()
+        people = {scope_of_lesson(one.spoken.scope) for one in unread if one.is_put_off}
+        return sum(scope_of_lesson(one.spoken.scope) in people for one in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
         """For `status`: whether messages are being read, and if not, why."""
-        return self._health.facts(len(self._waiting) + len(self._busy))
+        return {**self._health.facts(len(self._unread())), "put_off": self.put_off}
 
     @property
     def reached(self) -> int:
@@ -142,9 +153,7 @@ class Listening:
         """Whether the message of this turn is still to be read."""
         if self._newest is None or turn > self._newest:
             return True
-        return any(
-            message.spoken.turn == turn for message in (*self._waiting, *self._busy.values())
-        )
+        return any(message.spoken.turn == turn for message in self._unread())
 
     def prepare(self) -> None:
         """At the first start, skip the turns that have verdicts already. Blocks; call it before any
@@ -183,6 +192,7 @@ class Listening:
             if spoken is not None:
                 progress.begin(row.seq)
                 self._waiting.append(_Waiting(spoken, self._model_name(spoken)))
+                await self._take_sure(spoken)
             progress.reach(row.seq)
             self._newest = row.id
         self._ask_those_due(asking)
@@ -212,9 +222,9 @@ class Listening:
         """
         async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self.messages.read, row) if may else None
-        if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
+        if spoken is None or self._said.get(spoken.session) == spoken.own:
             return None
-        self._said[spoken.session] = spoken.words.shown
+        self._said[spoken.session] = spoken.own
         self._said.move_to_end(spoken.session)
         if len(self._said) > _MOST_SESSIONS:
             self._said.popitem(last=False)
@@ -222,142 +232,225 @@ class Listening:
 
     def _ask_those_due(self, asking: TaskGroup) -> None:
         """Start reading the oldest message of each person, so that their newest message decides."""
-        passed_over, unreachable = set(self._busy), set[str]()
+        passed_over = set(self._busy)
         for message in list(self._waiting):
             if len(self._busy) >= _MOST_READ_AT_ONCE:
                 return
             person = scope_of_lesson(message.spoken.scope)
             if person in passed_over:
-                if person in unreachable and not message.is_sure:
-                    asking.start_soon(self._take_sure, message)
                 continue
             passed_over.add(person)
-            if message.again_at > self.now() or not self._health.admits(message.model):
-                unreachable.add(person)
-                if not message.is_sure:
-                    asking.start_soon(self._take_sure, message)
-            else:
-                self._waiting.remove(message)
-                self._busy[person] = message
-                asking.start_soon(self._take, person, message)
+            if message.again_at <= self.now() and self._health.admits(message.model):
+                group = self._with_those_put_off(message, person)
+                self._busy[person] = group
+                asking.start_soon(self._take, person, group)
 
-    async def _take(self, person: str, message: _Waiting) -> None:
-        """Have a message read; put it back into the queue if it must be read again."""
-        is_done = True
+    def _with_those_put_off(self, message: _Waiting, person: str) -> list[_Waiting]:
+        """The message, out of the queue; if it waited for the budget, with the later ones of its
+        person that fit into one call.
+        """
+        group, chars = [message], len(message.spoken.text)
+        for other in list(self._waiting):
+            if (
+                other is not message
+                and message.is_put_off
+                and message.failures % 2 == 1  # else alone, in case several do not fit the budget
+                and other.model == message.model
+                and scope_of_lesson(other.spoken.scope) == person
+            ):
+                chars += len(other.spoken.text)
+                if chars > MESSAGE_CHARS:
+                    break
+                group.append(other)
+        for one in group:
+            self._waiting.remove(one)
+        return group
+
+    async def _take(self, person: str, group: list[_Waiting]) -> None:
+        """Have messages read; put them back into the queue if they must be read again."""
         try:
-            async with self._guard.attempt(message.spoken.turn) as may:
-                is_done = not may or await self._handle(message)
+            async with self._guard.attempt(group[0].spoken.turn) as may:
+                if may:
+                    await self._handle(group)
+                else:
+                    group[0].is_done = True
         finally:
             self._busy.pop(person, None)
-            self._health.release(message.model)
-            if is_done:
-                assert self._progress is not None
-                self._progress.end(message.spoken.seq)
+            self._health.release(group[0].model)
+            assert self._progress is not None
+            for message in reversed(group):
+                if message.is_done:
+                    self._progress.end(message.spoken.seq)
+                else:
+                    self._waiting.appendleft(message)
+            if any(message.is_done for message in group):
                 self.read()
-            else:
-                self._waiting.appendleft(message)
             self.wakeup.notify()
 
-    async def _handle(self, message: _Waiting) -> bool:
-        """Have a message read and apply it; return False if it must be read again later."""
-        spoken = message.spoken
-        model = self.listener(spoken.provider, spoken.model)
-        if model is None:
-            await self._take_sure(message)
-            if takes_back(spoken.words):
-                await self.rules.announce_unread(spoken)
-            return True
-        if self.may_spend is not None:
-            is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
-            if not await self.may_spend(model.name, is_worth_reading):
-                await self._take_sure(message)
-                if is_worth_reading:
-                    self._wait_for_budget(message)
-                return not is_worth_reading
+    async def _handle(self, group: list[_Waiting]) -> None:
+        """Have messages read and apply them; those that must be read again later are not done."""
+        newest = group[-1].spoken
+        model = self.listener(newest.provider, newest.model)
         try:
-            understood = await self._ask(model, spoken)
+            if model is not None:
+                await self._ask(model, [one for one in group if one.understood is None])
+            for message in group:
+                await self._apply(model, message)
+                message.is_done = True
         except StoreError:
             raise
         except JudgeError as error:
-            return await self._not_understood(message, model, error)
+            assert model is not None
+            self._not_understood(group, model, error)
         except BudgetError:
-            await self._take_sure(message)
-            self._wait_for_budget(message)
-            return False
+            self._wait_for_budget(group)
         except (MetaClawError, TimeoutError, OSError, ValueError) as error:
+            assert model is not None
             reason = str(error) or f"no answer within {self.timeout_s:g} s"
             log.warning(
-                "listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason
+                "listener_unavailable model=%s turn=%s reason=%s", model.name, newest.turn, reason
             )
             is_timeout = isinstance(error, TimeoutError) or (
                 isinstance(error, UpstreamError) and error.code == TIMEOUT
             )
             self._health.record_failure(model.name, reason, is_costly=is_timeout)
-            await self._take_sure(message)
-            return False
-        self._health.record_usable(model.name)
-        await self.rules.apply(
-            spoken,
-            understood,
-            LISTEN,
-            self._interrupted.pop(spoken.turn, None),
-            is_again=message.is_applied,
-        )
-        return True
 
-    async def _not_understood(self, message: _Waiting, model: Model, error: JudgeError) -> bool:
-        """Ask once more after an unusable answer, then give up; return whether the message is given
-        up.
+    async def _apply(self, model: Model | None, message: _Waiting) -> None:
+        """Apply what was understood of a message; without a model, say that nobody read it."""
+        spoken = message.spoken
+        if model is None or message.understood is None:
+            if takes_back(spoken.own):
+                await self.rules.announce_unread(spoken)
+            return
+        await self._give_opinions(model, message, message.understood)
+        self._health.record_usable(model.name)
+        attempt = self._interrupted.pop(spoken.turn, None)
+        await self.rules.apply(spoken, message.understood, LISTEN, attempt, message.opinions)
+
+    def _not_understood(self, group: list[_Waiting], model: Model, error: JudgeError) -> None:
+        """Ask once more after an unusable answer, then give the message up. Several messages are
+        read one by one.
         """
+        first = group[0]
         log.warning(
             "listener_answer_unusable model=%s turn=%s reason=%s",
             model.name,
-            message.spoken.turn,
+            first.spoken.turn,
             error,
         )
-        message.unreadable += 1
-        if message.unreadable < _MOST_UNUSABLE_ANSWERS:
-            return False
-        self._health.record_unusable(model.name, str(error))
-        await self._take_sure(message)
-        return True
+        if len(group) > 1:
+            for message in group:
+                message.is_put_off = False
+            return
+        first.unreadable += 1
+        if first.unreadable >= _MOST_UNUSABLE_ANSWERS:
+            first.is_done = True
+            self._health.record_unusable(model.name, str(error))
 
     def _model_name(self, spoken: SpokenMessage) -> str:
         model = self.listener(spoken.provider, spoken.model)
         return "" if model is None else model.name
 
-    def _wait_for_budget(self, message: _Waiting) -> None:
-        pause_s = _BUDGET_PAUSES_S[min(message.failures, len(_BUDGET_PAUSES_S) - 1)]
-        message.failures += 1
-        message.again_at = self.now() + pause_s
+    def _wait_for_budget(self, group: list[_Waiting]) -> None:
+        first = next(message for message in group if not message.is_done)
+        pause_s = _BUDGET_PAUSES_S[min(first.failures, len(_BUDGET_PAUSES_S) - 1)]
+        first.failures += 1
+        first.again_at = self.now() + pause_s
+        for message in group:
+            message.is_put_off = True
 
-    async def _take_sure(self, message: _Waiting) -> None:
-        """Apply the sure phrases of a message, once."""
-        if not message.is_sure:
-            message.is_sure = True
-            sure = await run_sync(sure_rules, message.spoken.words)
-            if sure.items:
-                message.is_applied = True
-                await self.rules.apply(
-                    message.spoken, sure, PHRASES, self._interrupted.pop(message.spoken.turn, None)
-                )
+    async def _take_sure(self, spoken: SpokenMessage) -> None:
+        """Put in force what the sure phrases of a message state."""
+        sure = await run_sync(sure_rules, spoken.own)
+        if sure.items:
+            attempt = self._interrupted.pop(spoken.turn, None)
+            await self.rules.apply(spoken, sure, PHRASES, attempt)
 
-    async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
+    async def _ask(self, model: Model, group: Sequence[_Waiting]) -> None:
+        """Have messages of one person read: a long one in pieces, several in one call."""
+        if not group:
+            return
         today = self.today()
-        request = await run_sync(
-            lambda: build_request(*self._shown(spoken), self.rules.listed(spoken), today)
-        )
-        with anyio.fail_after(self.timeout_s):
-            answer = await model.ask(request, Purpose.LISTEN)
-        return read_answer(answer, today)
+        rules = await run_sync(self.rules.listed, group[-1].spoken)
+        marked = [await run_sync(self._marked, one.spoken) for one in group]
+        pasted = "\n".join(block for _, blocks in marked for block in blocks)
+        answers, pieces = "", ["\n\n".join(_numbered([text for text, _ in marked]))]
+        if len(group) == 1:
+            answers = await run_sync(self._exchange, group[0].spoken)
+            pieces = _pieces(marked[0][0])
+        parts: list[ReadMessage] = []
+        for piece in pieces:
+            request = build_request(piece, pasted, answers, rules, today)
+            with anyio.fail_after(self.timeout_s):
+                parts.append(read_answer(await model.ask(request, Purpose.LISTEN), today))
+        items = [item for part in parts for item in part.items]
+        if len(group) == 1:
+            correction = next((part.correction for part in parts if part.correction), None)
+            group[0].understood = ReadMessage(tuple(items), correction)
+            return
+        # Each item goes to the newest message with its quote. It is not known which of the answers
+        # a correction is about.
+        texts = [plain_words(self.redact(one.spoken.text)) for one in group]
+        places = [_newest_with(plain_words(item.quote or item.text), texts) for item in items]
+        for place, one in enumerate(group):
+            mine = (item for item, found in zip(items, places, strict=True) if found == place)
+            one.understood = ReadMessage(tuple(mine), None)
 
-    def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
-        """The message, and a line with the exchange before it, both without secrets. Blocks."""
-        message = head_and_tail(self.redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
+    async def _give_opinions(
+        self, model: Model, message: _Waiting, understood: ReadMessage
+    ) -> None:
+        """Get a second opinion on each item that would change what is in force."""
+        await run_sync(self.rules.follow)
+        for item in await run_sync(self.rules.doubtful, message.spoken, understood.items):
+            if item not in message.opinions:
+                message.opinions[item] = await self._opinion(model, message.spoken, item)
+
+    async def _opinion(self, model: Model, spoken: SpokenMessage, item: RuleItem) -> SecondOpinion:
+        near = await run_sync(self.rules.near, spoken, item)
+        text, pasted = await run_sync(self._marked, spoken)
+        answers = await run_sync(self._exchange, spoken)
+        request = ask_opinion(item, text, "\n".join(pasted), answers, near)
+        for _ in range(_MOST_UNUSABLE_ANSWERS):
+            try:
+                with anyio.fail_after(self.timeout_s):
+                    return read_opinion(await model.ask(request, Purpose.CONFIRM))
+            except JudgeError as error:
+                log.warning("opinion_unusable model=%s reason=%s", model.name, error)
+        return SecondOpinion()
+
+    def _marked(self, spoken: SpokenMessage) -> tuple[str, list[str]]:
+        """The message without secrets, and the blocks in it that are not the person's words.
+        Blocks."""
+        return marked_message(self.redact(spoken.text.strip()), MESSAGE_CHARS)
+
+    def _exchange(self, spoken: SpokenMessage) -> str:
+        """A line with the exchange before the message, without secrets. Blocks."""
         task, answer = (
             " ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer)
         )
         if not answer:
-            return message, ""
+            return ""
         task, answer = keep_ends(task, *_TASK_ENDS, " … "), keep_ends(answer, *_ANSWER_ENDS, " … ")
-        return message, f'asked "{task}", the agent answered: {answer}'
+        return f'asked "{task}", the agent answered: {answer}'
+
+
+def _pieces(text: str) -> list[str]:
+    """A message in pieces that fit into one call: of a very long one the first and the last."""
+    pieces: list[str] = []
+    while len(text) > MESSAGE_CHARS:
+        cut = text.rfind("\n", MESSAGE_CHARS // 2, MESSAGE_CHARS) + 1 or MESSAGE_CHARS
+        pieces.append(text[:cut])
+        text = text[cut:]
+    pieces.append(text)
+    half = _MOST_PIECES // 2
+    return pieces if len(pieces) <= _MOST_PIECES else [*pieces[:half], *pieces[-half:]]
+
+
+def _numbered(texts: Sequence[str]) -> Iterator[str]:
+    for number, text in enumerate(texts, 1):
+        yield f"-- message {number} of {len(texts)} --\n{text}"
+
+
+def _newest_with(words: str, texts: Sequence[str]) -> int:
+    """The place of the newest text with these words, or of the newest."""
+    return max((place for place, text in enumerate(texts) if words in text), default=len(texts) - 1)

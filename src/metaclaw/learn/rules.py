@@ -1,15 +1,17 @@
 """Put the rules and facts that were read from a message in force. Each item is checked, published
 and announced separately.
 
-An item is taken only if the person's own words say it (`privacy.review`). The message, and the
-answer it corrects, become support before anything is published. So no message is applied twice, and
-forgetting the session also removes the rule."""
+An item is taken only if its quote stands in the message outside marked blocks, and if a second
+opinion agrees; else it waits for the person. The message, and the answer it corrects, become support
+before anything is published. So no message is applied twice, and forgetting the session also removes
+the rule."""
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -23,10 +25,18 @@ from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, Sk
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
-from metaclaw.learn.compliance import CheckTrial, CheckTrialResult
-from metaclaw.learn.stated_rules import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
+from metaclaw.learn.rule_checks import CheckTrial
+from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
+from metaclaw.learn.stated_rules import (
+    ItemChange,
+    ItemScope,
+    ReadMessage,
+    RuleItem,
+    Speaker,
+    SpokenMessage,
+)
 from metaclaw.learn.store_rpc import AnyLibrary
-from metaclaw.privacy import own_words, ungrounded
+from metaclaw.privacy import hidden_text, new_capabilities, own_words
 from metaclaw.skills import (
     CORRECTION_READ,
     UNCONFIRMED,
@@ -39,6 +49,7 @@ from metaclaw.skills import (
     scope_of_lesson,
 )
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
+from metaclaw.text import sentence_terms
 
 log = logging.getLogger(__name__)
 
@@ -49,43 +60,55 @@ NOT_READ: Final = (
     " phrases add rules. Use metaclaw undo, or metaclaw rules remove NAME; or set listen.provider"
     " and listen.model"
 )
-_MOST_LISTED: Final = 60
+_MOST_LISTED: Final = 200
 _NEAR_SKILLS: Final = 3
 _MOST_EXAMPLES: Final = 20
 _EXAMPLE_CHARS: Final = 160
 _CERTAIN: Final = 0.97
 _EVIDENCE: Final = 4.0
 _QUOTE_CHARS: Final = 200
+_QUOTED_SHARE: Final = 0.75
+_MEANT_SHARE: Final = 0.5
+"""The share of the words that must stand in the message: of a quote, and of a text without one."""
 _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
     """One change to publish: `put` is the new rule or the skill with one more example, `gone` are
-    the rules to retire. `reason` is the reason of the generation, by default the event. `proposed`
-    is the check that was proposed for the rule."""
+    the rules to retire. `reason` is the reason of the generation, by default the event. With a
+    `question`, the change waits for the person. `quote` are the words that say so."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
-    proposed: CheckTrialResult = field(default_factory=CheckTrialResult)
+    question: str = ""
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why an item does not come into force: it is refused, or waits for the person."""
+
+    standing: Standing
+    reason: str
 
 
 @dataclass(eq=False, kw_only=True)
 class RuleWriter:
-    """Applies what was read from a person's message. `foreign` returns the texts of tools and pages
-    before a turn; `failed` is called when a correction gave a turn its verdict."""
+    """Applies what was read from a person's message. `on_failure` is called when a correction gave
+    a turn its verdict, `on_broken` with a rule that the person had to repeat."""
 
     library: AnyLibrary
     candidates: SqlCandidates
     verdicts: SqlVerdicts
     announce: Announce
     redact: Callable[[str], str]
-    foreign: Callable[[TurnId], Iterable[str]]
     teams: Teams
     trial: CheckTrial
     on_failure: Callable[[], None] = lambda: None
+    on_broken: Callable[[SkillName], None] = lambda name: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
@@ -100,27 +123,52 @@ class RuleWriter:
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """Names and texts of the rules that a message may be about: those placed in the session,
         then the nearest, then the others; after them the nearest skills. Blocks."""
-        view = self.library.view
-        scopes = {None, *applying(spoken.scope, self.teams)}
-        query = f"{spoken.words.shown}\n{spoken.task}"
-        near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams))
-        rules = {
-            skill.name: skill
-            for skill in view.index.skills()
-            if isinstance(skill, Rule) and skill.scope in scopes
-        }
-        names = [
-            *spoken.placed,
-            *spoken.answered_with,
-            *(skill.name for skill in near),
-            *sorted(rules),
-        ]
-        chosen = [rules[name] for name in dict.fromkeys(names) if name in rules][:_MOST_LISTED]
+        near = self._near(f"{spoken.own}\n{spoken.task}", spoken)
+        rules = self._in_scope(spoken)
+        names = [*spoken.placed, *spoken.answered_with, *(skill.name for skill in near), *rules]
+        chosen = [rules[name] for name in dict.fromkeys(names) if name in rules]
         skills = [skill for skill in near if skill.is_skill][:_NEAR_SKILLS]
         return [
             *((rule.name, rule.body) for rule in chosen),
             *((one.name, f"{one.trigger} {one.body}") for one in skills),
         ]
+
+    def doubtful(self, spoken: SpokenMessage, items: Iterable[RuleItem]) -> list[RuleItem]:
+        """The items that need a second opinion: those that would change what is in force.
+        Blocks."""
+        rules = list(self._rules_of(spoken))
+        return [
+            item
+            for item in items
+            if (item.op is ItemChange.RETRACT and self._targets(spoken, item))
+            or (
+                item.states_rule
+                and self._doubt(spoken, replace(item, speaker=Speaker.PERSON), AGREED) is None
+                and find_same(self._rule(spoken, item, set()), rules) is None
+            )
+        ]
+
+    def near(self, spoken: SpokenMessage, item: RuleItem) -> list[tuple[str, str]]:
+        """Names and texts of the rules nearest to an item. Blocks."""
+        rules, about = self._in_scope(spoken), sentence_terms(item.text)
+        found = [skill.name for skill in self._near(item.text, spoken)]
+        ranked = [rules[name] for name in dict.fromkeys((*found, *rules)) if name in rules]
+        ranked.sort(key=lambda rule: -len(about & sentence_terms(rule.body)))
+        return [(rule.name, rule.body) for rule in ranked[:NEAR_RULES]]
+
+    def _near(self, query: str, spoken: SpokenMessage) -> Sequence[Skill]:
+        return self.library.view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams)
+
+    def _in_scope(self, spoken: SpokenMessage) -> dict[SkillName, Rule]:
+        """The rules and facts for the speaker here that were in force before this message."""
+        scopes = {None, *applying(spoken.scope, self.teams)}
+        return {
+            rule.name: rule
+            for rule in self._rules()
+            if rule.scope in scopes
+            and (rule.source is None or rule.source < spoken.turn)
+            and rule.is_for_workspace(spoken.scope.workspace)
+        }
 
     async def apply(
         self,
@@ -128,135 +176,81 @@ class RuleWriter:
         understood: ReadMessage,
         written_by: str,
         attempt: int | None = None,
-        *,
-        is_again: bool = False,
+        opinions: Mapping[RuleItem, SecondOpinion] = MappingProxyType({}),
     ) -> None:
-        """Put the items in force, and record a correction as the verdict of the corrected answer.
-
-        `attempt` is the attempt that this message began before the program was stopped. `is_again`
-        says that the rules of its sure phrases are in force already: those that the items do not
-        confirm are retired."""
+        """Put the items in force, or before the person if the second opinion disagrees, and record
+        a correction as the verdict of the corrected answer. `attempt` is the attempt that this
+        message began before the program was stopped."""
+        is_correction = understood.correction is not None
         async with self._publishing:
-            await self._confirm_checks(spoken, is_corrected=understood.correction is not None)
-            await self._apply(spoken, understood, written_by, attempt, is_again=is_again)
-
-    async def _apply(
-        self,
-        spoken: SpokenMessage,
-        understood: ReadMessage,
-        written_by: str,
-        attempt: int | None,
-        *,
-        is_again: bool,
-    ) -> None:
-        await run_sync(self.library.follow)
-        lessons = await self._settled(await run_sync(self._lessons, spoken, understood, written_by))
-        if is_again:
-            lessons += await run_sync(self._unconfirmed, spoken, understood)
-        if understood.correction is not None and spoken.answered is not None:
-            await self._record(spoken, understood.correction)
-        if not lessons:
-            if attempt is not None:
-                await run_sync(self.candidates.end_attempt, attempt)
-            return
-        turns = self._turns(spoken, understood)
-        number = attempt
-        if number is None and not is_again:
-            generation = self.library.view.generation
-            number = await claim_turns(self.candidates, LISTENED, generation, turns)
-            if number is None and len(turns) > 1:
-                turns = turns[-1:]
-                number = await claim_turns(self.candidates, LISTENED, generation, turns)
-            if number is None:
-                return  # applied before, or forgotten, or older than a revert
-        is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
-        if not all(is_kept):
-            # The library changed meanwhile: compute the remaining changes again.
             await run_sync(self.library.follow)
-            for lesson in await self._settled(
-                await run_sync(self._lessons, spoken, understood, written_by)
-            ):
-                await self._publish(spoken, lesson, turns, written_by)
-        if number is not None:
-            await run_sync(self.candidates.end_attempt, number)
+            await self._confirm_checks(spoken, is_corrected=is_correction)
+            if understood.correction is not None and spoken.answered is not None:
+                await self._record(spoken, understood.correction)
+            sure = await run_sync(self._sure, spoken)
+            lessons = await run_sync(self._lessons, spoken, understood, opinions, written_by)
+            if not lessons:
+                if attempt is not None:
+                    await run_sync(self.candidates.end_attempt, attempt)
+                return
+            turns = [spoken.turn]
+            if is_correction and spoken.answered is not None:
+                turns.insert(0, spoken.answered)
+            number = attempt
+            if number is None and not sure:
+                generation = self.library.view.generation
+                number = await claim_turns(self.candidates, LISTENED, generation, turns)
+                if number is None and len(turns) > 1:
+                    turns = turns[-1:]
+                    number = await claim_turns(self.candidates, LISTENED, generation, turns)
+                if number is None:
+                    return  # applied before, or forgotten, or older than a revert
+            is_kept = [await self._publish(spoken, one, turns, written_by) for one in lessons]
+            if not all(is_kept):
+                # The library changed meanwhile: compute the remaining changes again.
+                await run_sync(self.library.follow)
+                again = await run_sync(self._lessons, spoken, understood, opinions, written_by)
+                for lesson in again:
+                    await self._publish(spoken, lesson, turns, written_by)
+            for rule in sure:
+                if any(_says(lesson, rule) for lesson in lessons):
+                    gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
+                    await self._publish(spoken, gone, turns, written_by)
+            if number is not None:
+                await run_sync(self.candidates.end_attempt, number)
+            for lesson in lessons if is_correction else ():
+                if isinstance(lesson.put, Rule) and not lesson.question:
+                    self.on_broken(lesson.put.name)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""
         log.info("retraction_not_read turn=%s", spoken.turn)
         await self.announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
 
-    def _turns(self, spoken: SpokenMessage, understood: ReadMessage) -> list[TurnId]:
-        corrected = (
-            [spoken.answered]
-            if understood.correction is not None and spoken.answered is not None
-            else []
-        )
-        return [*corrected, spoken.turn]
+    def _sure(self, spoken: SpokenMessage) -> list[Rule]:
+        """The rules of this message that are in force already: those of its sure phrases."""
+        return [rule for rule in self._rules_of(spoken) if rule.source == spoken.turn]
 
     def _lessons(
-        self, spoken: SpokenMessage, understood: ReadMessage, written_by: str
+        self,
+        spoken: SpokenMessage,
+        understood: ReadMessage,
+        opinions: Mapping[RuleItem, SecondOpinion],
+        written_by: str,
     ) -> list[_Lesson]:
         """The changes to publish. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
-        # If a correction states several rules, it is not known which of them the answer broke.
-        is_alone = (
-            sum(item.op in (ItemChange.ADD, ItemChange.REPLACE) for item in understood.items) == 1
-        )
+        is_correction = understood.correction is not None
         for item in understood.items:
-            lesson = self._lesson(
-                spoken, item, understood.correction is not None, taken, written_by
-            )
-            if lesson is not None and lesson.put is not None and lesson.event != "example":
-                lesson = self._with_check(
-                    spoken,
-                    item,
-                    lesson,
-                    is_alone=is_alone,
-                    is_correction=understood.correction is not None,
-                )
+            opinion = opinions.get(item, AGREED)
+            lesson = self._lesson(spoken, item, opinion, is_correction, taken, written_by)
             if lesson is not None:
                 found.append(lesson)
                 taken |= {
                     skill.name for skill in (*lesson.gone, *((lesson.put,) if lesson.put else ()))
                 }
         return found
-
-    def _with_check(
-        self,
-        spoken: SpokenMessage,
-        item: RuleItem,
-        lesson: _Lesson,
-        *,
-        is_alone: bool,
-        is_correction: bool,
-    ) -> _Lesson:
-        """The lesson with the check that was proposed for its rule, or with the reason why it has
-        none.
-        """
-        assert lesson.put is not None
-        proposed = self.trial.propose(spoken, item, is_corrected=is_alone and is_correction)
-        asks_to_hold = not isinstance(lesson.put, Fact) and (
-            is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))
-        )
-        put = replace(lesson.put, asks_to_hold=asks_to_hold)
-        return replace(lesson, put=put, proposed=proposed)
-
-    async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
-        """The lessons, each with its check if that is taken, or with the reason why it is not."""
-        settled: list[_Lesson] = []
-        for lesson in lessons:
-            if lesson.put is None:
-                settled.append(lesson)
-                continue
-            proposed = await self.trial.settle(lesson.put, lesson.proposed)
-            put = lesson.put
-            if proposed.check is not None:
-                put = replace(put, check=proposed.check, check_state="proposed")
-            if proposed.note is not None:
-                put = replace(put, check_note=proposed.note)
-            settled.append(replace(lesson, put=put))
-        return settled
 
     async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
         """Confirm the proposed checks that agree with the person about the task before this
@@ -285,71 +279,103 @@ class RuleWriter:
         else:
             log.info("check_confirmed turn=%s", spoken.turn)
 
-    def _unconfirmed(self, spoken: SpokenMessage, understood: ReadMessage) -> list[_Lesson]:
-        """Retract the rules from sure phrases of this message that the model did not confirm.
-        Blocks.
-        """
-        confirmed = {
-            plain_words(self.redact(item.text))
-            for item in understood.items
-            if item.op in (ItemChange.ADD, ItemChange.REPLACE)
-        }
-        sure = (rule for rule in self._rules_of(spoken) if rule.source == spoken.turn)
-        return [
-            _Lesson("retracted", None, (rule,), UNCONFIRMED)
-            for rule in sure
-            if plain_words(rule.body) not in confirmed
-        ]
-
     def _lesson(
         self,
         spoken: SpokenMessage,
         item: RuleItem,
+        opinion: SecondOpinion,
         is_correction: bool,
         taken: set[str],
         written_by: str,
     ) -> _Lesson | None:
-        targets = [
-            skill
-            for name in item.targets
-            if name not in taken and (skill := self.library.view.get(name)) is not None
-        ]
-        own = tuple(skill for skill in targets if self._is_own(skill, spoken))
+        """The change that an item makes; None if it makes none."""
+        own = tuple(skill for skill in self._targets(spoken, item) if skill.name not in taken)
         match item.op:
-            case ItemChange.RETRACT:
-                return _Lesson("retracted", None, own) if own else None
-            case ItemChange.NONE:
-                return self._missed(spoken, targets) if is_correction else None
-            case ItemChange.ADD | ItemChange.REPLACE if item.scope is ItemScope.CONVERSATION:
+            case ItemChange.RETRACT if not own:
                 return None
-        about = f"{spoken.task}\n{spoken.answer}"
-        if (
-            reason := ungrounded(item.text, spoken.words.own, about, self._around(spoken))
-        ) is not None:
-            log.info("item_not_taken turn=%s reason=%s", spoken.turn, reason)
-            self._refuse(spoken, item, reason, written_by)
-            return None
+            case ItemChange.RETRACT:
+                question = "" if opinion.by_person else f"take it back? {opinion.reason}"
+                return _Lesson("retracted", None, own, question=question)
+            case ItemChange.NONE:
+                known = [self.library.view.get(name) for name in item.targets]
+                targets = [skill for skill in known if skill is not None]
+                return self._missed(spoken, targets) if is_correction else None
+            case _ if not item.states_rule:
+                return None
         rule = self._rule(spoken, item, taken)
-        same = find_same(rule, self._rules_of(spoken))
-        if same is not None:
+        if (doubt := self._doubt(spoken, item, opinion)) is not None:
+            if doubt.standing is Standing.REJECTED:
+                log.info("item_not_taken turn=%s reason=%s", spoken.turn, doubt.reason)
+                self._refuse(spoken, rule, doubt.reason, written_by)
+                return None
+            return _Lesson("asked", rule, question=doubt.reason, quote=item.quote)
+        if (same := find_same(rule, self._rules_of(spoken))) is not None:
             gone = tuple(skill for skill in own if skill.name != same.name)
             if gone:
                 return _Lesson("retracted", None, gone)
             return self._missed(spoken, [same]) if is_correction else None
-        return _Lesson("replaced" if own else "noted", rule, own)
+        return self._replacing(spoken, rule, own, opinion, item.quote)
 
-    def _around(self, spoken: SpokenMessage) -> Iterable[str]:
-        yield from spoken.words.foreign
-        yield from self.foreign(spoken.turn)
+    def _replacing(
+        self,
+        spoken: SpokenMessage,
+        rule: Rule,
+        own: tuple[Skill, ...],
+        opinion: SecondOpinion,
+        quote: str,
+    ) -> _Lesson | None:
+        """The change that puts a rule in force in the place of those that it repeats or
+        replaces: the later one wins."""
+        name = None if opinion.relation is Relation.NEW else opinion.target
+        target = self._in_scope(spoken).get(SkillName(name)) if name else None
+        if target is not None and target not in own:
+            if opinion.relation is Relation.SAME and (target.pinned or target.enforce is not None):
+                return None
+            if target.pinned:
+                reason = f"it contradicts {target.name}, which you pinned"
+                return _Lesson("asked", rule, (target,), question=reason, quote=quote)
+            if self._is_own(target, spoken):
+                own = (*own, target)
+        wider = [one for one in own if rule.workspace is not None and one.workspace is None]
+        if wider and opinion.relation is not Relation.SAME:
+            # It is an exception for one project: the wider rule holds elsewhere.
+            rule = replace(rule, overrides=tuple(one.name for one in wider))
+            own = tuple(one for one in own if one not in wider)
+        return _Lesson("replaced" if own else "noted", rule, own, quote=quote)
+
+    def _doubt(
+        self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
+    ) -> _Doubt | None:
+        """Why an item does not come into force at once; None if it does."""
+        said, quote = self.redact(spoken.own), item.quote or item.text
+        share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
+        if (hidden := hidden_text(item.text, said)) is not None:
+            return _Doubt(Standing.REJECTED, hidden)
+        if not _stands_in(quote, said, share):
+            if _stands_in(quote, self.redact(spoken.text), share):
+                return _Doubt(Standing.REJECTED, "only text that the person pasted says so")
+            return _Doubt(Standing.WAITING, "its words do not stand in the message")
+        if added := new_capabilities(item.text, said):
+            return _Doubt(Standing.WAITING, f"the person did not name {added.words()}")
+        is_wanted = opinion.by_person and opinion.lasting
+        if item.speaker is Speaker.OTHER and not is_wanted:
+            return _Doubt(Standing.REJECTED, f"it is not what the person wants: {opinion.reason}")
+        if item.speaker is Speaker.OTHER or not is_wanted:
+            return _Doubt(Standing.WAITING, f"a second reading disagrees: {opinion.reason}")
+        return None
+
+    def _targets(self, spoken: SpokenMessage, item: RuleItem) -> tuple[Skill, ...]:
+        """The rules that an item names and that this person may take back."""
+        found = (self.library.view.get(name) for name in item.targets)
+        return tuple(one for one in found if one is not None and self._is_own(one, spoken))
 
     def _rules_of(self, spoken: SpokenMessage) -> Iterable[Rule]:
         """The rules and facts of the person who wrote the message."""
         scope = scope_of_lesson(spoken.scope)
-        return (
-            skill
-            for skill in self.library.view.index.skills()
-            if isinstance(skill, Rule) and skill.scope == scope
-        )
+        return (rule for rule in self._rules() if rule.scope == scope)
+
+    def _rules(self) -> list[Rule]:
+        return [skill for skill in self.library.view.skills if isinstance(skill, Rule)]
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
         """Whether this person may take the rule back: it is their own, or it is for everyone and
@@ -364,12 +390,11 @@ class RuleWriter:
         """Add the task to the examples of the first target that was in force but not placed."""
         example = self._example(spoken)
         for skill in targets:
+            if skill.name in spoken.answered_with:
+                self.on_broken(skill.name)
+                continue
             is_editable = skill.author is not Authorship.PERSON and not skill.pinned
-            if (
-                not (is_editable and example)
-                or skill.name in spoken.answered_with
-                or example in skill.examples
-            ):
+            if not (is_editable and example) or example in skill.examples:
                 continue
             examples = (*skill.examples, example)[-_MOST_EXAMPLES:]
             return _Lesson("example", replace(skill, examples=examples))
@@ -393,7 +418,8 @@ class RuleWriter:
             item.kind,
             lambda name: name in taken or self.library.view.get(name) is not None,
         )
-        return (Fact if item.kind is SkillKind.FACT else Rule)(
+        is_fact = item.kind is SkillKind.FACT
+        return (Fact if is_fact else Rule)(
             name=name,
             trigger=when or text,
             body=text,
@@ -405,13 +431,17 @@ class RuleWriter:
             expires=item.expires,
             examples=tuple(examples),
             source=spoken.turn,
+            asks_to_hold=not is_fact and is_emphatic(f"{item.text}\n{item.quote}"),
         )
 
     async def _publish(
         self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str
     ) -> bool:
-        """Put one change in force; return False, and log why, if it cannot be."""
+        """Put one change in force, or ask the person about it; return False, and log why, if it
+        cannot be."""
         put, gone = lesson.put, lesson.gone
+        if lesson.question:
+            return await self._ask_person(spoken, lesson, turns, written_by)
         candidate = (
             None
             if put is None
@@ -421,38 +451,29 @@ class RuleWriter:
         if put is not None:
             expected[put.name] = put.content_hash if lesson.event == "example" else None
         names = [skill.name for skill in gone]
-        reason = (
-            f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
-        )
+        shown = put if put is not None else gone[0]
+        changed = ", ".join([*([put.name] if put else []), *names])
         learned = LearnedFrom(
             spoken.generation, tuple(turns), None if candidate is None else candidate.id
-        )
-        by_person = any(
-            not skill.is_skill for skill in (*gone, *((put,) if put is not None else ()))
         )
 
         def publish() -> None:
             self.library.publish(
                 () if put is None else (put,),
                 names,
-                reason,
+                f"{lesson.reason or lesson.event} {changed}",
                 expected=expected,
                 learned=learned,
-                by_person=by_person,
+                by_person=any(not skill.is_skill for skill in (*gone, shown)),
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
-            if put is not None and lesson.proposed.program is not None:
-                self.candidates.save_candidate(
-                    self._waiting(put, lesson.proposed.program, turns, written_by)
-                )
 
         try:
             await run_sync(publish)
         except (SkillError, RefusedError) as error:
             log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
             return False
-        shown = put if put is not None else gone[0]
         data: dict[str, Json] = {
             "name": shown.name,
             "kind": shown.kind.value,
@@ -466,8 +487,38 @@ class RuleWriter:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
-        await self.announce(lesson.event, data)
+        if lesson.reason != UNCONFIRMED:  # the better words of a sure phrase are announced
+            await self.announce(lesson.event, data)
         return True
+
+    async def _ask_person(
+        self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str
+    ) -> bool:
+        """Let a rule wait for the person's word. A rule that may be taken back stays."""
+        data: dict[str, Json] = {"turn": spoken.turn}
+        if not isinstance(lesson.put, Rule):
+            name = lesson.gone[0].name
+            data |= {"skill": name, "text": f"{lesson.question}: metaclaw rules remove {name}"}
+        else:
+            waiting = self._candidate(
+                lesson.put, turns, written_by, Standing.WAITING, lesson.question, lesson.gone
+            )
+            try:
+                if await run_sync(self._is_asked, lesson.put):
+                    return True
+                await run_sync(self.candidates.save_candidate, waiting)
+            except RefusedError as error:
+                log.info("question_not_kept turn=%s reason=%s", spoken.turn, error)
+                return True
+            text = f"is it a rule? {lesson.question}: metaclaw candidates show {waiting.id}"
+            data |= {"candidate": waiting.id, "skill": lesson.put.name, "text": text}
+        await self.announce("notice", data)
+        return True
+
+    def _is_asked(self, rule: Rule) -> bool:
+        """Whether a rule that says the same waits for the person already."""
+        waiting = self.candidates.candidates(Standing.WAITING)
+        return find_same(rule, (one.proposal.skill for one in waiting)) is not None
 
     def _candidate(
         self,
@@ -476,11 +527,12 @@ class RuleWriter:
         written_by: str,
         standing: Standing,
         reason: str,
+        replaces: Sequence[Skill] = (),
     ) -> Candidate:
         proposal = Proposal(
             skill,
-            Change.NEW,
-            (),
+            Change.MERGE if replaces else Change.NEW,
+            tuple(one.name for one in replaces),
             tuple(turns),
             f"words-{skill.name}"[:64],
             written_by,
@@ -491,28 +543,10 @@ class RuleWriter:
             CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now()
         )
 
-    def _waiting(
-        self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str
-    ) -> Candidate:
-        """The rule with a program as its check, for a person to decide."""
-        reason = "its check is a program that a model wrote"
-        candidate = self._candidate(
-            replace(rule, check=program, check_note=None),
-            turns,
-            written_by,
-            Standing.WAITING,
-            reason,
-        )
-        return replace(
-            candidate,
-            proposal=replace(candidate.proposal, change=Change.EDIT, replaces=(rule.name,)),
-        )
-
-    def _refuse(self, spoken: SpokenMessage, item: RuleItem, reason: str, written_by: str) -> None:
+    def _refuse(self, spoken: SpokenMessage, rule: Rule, reason: str, written_by: str) -> None:
         """Save an item that is not taken as a rejected candidate, so that people see why.
         Blocks.
         """
-        rule = self._rule(spoken, item, set())
         try:
             self.candidates.save_candidate(
                 self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason)
@@ -523,7 +557,7 @@ class RuleWriter:
     async def _record(self, spoken: SpokenMessage, correction: str) -> None:
         """Record that the corrected turn failed."""
         assert spoken.answered is not None
-        quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]
+        quote = " ".join(spoken.own.split())[:_QUOTE_CHARS]
         signals = (Signal(CORRECTION_READ, _EVIDENCE, quote),)
         verdict = Verdict(
             spoken.answered,
@@ -541,3 +575,19 @@ class RuleWriter:
             return
         if stands:
             self.on_failure()
+
+
+def _says(lesson: _Lesson, rule: Rule) -> bool:
+    """Whether a change puts what a sure phrase said in force, in better words."""
+    if lesson.put is None or lesson.question or not lesson.quote:
+        return False
+    said, phrase = plain_words(lesson.quote), plain_words(rule.body)
+    return said in phrase or phrase in said
+
+
+def _stands_in(words: str, text: str, share: float) -> bool:
+    """Whether a text has these words, or this share of them."""
+    if plain_words(words) in plain_words(text):
+        return True
+    meant = sentence_terms(words)
+    return bool(meant) and len(meant & sentence_terms(text)) >= share * len(meant)

@@ -129,11 +129,6 @@ def failure_signature(call: ToolCall, result: ToolResult) -> str:
     return str(_ran(call, result).signature or "")
 
 
-def failure_signature(call: ToolCall, result: ToolResult) -> str:
-    """The signature of a failed call as lessons name it; empty if there is none."""
-    return str(signature_of(call, result) or "")
-
-
 def words_of(call: ToolCall) -> frozenset[str]:
     """The words of a call: its command, or the values of its arguments."""
     text = command_of(call) or _NAME_OF_ARGUMENT.sub("", call.arguments)

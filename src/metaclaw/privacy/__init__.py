@@ -2,16 +2,15 @@
 rules.
 """
 
-from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
+from metaclaw.privacy.capabilities import skill_capabilities
 from metaclaw.privacy.known_secrets import KnownSecrets
 from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
     PassageSource,
-    PersonsMessage,
+    marked_message,
     own_words,
     passages_of,
-    split_message,
 )
 from metaclaw.privacy.redaction import Redactor, render_step
-from metaclaw.privacy.review import Doubt, review_skill, ungrounded
+from metaclaw.privacy.review import Doubt, hidden_text, new_capabilities, review_skill

@@ -1,13 +1,12 @@
 """Capabilities of a skill: the hosts, paths, credentials, shell pipes and risky commands in its
-text, alone and combined.
+text.
 """
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import permutations
 
 from metaclaw.domain.skill import Skill
 from metaclaw.text import visible_text
@@ -215,109 +214,3 @@ def _is_address(text: str) -> bool:
         return not ipaddress.ip_address(text).is_unspecified
     except ValueError:
         return False
-
-
-_CODE_SPAN = re.compile(r"```[^\n]*\n(.*?)```|`([^`\n]{1,300})`", re.DOTALL)
-_QUOTED_SPAN = re.compile(r"\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'")
-_ASSIGNED = re.compile(
-    r"(?:\b(?:set|define|let|store|remember|call|export|keep)\b[^\n=]{0,30}?)?[`\"']?\b([A-Za-z_]\w{0,30})\b[`\"']?\s*(?:=|:="
-    r"|\bas\b|\bto\b|\bis\b|:)\s*[`\"']([^`\"'\n]{1,200})[`\"']"
-)
-_REFERENCE = re.compile(
-    r"\$\{?([A-Za-z_]\w{0,30})\}?|\{([A-Za-z_]\w{0,30})\}|<([A-Za-z_]\w{0,30})>|%([A-Za-z_]\w{0,30})%"
-)
-_READS = re.compile(
-    r"\b(?:read|cat|print|dump|list|collect|gather|copy|note|open|load|include|record|save|keep)\b",
-    re.IGNORECASE,
-)
-_SENDS = re.compile(
-    r"\b(?:send|post|upload|push|submit|mail|email|forward|transmit|share|publish|report|sync|curl|POST|attach|append)\b",
-    re.IGNORECASE,
-)
-_FETCHES = re.compile(
-    r"\b(?:download|fetch|curl|wget|retrieve|clone|pull|save the (?:response|page|output|file))\b",
-    re.IGNORECASE,
-)
-_RUNS = re.compile(
-    r"\b(?:run|execute|source|eval|invoke|launch|start|bash|sh|python3?)\b", re.IGNORECASE
-)
-_MAX_SKILLS = 8
-_MAX_PIECES = 12
-
-
-def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
-    """Capabilities that the skills have together and none has alone. Such a set needs a person's
-    approval.
-    """
-    chosen = skills[:_MAX_SKILLS]
-    texts = [visible_text(skill_text(skill)) for skill in chosen]
-    alone = Capabilities()
-    for text in texts:
-        alone |= skill_capabilities(text)
-    together = Capabilities()
-    for text in _assembled(texts):
-        together |= capabilities(text)
-    return (together - alone) | Capabilities(pipes=frozenset(_flows(texts)))
-
-
-def _assembled(texts: Sequence[str]) -> Iterable[str]:
-    """The texts as an agent could combine them: variables filled in, and code fragments joined."""
-    whole = "\n".join(texts)
-    values = {match[1]: match[2] for match in _ASSIGNED.finditer(whole)}
-    if values:
-        filled = whole
-        for _ in range(3):
-            filled = _REFERENCE.sub(
-                lambda match: values.get(next(name for name in match.groups() if name), match[0]),
-                filled,
-            )
-        yield filled
-        yield re.sub(r"[\"'`]?\s*\+\s*[\"'`]?", "", filled)
-    pieces = [_pieces(text) for text in texts]
-    for one, other in permutations(range(len(texts)), 2):
-        for left in pieces[one]:
-            for right in pieces[other]:
-                yield f"{left} {right}"
-                yield f"{left}{right}"
-
-
-def _pieces(text: str) -> list[str]:
-    """The code fragments of a skill, which those of another skill may complete."""
-    code = [(match[1] or match[2]).strip() for match in _CODE_SPAN.finditer(text)]
-    quoted = [match[1] or match[2] for match in _QUOTED_SPAN.finditer(text)]
-    return list(dict.fromkeys(piece for piece in (*code, *quoted) if piece))[:_MAX_PIECES]
-
-
-def _flows(texts: Sequence[str]) -> Iterable[str]:
-    """Data flows across two skills: one reads a secret and the other sends, or one downloads and
-    the other runs.
-    """
-    reach = [skill_capabilities(text) for text in texts]
-    temporary = [_temporary(text) for text in texts]
-    for first, second in permutations(range(len(texts)), 2):
-        source, target = reach[first], reach[second]
-        if (
-            source.credentials
-            and not source.hosts
-            and _READS.search(texts[first])
-            and target.hosts
-            and _SENDS.search(texts[second])
-            and not target.credentials
-        ):
-            yield f"secrets from one skill to {', '.join(sorted(target.hosts))} of another"
-        shared = (source.paths & target.paths) | (temporary[first] & temporary[second])
-        if (
-            shared
-            and source.hosts
-            and _FETCHES.search(texts[first])
-            and _RUNS.search(texts[second])
-            and not target.hosts
-        ):
-            yield f"one skill downloads {', '.join(sorted(shared))}, and another runs it"
-
-
-def _temporary(text: str) -> frozenset[str]:
-    return frozenset(
-        match[0]
-        for match in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text)
-    )

@@ -22,8 +22,15 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.turn import Step
 from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
-from metaclaw.privacy.foreign_text import end_of_mail, foreign_blocks, foreign_clauses
-from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, split_sentences, visible_text
+from metaclaw.text import (
+    CLIENT_OUTPUT_TAGS,
+    CLIENT_TAGS,
+    cut_middle,
+    fair_shares,
+    keep_ends,
+    split_sentences,
+    visible_text,
+)
 
 
 class PassageSource(StrEnum):
@@ -80,6 +87,8 @@ _NAMED = re.compile(
 )
 _MAX_LOOK = 200_000
 _MAX_NAMED = 12
+_LEAST_BLOCK_CHARS = 120
+_BLOCK_ENDS = (80, 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,7 @@ _WEB_TOOL = re.compile(
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _PASTED_TAGS = (
     f"{CLIENT_OUTPUT_TAGS}|bash-input|file_content|file|files|document|documents|context|output|returncode|observation|tool_result"
-    "|function_results|search_results|web_page|webpage|page|email|html|system|instructions|untrusted[\\w-]*"
+    "|function_results|search_results|web_page|webpage|page|email|html|untrusted[\\w-]*"
 )
 _CLIENT_BLOCK = re.compile(
     rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)",
@@ -174,19 +183,22 @@ _CLIENT_BLOCK = re.compile(
 _PASTED_BLOCK = re.compile(
     rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
 )
-# Any other element with a sentence inside: people do not put their own words in tags.
-_ELEMENT = re.compile(
-    r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL
-)
 _FENCE = re.compile(
     r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
 )
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
-_LONG_QUOTE = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|“[^”“]{40,}”|\"[^\"\n]{60,}\"", re.DOTALL)
-_MAIL = re.compile(
-    r"^From:[ \t][^\n]{1,300}\n(?=(?:[^\n]{0,300}\n){0,4}(?:To|Subject|Date|Sent|Reply-To):).*",
-    re.MULTILINE | re.DOTALL,
+# Lines that programs write: with a time, of a difference, of a traceback. One marks a block.
+_STRONG_LINE = re.compile(
+    r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T, ]+\d\d:\d\d|\[?\d\d:\d\d:\d\d\b|diff --git |@@ -\d"
+    r"|Traceback \(most recent call last\)|File \"[^\"\n]+\", line \d|at [\w.$<>]+\()"
 )
+# Lines that people may write as well. Two of them mark a block.
+_WEAK_LINE = re.compile(
+    r"[ \t]*(?:\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL)\b|npm (?:ERR!|WARN|notice)|[$>] \S"
+    r"|>>> |E {3}|Caused by:|(?:FAILED|PASSED) \S+::|={5,}|\S+\.\w+:\d+:|\w+(?:Error|Exception)\b"
+    r"|index [0-9a-f]{6,}\.\.|(?:---|\+\+\+) \S|(?:stdout|stderr):|exit code \d)"
+)
+_DIFF_HEAD = re.compile(r"@@ -\d|\+\+\+ \S")
 _OBSERVATION = re.compile(
     r"\A\s*(?:<returncode>|<output>|Observation:|OBSERVATION:|\[tool|Tool (?:result|output)|Command"
     r" output|stdout:|Exit code)",
@@ -203,77 +215,80 @@ def passages_of_message(text: str) -> Iterator[Passage]:
     """The passages of a user's message: their own words, and what they pasted or the client
     added.
     """
-    at = 0
-    for start, end, source in sorted(_not_their_own(text)):
-        if start > at:
-            yield Passage(PassageSource.USER, text[at:start])
-        if end > at:
-            yield Passage(source, text[max(at, start) : end])
-            at = end
-    yield Passage(PassageSource.USER, text[at:])
-
-
-@dataclass(frozen=True, slots=True)
-class PersonsMessage:
-    """The parts of a user's message: `shown` leaves out pasted text and the client's additions;
-    `own` also leaves out what the user quotes or reports; `foreign` is everything left out."""
-
-    shown: str
-    own: str
-    foreign: tuple[str, ...]
-
-
-def split_message(text: str) -> PersonsMessage:
-    """Split a user's message. Text removed from inside a line leaves an ellipsis."""
-    blocks = [(start, end) for start, end, _ in _blocks(text)]
-    foreign = [*blocks, *foreign_clauses(text)]
-    return PersonsMessage(
-        _without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign))
-    )
+    for piece, source in _split(text):
+        yield Passage(source, piece)
 
 
 def own_words(text: str) -> str:
-    """The user's own words in a message."""
-    return split_message(text).own
-
-
-def _joined(text: str, stretches: Iterable[tuple[int, int]]) -> Iterator[str]:
-    """The texts of these stretches; adjacent ones are joined."""
-    begin = end = 0
-    for start, behind in sorted(stretches):
-        if text[end:start].strip():
-            yield text[begin:end]
-            begin = start
-        end = max(end, behind)
-    if text[begin:end].strip():
-        yield text[begin:end]
-
-
-def _without(text: str, stretches: Iterable[tuple[int, int]]) -> str:
+    """The message without the blocks that are marked. One removed from inside a line leaves an
+    ellipsis.
+    """
     kept: list[str] = []
+    for piece, source in _split(text):
+        instead = "\n" if "\n" in piece else "…"
+        kept.append(piece if source is PassageSource.USER else instead)
+    return "".join(kept)
+
+
+def marked_message(text: str, most: int) -> tuple[str, list[str]]:
+    """The message, and the blocks in it that are not the person's words, each on one line with its
+    beginning and end. Blocks are cut in their middle so that the message has at most `most`
+    characters, if the person's own words leave room.
+    """
+    pieces = list(_split(text))
+    blocks = [piece for piece, source in pieces if source is not PassageSource.USER]
+    room = max(most - len(text) + sum(map(len, blocks)), len(blocks) * _LEAST_BLOCK_CHARS)
+    shares = iter(fair_shares([len(block) for block in blocks], room))
+    shown = "".join(
+        piece if source is PassageSource.USER else cut_middle(piece, next(shares))
+        for piece, source in pieces
+    )
+    lines = (" ".join(block.split()) for block in blocks)
+    return shown, [keep_ends(line, *_BLOCK_ENDS, " … ") for line in lines]
+
+
+def _split(text: str) -> Iterator[tuple[str, PassageSource]]:
+    """The message in pieces, each with its source. None is empty."""
     at = 0
-    for start, end in sorted(stretches):
+    for start, end, source in sorted(_blocks(text)):
+        if start > at:
+            yield text[at:start], PassageSource.USER
         if end > at:
-            kept += (text[at : max(at, start)], "\n" if "\n" in text[max(at, start) : end] else "…")
+            yield text[max(at, start) : end], source
             at = end
-    return "".join((*kept, text[at:]))
-
-
-def _not_their_own(text: str) -> Iterator[tuple[int, int, PassageSource]]:
-    yield from _blocks(text)
-    yield from ((start, end, PassageSource.WEB) for start, end in foreign_clauses(text))
+    if at < len(text):
+        yield text[at:], PassageSource.USER
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
-    """Blocks that are not the user's own sentences, recognised by their form."""
+    """Blocks that are not the user's own sentences, recognised by their form alone. They may
+    overlap.
+    """
+    if _OBSERVATION.match(text):
+        yield 0, len(text), PassageSource.TOOL
     for match in _CLIENT_BLOCK.finditer(text):
         yield match.start(), match.end(), PassageSource.SYSTEM
-    for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE):
+    for pattern in (_PASTED_BLOCK, _FENCE, _QUOTED_LINES):
         for match in pattern.finditer(text):
             yield match.start(), match.end(), PassageSource.WEB
-    if mail := _MAIL.search(text):
-        yield mail.start(), end_of_mail(text, mail.start()), PassageSource.WEB
-    yield from ((start, end, PassageSource.WEB) for start, end in foreign_blocks(text))
+    yield from ((start, end, PassageSource.WEB) for start, end in _machine_output(text))
+
+
+def _machine_output(text: str) -> Iterator[tuple[int, int]]:
+    """Runs of lines that programs write, with the lines between them up to a blank line."""
+    start, end, weight, at, is_diff = -1, 0, 0, 0, False
+    for line in (*text.splitlines(keepends=True), "\n"):
+        if not line.strip():
+            if weight > 1:
+                yield start, end
+            start, weight, is_diff = -1, 0, False
+        elif _STRONG_LINE.match(line) or _WEAK_LINE.match(line):
+            start = at if start < 0 else start
+            end, weight = at + len(line), weight + (2 if _STRONG_LINE.match(line) else 1)
+            is_diff = is_diff or _DIFF_HEAD.match(line) is not None
+        elif start >= 0 and line[0] in (" \t+-" if is_diff else " \t"):
+            end = at + len(line)
+        at += len(line)
 
 
 def _of_step(step: Step) -> Iterator[Passage]:

@@ -1,10 +1,12 @@
 """Acknowledgements: one line at the end of a session's next answer that says which rules were noted
-(`learning.acknowledge`).
+(`learning.acknowledge`). Unless it is set, only the first lessons of a home are acknowledged, and
+only in a client in which a person reads the answer. Output that a program reads gets no line.
 
 They are kept in memory only, and lost when the process ends. The line is added to what the client
 is shown; the model's own answer is recorded without it, and so are the tokens that weights may be
 trained on."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,15 +19,26 @@ from metaclaw.wires import Footer, wire_format
 
 _MOST_SESSIONS: Final = 1024
 _MOST_CHARS: Final = 300
+_FIRST_LESSONS: Final = 10
+# `claude -p` and its SDK name themselves `sdk-…`.
+_HEADLESS: Final = re.compile(r"\(external, sdk|codex_exec")
+# Clients whose runs without a person can be told from the others, or that have none.
+_INTERACTIVE: Final = frozenset(("claude-code", "codex", "openclaw", "hermes", "copaw"))
 
 
 class Acknowledgements:
     """Changed rules that have not been acknowledged yet, by session. `session_of` returns the
-    session of a turn; it blocks.
+    session of a turn, `lessons` how many lessons this home has learned; both block. `is_on` is the
+    setting.
     """
 
-    def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
-        self._session_of = session_of
+    def __init__(
+        self,
+        session_of: Callable[[TurnId], SessionId | None],
+        is_on: bool | None = None,
+        lessons: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._session_of, self._is_on, self._lessons = session_of, is_on, lessons
         self.notes: OrderedDict[SessionId, dict[SkillName, str]] = OrderedDict()
         """The lines to add, by rule; empty if nothing is to be acknowledged."""
 
@@ -33,6 +46,8 @@ class Acknowledgements:
         """Remember rules that the newest of these turns put in force or retired. Call from a
         thread.
         """
+        if self._is_on is False or (self._is_on is None and self._lessons() >= _FIRST_LESSONS):
+            return
         session = self._session_of(turns[-1]) if turns else None
         if session is None:
             return
@@ -55,6 +70,11 @@ class Acknowledgements:
             return None
         notes = self.notes.get(origin.session)
         if not notes or wire_format(incoming.wire).wants_json(incoming.json):
+            return None
+        headers = incoming.headers
+        client = f"{headers.get('user-agent', '')} {headers.get('originator', '')}"
+        is_told = self._is_on is True or origin.agent in _INTERACTIVE
+        if not is_told or _HEADLESS.search(client):
             return None
         return Footer(incoming.wire, _line(list(notes.values())))
 

@@ -91,7 +91,7 @@ from metaclaw.skills.maintenance import (
     stale_reason,
 )
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone
+from metaclaw.skills.rulebook import CHECK_ADDED, UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,

@@ -27,6 +27,7 @@ from metaclaw.skills.rules import RuleFields, changed_rule, find_same, new_rule
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
+CHECK_ADDED: Final = "looked for a check of"
 """The reason of a generation begins with this word if it retires a rule from a sure phrase that the
 model did not confirm.
 """
@@ -286,7 +287,7 @@ class Rulebook:
                 elif (
                     not change.is_revert
                     and change.number not in undone
-                    and not change.reason.startswith(UNCONFIRMED)
+                    and not change.reason.startswith((UNCONFIRMED, CHECK_ADDED))
                 ):
                     yield change
             before = page[-1].number

@@ -21,11 +21,7 @@ from metaclaw.text.excerpts import (
     without_hidden_characters,
 )
 from metaclaw.text.sentences import (
-    Imperative,
     begins_with_rule,
-    begins_with_verb,
-    instructions,
-    introduces_rules,
     is_imperative,
     split_sentences,
     visible_text,

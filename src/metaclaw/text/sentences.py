@@ -1,9 +1,8 @@
-"""Sentences, and the instructions among them."""
+"""Sentences, and which of them order something."""
 
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from metaclaw.text.excerpts import without_hidden_characters
 from metaclaw.text.terms import VERBS, WORD_LISTS
@@ -27,31 +26,6 @@ _CLAUSE = re.compile(
     r"|under|given|upon|each time|every time|any time)\b[^,\n]{2,160},\s*",
     re.IGNORECASE,
 )
-_SHELL = frozenset(
-    (
-        "",
-        "sh",
-        "bash",
-        "shell",
-        "zsh",
-        "console",
-        "fish",
-        "powershell",
-        "ps1",
-        "cmd",
-        "bat",
-        "terminal",
-        "shell-session",
-    )
-)
-_PROMPT = re.compile(r"^[ \t]*(?:\$|%|>|#)[ \t]+(?=\S)")
-_COMMAND = re.compile(
-    r"^[ \t]*(?:sudo["
-    r" \t]+)?(?:curl|wget|bash|sh|zsh|eval|source|ssh|scp|rsync|nc|ncat|git|pip3?|pipx|uv|npm|npx|pnpm|yarn"
-    r"|brew|apt(?:-get)?|python3?|node|ruby"
-    r"|perl|chmod|chown|cat|echo|export|docker|kubectl|make|cargo|go|openssl|base64|crontab|systemctl|rm|cp|mv|tar|\./|~/"
-    r"|/)\S*[ \t]"
-)
 
 _MODAL = re.compile(
     rf"\b(?:{''.join(WORD_LISTS['modal'])})\b|{''.join(WORD_LISTS['unspaced_modal'])}",
@@ -70,30 +44,6 @@ _BLOCK_TAG = re.compile(
     r"</?(?:p|br|div|li|td|tr|span|h\d|b|i|em|strong|script|style|noscript|body|html)\b[^<>]{0,300}>"
 )
 _FIELD = re.compile(r"[{\[\s]*[\"'][\w:./ -]{1,60}[\"']\s*:\s*[\"'\[{]*(.*)", re.DOTALL)
-_LIST_MARK = re.compile(r"(?:[-*•+]|\d{1,3}[.)])[ \t]+")
-_STATES = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|means?|contains?|stands?"
-    r" for|ist|sind|est|sont|es|son|è)\b|=|:",
-    re.IGNORECASE,
-)
-_WANTS = re.compile(
-    r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール",
-    re.IGNORECASE,
-)
-_MATERIAL_WORDS = (
-    "look see check read review explain translate summarise summarize rephrase correct analyse"
-    " analyze answer reply compare fix find show tell describe proofread convert parse debug test"
-    " open print give list get copy quote"
-)
-_MATERIAL_VERBS = frozenset(_MATERIAL_WORDS.split())
-
-
-@dataclass(frozen=True, slots=True)
-class Imperative:
-    """An instruction as it was written: a sentence, or a line of a shell script if `is_command`."""
-
-    text: str
-    is_command: bool = False
 
 
 def split_sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
@@ -104,30 +54,6 @@ def split_sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
         bare = piece.strip(" \t\r\n*_")
         if len(bare) > 1:
             yield bare
-
-
-def commands(text: str) -> Iterator[str]:
-    """The shell commands in the text's code blocks."""
-    for fence in _FENCE.finditer(text):
-        for line in fence[3].splitlines():
-            prompted = _PROMPT.match(line)
-            if prompted or (fence[2].lower() in _SHELL and _COMMAND.match(line)):
-                yield (line[prompted.end() :] if prompted else line).strip()
-
-
-def instructions(text: str) -> tuple[Imperative, ...]:
-    """The instructions in a skill's text: imperatives, and every other sentence that does not state
-    a fact, since no list of verbs is complete and an agent follows every sentence of a skill."""
-    visible = visible_text(text)
-    orders = (
-        _LIST_MARK.sub("", sentence, count=1)
-        for sentence in split_sentences(visible)
-        if is_imperative(sentence) or not (_STATES.search(sentence) or sentence.startswith("#"))
-    )
-    return (
-        *map(Imperative, orders),
-        *(Imperative(command, is_command=True) for command in commands(visible)),
-    )
 
 
 def visible_text(text: str) -> str:
@@ -161,25 +87,6 @@ def is_imperative(sentence: str) -> bool:
     return any(
         _first_word(part) in VERBS
         for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4]
-    )
-
-
-def introduces_rules(lead: str) -> bool:
-    """Whether a line makes the block after it an instruction, such as `From now on:` and `Use
-    these:`.
-    """
-    last = _BREAK.split(lead.strip())[-1]
-    word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
-    if word in _MATERIAL_VERBS:
-        return False
-    return _MODAL.search(last) is not None or _WANTS.search(last) is not None or word in VERBS
-
-
-def begins_with_verb(sentence: str) -> bool:
-    """Whether a sentence begins with a verb of command, after words such as `please` and `so`."""
-    return (
-        _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence)
-        in VERBS
     )
 
 
