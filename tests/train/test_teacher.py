@@ -68,7 +68,7 @@ def test_only_whole_answers_that_were_found_good_are_imitated_and_without_the_hi
     assert (taught_one.prompt, taught_one.tokens_T) == ((1, 2), (7, 8))
     assert taught_one.advantages_T == (0.7, 0.7)
     assert taught_one.logprobs_T is None
-    assert harvest.skipped.rollouts == {Skip.NOT_GOOD: 1, Skip.CUT: 1, Skip.UNSCORED: 1}
+    assert harvest.skipped == {Skip.NOT_GOOD: 1, Skip.CUT: 1, Skip.UNSCORED: 1}
 
 
 def test_each_token_is_as_good_as_the_teacher_finds_it_likelier_within_bounds() -> None:
@@ -81,7 +81,7 @@ def test_each_token_is_as_good_as_the_teacher_finds_it_likelier_within_bounds() 
 def test_a_rollout_that_is_just_as_likely_to_the_teacher_is_counted() -> None:
     harvest = ratio_advantages([Corrected(TURN, (1,), rollout(7, 8), (-0.5, -0.5))])
     assert harvest.data == ()
-    assert harvest.skipped.rollouts == {Skip.SILENT: 1}
+    assert harvest.skipped == {Skip.SILENT: 1}
 
 
 def test_scores_of_other_tokens_are_an_error_with_the_turns_name() -> None:

@@ -191,13 +191,6 @@ class PolicyConfig(Section):
     loss: Literal["importance_sampling", "ppo", "cispo"] = Field(
         default="ppo", description="The policy-gradient loss."
     )
-    advantage: Literal["group", "batch", "tracker"] = Field(
-        default="group",
-        description=(
-            "How rewards become advantages: within a prompt's group (GRPO), over the batch"
-            " (REINFORCE++), or against a running value (SPO)."
-        ),
-    )
     kl: float = Field(
         default=0.0,
         ge=0,

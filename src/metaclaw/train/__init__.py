@@ -7,10 +7,8 @@ from metaclaw.train.absorption import Absorption, SkillPair, absorbed_by, judge_
 from metaclaw.train.advantages import (
     MAX_ADVANTAGE,
     ScoredGroup,
-    Skipped,
-    Tracker,
+    Skip,
     TrainingData,
-    batch_advantages,
     group_advantages,
     normaliser,
     step_size,

@@ -18,6 +18,7 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,7 +28,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
-from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
+from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, spread
 from metaclaw.train.progress import key_rewards
 from metaclaw.train.records import BestAnswer, StepRecord
 
@@ -226,13 +227,13 @@ def imitate_hinted(
     Only whole rollouts with a reward above `good` become data.
     """
     data: list[Datum] = []
-    skipped: list[Skip] = []
+    skipped: Counter[Skip] = Counter()
     for group in groups:
         for rollout, reward in zip(group.rollouts_G, group.rewards_G, strict=True):
             if not rollout.is_whole:
-                skipped.append(Skip.CUT)
+                skipped[Skip.CUT] += 1
             elif reward is None or reward <= good:
-                skipped.append(Skip.UNSCORED if reward is None else Skip.NOT_GOOD)
+                skipped[Skip.UNSCORED if reward is None else Skip.NOT_GOOD] += 1
             else:
                 data.append(
                     Datum(
@@ -243,4 +244,4 @@ def imitate_hinted(
                         None,
                     )
                 )
-    return TrainingData(tuple(data), skips(skipped))
+    return TrainingData(tuple(data), skipped)

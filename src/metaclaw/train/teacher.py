@@ -12,6 +12,7 @@ in `prompt_logprobs` (a table by token id for each position), other servers by `
 `logprobs` (token texts and their log-probabilities). The ids, if they are returned, and the texts
 must be those of the tokens that were sent."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose
-from metaclaw.train.advantages import Skip, TrainingData, clip, skips
+from metaclaw.train.advantages import Skip, TrainingData
 from metaclaw.upstream import UNMETERED, Meter, Spent, gather_body
 
 CLIP = 2.0
@@ -89,14 +90,14 @@ def ratio_advantages(corrected: Sequence[Corrected], most: float = CLIP) -> Trai
     for answer in corrected:
         rollout = answer.rollout
         pairs = zip(answer.better_T, rollout.logprobs_T, strict=True)
-        advantages = tuple(clip(better - student, most) for better, student in pairs)
+        advantages = tuple(max(-most, min(most, better - student)) for better, student in pairs)
         if max(map(abs, advantages)) < _NOTHING:
             skipped += 1
         else:
             data.append(
                 Datum(answer.turn, answer.prompt, rollout.tokens_T, advantages, rollout.logprobs_T)
             )
-    return TrainingData(tuple(data), skips([Skip.SILENT] * skipped))
+    return TrainingData(tuple(data), Counter({Skip.SILENT: skipped}))
 
 
 class _Prompted(msgspec.Struct):

@@ -29,11 +29,8 @@ from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variation
 from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.recipe import (
-    AdvantageEstimator,
     JudgingBudget,
     Recipe,
-    StatelessAdvantage,
-    TrackedAdvantage,
 )
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.serving_versions import BY_A_PERSON, Versions
@@ -51,9 +48,7 @@ from metaclaw.train import (
     Phase,
     RehearsalSize,
     Teacher,
-    batch_advantages,
     golden_items,
-    group_advantages,
     split_golden,
 )
 from metaclaw.upstream import PolicySlot
@@ -86,12 +81,9 @@ def configured_settings(
     policy: PolicyConfig,
     backend: TrainingBackend,
     tokeniser: Tokeniser,
-    folder: Path,
     teacher: Teacher | None = None,
 ) -> TrainingSettings:
-    """The settings for a backend by the configuration; `folder` is where running values are
-    kept.
-    """
+    """The settings for a backend by the configuration."""
     has_own_processor = backend.abilities.has_own_processor
     choosing, proving = split_golden(golden_items(), 300 if has_own_processor else 24)
     recipe = Recipe(
@@ -106,7 +98,6 @@ def configured_settings(
         loss=Loss(LossKind(policy.loss), kl=policy.kl),
         adam=Adam(learning_rate=policy.learning_rate),
         has_fixed_rate="learning_rate" in policy.model_fields_set,
-        advantage=_advantage_rule(policy, folder),
         hindsight=policy.distill is None or policy.distill.hindsight,
         teacher=teacher,
         rehearsal=policy.rehearsal,
@@ -127,16 +118,6 @@ def configured_settings(
         kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
     )
     return TrainingSettings(recipe, gate, proving)
-
-
-def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageEstimator:
-    match policy.advantage:
-        case "group":
-            return StatelessAdvantage(group_advantages)
-        case "batch":
-            return StatelessAdvantage(batch_advantages)
-        case "tracker":
-            return TrackedAdvantage(folder / "running-values.json")
 
 
 class SlowLearning:
@@ -171,7 +152,7 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
-        self.settings = settings or configured_settings(policy, backend, tokeniser, folder, teacher)
+        self.settings = settings or configured_settings(policy, backend, tokeniser, teacher)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
         self._reference = self._references().of
@@ -326,7 +307,7 @@ class SlowLearning:
             "validated": None if tally is None else tally.validated,
             "skipped": {}
             if tally is None
-            else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
+            else {reason.value: count for reason, count in tally.skipped.items()},
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": self._paused(),

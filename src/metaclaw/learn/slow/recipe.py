@@ -6,16 +6,13 @@ cannot be paused is begun only if it will very likely end before the window does
 is known from earlier ones of its kind; one for which three windows were too short is begun all the
 same, since some waste is better than no progress."""
 
-import json
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -23,7 +20,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import Text
 from metaclaw.domain.training import Adam, Loss, Window
 from metaclaw.domain.turn import Step
-from metaclaw.errors import TrainingBudgetError, TrainingError
+from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser, Windows
@@ -32,88 +29,17 @@ from metaclaw.train import (
     RehearsalSize,
     RunSize,
     ScheduleThresholds,
-    ScoredGroup,
     Teacher,
-    Tracker,
-    TrainingData,
     fit_to_budget,
-    group_advantages,
     judged_size,
     ranking_tokens,
 )
 
 log = logging.getLogger(__name__)
 
-_KEY: Final = re.compile("[0-9a-f]{32}")
 _LARGE_STEP: Final = 256
 _SMALL_STEP_RATE: Final = 2.5e-4
 _JUDGED_VALIDATION: Final = 12
-
-
-class AdvantageEstimator(Protocol):
-    """How rewards become advantages."""
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step; `moved` is how far the weights have gone since the last one, in nats
-        a token.
-        """
-
-    def applied(self) -> None:
-        """The step was taken: what it taught may be remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatelessAdvantage:
-    """Advantages of each step by itself."""
-
-    rule: Callable[[Sequence[ScoredGroup]], TrainingData]
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step."""
-        return self.rule(groups)
-
-    def applied(self) -> None:
-        """Nothing is remembered."""
-
-
-class TrackedAdvantage:
-    """Advantages against running values, which are kept in a file between runs."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._tracker = _read(path)
-        self._next = self._tracker
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step, against what was remembered before it."""
-        harvest, self._next = self._tracker.judge(groups, moved)
-        return harvest
-
-    def applied(self) -> None:
-        """Remember the step, on disk too."""
-        self._tracker = self._next
-        unfinished = self._path.with_suffix(".tmp")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(json.dumps(self._tracker.state()), encoding="utf-8")
-            unfinished.replace(self._path)
-        except OSError as error:
-            raise TrainingError(f"cannot keep running values in {self._path}: {error}") from error
-
-
-def _read(path: Path) -> Tracker:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        # Files of earlier programs have the names of skills as keys.
-        state["values"] = {
-            key: value for key, value in state["values"].items() if _KEY.fullmatch(key)
-        }
-        return Tracker.of(state)
-    except FileNotFoundError:
-        return Tracker()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, TrainingError) as error:
-        log.warning("running_values_lost path=%s reason=%s", path, error)
-        return Tracker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +66,6 @@ class Recipe:
     loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
     has_fixed_rate: bool = True
-    advantage: AdvantageEstimator = field(
-        default_factory=lambda: StatelessAdvantage(group_advantages)
-    )
     hindsight: bool = False
     teacher: Teacher | None = None
     rehearsal: float = 0.0

@@ -8,6 +8,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 again and comes out the same."""
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,7 @@ from metaclaw.train import (
     RehearsalQuestion,
     Rehearsed,
     ScoredGroup,
-    Skipped,
+    Skip,
     StepRecord,
     TrainingData,
     TrainingPrompt,
@@ -61,6 +62,7 @@ from metaclaw.train import (
     fork_answer,
     gather_all,
     golden_items,
+    group_advantages,
     group_record,
     imitate_best,
     is_flat,
@@ -115,8 +117,7 @@ class RunTally:
     drawn: int = 0
     mean_reward: float | None = None
     validated: float | None = None
-    kl: float | None = None
-    skipped: Skipped = field(default_factory=Skipped)
+    skipped: Counter[Skip] = field(default_factory=Counter)
     phase: str = Phase.LEARN.value
     reason: str = ""
 
@@ -275,7 +276,7 @@ class TrainingRun:
             self.tally.mean_reward,
             len(found.rewarded.data),
             len(found.imitated),
-            found.rewarded.skipped.total,
+            found.rewarded.skipped.total(),
         )
 
     async def _step_data(self, step: int) -> _StepData:
@@ -284,9 +285,7 @@ class TrainingRun:
             await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
         ]
         scored = [one for piece in groups for one in piece]
-        rewarded = self.recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(
-            scored
-        )
+        rewarded = group_advantages(scored) + await self._taught(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
@@ -340,7 +339,6 @@ class TrainingRun:
             )
         self._tell(moved.step)
         self._done = 0
-        await run_sync(self.recipe.advantage.applied)
 
     async def _accumulate(
         self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]
@@ -395,9 +393,6 @@ class TrainingRun:
                 if record.validated is not None
             ),
             None,
-        )
-        self.tally.kl = next(
-            (record.kl for record in reversed(self._records) if record.kl is not None), None
         )
 
     async def _drawn(
