@@ -34,7 +34,6 @@ from metaclaw.domain.training import (
     Datum,
     Drawing,
     Loss,
-    LossKind,
     PieceStats,
     Rollout,
     RunProgress,
@@ -259,8 +258,6 @@ class Abilities:
     `has_own_processor`: it computes on a GPU or another machine and does not slow down answers on
     this machine's CPU. `scales`: it has `shrink`."""
 
-    losses: frozenset[LossKind]
-    has_kl: bool
     yields: bool
     has_own_processor: bool = False
     scales: bool = False

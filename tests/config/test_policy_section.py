@@ -78,7 +78,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
         "tokenizer": "{home}/tokenizer",
         "base_url": "http://127.0.0.1:8001/",
         "api_key": "env:NOT_SET_ANYWHERE",
-        "distill": {"teacher": "big", "model": "big-model"},
+        "distill": {"hindsight": True},
         "serve": "vllm",
         "provider": "big",
     }
@@ -90,7 +90,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
     assert policy.distill.hindsight
     assert [problem.key for problem in missing_secrets(config, {})] == ["policy.api_key"]
     shown = dict(flatten(config))
-    assert shown["policy.distill.model"] == "big-model"
+    assert shown["policy.distill.hindsight"] is True
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,6 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("serve = 'vllm'", "policy needs provider if serve names a server, and only then"),
         ("provider = 'x'", "policy needs provider if serve names a server, and only then"),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
-        ("[policy.distill]\nteacher = 'x'", "policy.distill needs teacher and model together"),
-        (
-            "[policy.distill]\nteacher = 'x'\nmodel = 'm'",
-            "policy.distill.teacher names x, which is no provider",
-        ),
         (
             "[policy.distill]\nhindsihgt = true",
             "FILE:3: policy.distill.hindsihgt is not a known key; did you mean hindsight?",

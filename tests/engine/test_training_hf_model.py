@@ -143,7 +143,7 @@ def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: HfLea
     drawn = learner.sample(_PROMPTS, Drawing(3, 6, seed=4))
     data = _data(drawn)
     before = learner.score([(datum.prompt, datum.tokens_T) for datum in data])
-    stats = learner.accumulate(data, Loss(LossKind.PPO, kl=0.01))
+    stats = learner.accumulate(data, Loss(), measures_kl=True)
     assert stats.tokens == sum(len(datum.tokens_T) for datum in data)
     assert stats.ratio_mean == pytest.approx(1.0, abs=1e-4)
     assert stats.kl == pytest.approx(0.0, abs=1e-6)
@@ -294,7 +294,7 @@ def test_a_loss_that_is_not_finite_accumulates_nothing(learner: HfLearner) -> No
     before = learner.state()
     bad = replace(good[-1], logprobs_T=(-1e30,) * len(good[-1].tokens_T))
     with pytest.raises(TrainingError, match="not finite"):
-        learner.accumulate([*good[:-1], bad], Loss(LossKind.IMPORTANCE_SAMPLING))
+        learner.accumulate([*good[:-1], bad], Loss())
     assert all(torch.equal(value, before[name]) for name, value in learner.state().items())
 
 

@@ -31,21 +31,6 @@ _NAME = re.compile(r"\S(.*\S)?")
 class DistillConfig(Section):
     """Learning from better answers in addition to rewards."""
 
-    teacher: str | None = Field(
-        default=None,
-        description=(
-            "The provider of a model that scores the policy's own tokens (on-policy distillation)."
-            " It must return the log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use"
-            " the policy's tokenizer. Default: none."
-        ),
-        examples=["openai"],
-    )
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The teacher's model. Required with `teacher`.",
-        examples=["qwen3-32b"],
-    )
     hindsight: bool = Field(
         default=True,
         description=(
@@ -54,12 +39,6 @@ class DistillConfig(Section):
             " this section."
         ),
     )
-
-    @model_validator(mode="after")
-    def _check_teacher(self) -> "DistillConfig":
-        if (self.teacher is None) != (self.model is None):
-            raise PydanticCustomError("teacher", "needs teacher and model together, or neither")
-        return self
 
 
 class PolicyConfig(Section):
@@ -187,16 +166,6 @@ class PolicyConfig(Section):
         le=2,
         allow_inf_nan=False,
         description="Sampling temperature of the answers that are drawn.",
-    )
-    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(
-        default="ppo", description="The policy-gradient loss."
-    )
-    kl: float = Field(
-        default=0.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Weight of the KL divergence from the untrained model.",
     )
     max_lag: int = Field(
         default=3,

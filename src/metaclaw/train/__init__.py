@@ -134,4 +134,3 @@ from metaclaw.train.records import (
     step_figures,
     weighted_mean,
 )
-from metaclaw.train.teacher import EndpointTeacher, Teacher, teacher_advantages

@@ -34,7 +34,6 @@ class Skip(StrEnum):
     FLAT = "all rewards were alike"
     CUT = "the room ran out before its end"
     NOT_GOOD = "not good enough to imitate"
-    SILENT = "the teacher agrees with it"
 
 
 @dataclass(frozen=True, slots=True)

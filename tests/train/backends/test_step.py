@@ -17,11 +17,9 @@ NOW = (-1.0 + math.log(1.5), -1.0 + math.log(0.5))
 @each(
     ("kind", "loss", "clipped"),
     [
-        (LossKind.IMPORTANCE_SAMPLING, (-1.5 + 0.5) / 2, None),
         # Of a positive advantage the clipped ratio counts where it is smaller; of a negative one
         # where it is larger.
         (LossKind.PPO, (-1.2 + 0.8) / 2, 1.0),
-        (LossKind.CISPO, (-1.2 * NOW[0] + 0.8 * NOW[1]) / 2, 1.0),
         (LossKind.CROSS_ENTROPY, (-NOW[0] + NOW[1]) / 2, None),
     ],
 )

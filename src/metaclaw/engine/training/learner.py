@@ -208,16 +208,13 @@ class AdapterLearner(ABC):
     ) -> PieceStats:
         """Add the gradient of these data, summed over drawn tokens.
 
-        The statistics hold the KL divergence from the untrained weights if it is in the loss or
-        `measures_kl` is set."""
+        With `measures_kl` the statistics hold the KL divergence from the untrained weights."""
         for datum in data:
             self._check_datum(datum, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
-        portion_sums = self._work.run(
-            lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0)
-        )
+        portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl))
         self._pieces += 1
         return piece_stats(tokens, portion_sums)
 

@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import LoopState
-from metaclaw.domain.training import Adam, Loss, LossKind
+from metaclaw.domain.training import Adam
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom
@@ -47,7 +47,6 @@ from metaclaw.train import (
     LiveThresholds,
     Phase,
     RehearsalSize,
-    Teacher,
     golden_items,
     split_golden,
 )
@@ -81,7 +80,6 @@ def configured_settings(
     policy: PolicyConfig,
     backend: TrainingBackend,
     tokeniser: Tokeniser,
-    teacher: Teacher | None = None,
 ) -> TrainingSettings:
     """The settings for a backend by the configuration."""
     has_own_processor = backend.abilities.has_own_processor
@@ -95,11 +93,9 @@ def configured_settings(
         max_tokens=policy.max_new_tokens,
         temperature=policy.temperature,
         rank=policy.lora_rank,
-        loss=Loss(LossKind(policy.loss), kl=policy.kl),
         adam=Adam(learning_rate=policy.learning_rate),
         has_fixed_rate="learning_rate" in policy.model_fields_set,
         hindsight=policy.distill is None or policy.distill.hindsight,
-        teacher=teacher,
         rehearsal=policy.rehearsal,
         rehearsal_size=RehearsalSize()
         if has_own_processor
@@ -139,7 +135,6 @@ class SlowLearning:
         windows: Windows,
         open_window: Callable[[str], None],
         folder: Path,
-        teacher: Teacher | None = None,
         settings: TrainingSettings | None = None,
     ) -> None:
         self._config = config
@@ -152,7 +147,7 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
-        self.settings = settings or configured_settings(policy, backend, tokeniser, teacher)
+        self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
         self._reference = self._references().of

@@ -18,7 +18,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.training import Adam, Loss, Window
+from metaclaw.domain.training import Adam, Window
 from metaclaw.domain.turn import Step
 from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn.budget import TokenRoom
@@ -29,7 +29,6 @@ from metaclaw.train import (
     RehearsalSize,
     RunSize,
     ScheduleThresholds,
-    Teacher,
     fit_to_budget,
     judged_size,
     ranking_tokens,
@@ -52,8 +51,7 @@ class Recipe:
     nothing is. Of the checkpoints at the end of a run one is taken by `validation` prompts and by
     the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
     validation prompts also end a run that has learned enough. With `hindsight`, what the policy
-    answers with a hint also teaches what it answers without; with a teacher, what the teacher finds
-    likelier. A rate that is not fixed is lowered for small steps."""
+    answers with a hint also teaches what it answers without. A rate that is not fixed is lowered for small steps."""
 
     prompts_per_step: int = 32
     group_size: int = 16
@@ -63,11 +61,9 @@ class Recipe:
     max_tokens: int = 256
     temperature: float = 1.0
     rank: int = 16
-    loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
     has_fixed_rate: bool = True
     hindsight: bool = False
-    teacher: Teacher | None = None
     rehearsal: float = 0.0
     rehearsal_size: RehearsalSize = field(default_factory=RehearsalSize)
     tokeniser: Tokeniser | None = None

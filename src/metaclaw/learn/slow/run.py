@@ -79,7 +79,6 @@ from metaclaw.train import (
     set_aside,
     step_figures,
     step_size,
-    teacher_advantages,
     token_cap,
     weighted_mean,
 )
@@ -94,6 +93,7 @@ _FIRST_EXPLORED_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
 """Draws answers to some turns."""
+_PPO = Loss()
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
@@ -285,7 +285,7 @@ class TrainingRun:
             await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
         ]
         scored = [one for piece in groups for one in piece]
-        rewarded = group_advantages(scored) + await self._taught(scored)
+        rewarded = group_advantages(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
@@ -310,7 +310,7 @@ class TrainingRun:
             cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
             for some in (found.rewarded.data, (*found.imitated, *shown), old)
         ]
-        by_rewards = [(piece, self.recipe.loss) for piece in of_rewarded]
+        by_rewards = [(piece, _PPO) for piece in of_rewarded]
         stats = await self._accumulate(
             step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
         )
@@ -361,7 +361,7 @@ class TrainingRun:
 
     @property
     def _can_imitate(self) -> bool:
-        return self.recipe.hindsight and LossKind.CROSS_ENTROPY in self.backend.abilities.losses
+        return self.recipe.hindsight
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
@@ -435,14 +435,6 @@ class TrainingRun:
     ) -> list[list[Rollout]]:
         return await self._sample(
             turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
-        )
-
-    async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
-        """What a teacher says of the same answers."""
-        if self.recipe.teacher is None:
-            return TrainingData(())
-        return await teacher_advantages(
-            self.recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored]
         )
 
     async def _imitated(

@@ -19,25 +19,14 @@ last.
 
 **Statistics** come from the log-probabilities that the service returns with each piece. With ratio
 r = exp(log p_now − log p_drawn) on each drawn token: its mean, its maximum, and the share outside
-the clip range. The loss is the mean over drawn tokens of −min(r A, clip(r) A) for PPO, −r A for
-importance sampling, −clip(r) A log p for CISPO and −A log p for cross entropy.
-
-**Distance to the untrained model.** No service has a KL term, so it is folded into the advantages.
-With l a drawn token's log-probability under the weights that drew it, f under the untrained model,
-β = `Loss.kl`:
-
-    the term        β (exp(f − l) − (f − l) − 1)      Schulman's k3, which a backend that has the term adds to its loss
-    its gradient    β (1 − exp(f − l)) ∇l
-    hence           A' = A − β (1 − exp(f − l))       because every loss pushes by −A ∇l where the ratio is one
-
-So `kl` has the same effect on every backend, provided that the weights that drew the data are
-trained on them, as in every step here. A clipped advantage clips the distance in it, too."""
+the clip range. The loss is the mean over drawn tokens of −min(r A, clip(r) A) for PPO and
+−A log p for cross entropy."""
 
 import asyncio
 import math
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -205,33 +194,19 @@ def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) ->
 
 
 def objective(loss: Loss, reduction: Reduction) -> Objective:
-    """The service's objective for a loss. Raises TrainingError for a loss with a KL term, which no
-    service has.
-    """
-    if loss.kl > 0.0:
-        raise TrainingError(
-            "a training service has no KL term; fold the distance into the advantages and use"
-            " kl = 0"
-        )
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return Objective("importance_sampling", None)
-        case LossKind.PPO | LossKind.CISPO:
-            # Thresholds are ratios, not distances from one.
-            return Objective(
-                loss.kind.value,
-                {
-                    "clip_low_threshold": 1.0 - loss.clip_low,
-                    "clip_high_threshold": 1.0 + loss.clip_high,
-                },
-            )
-        case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
-            return Objective("cross_entropy", None, sends_weights=True)
-        case LossKind.CROSS_ENTROPY:
-            # A service that averages divides by the sum of the weights, which loses their scale.
-            # CISPO with its ratio clipped to exactly one is -A · log p, which is the same loss with
-            # advantages.
-            return Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
+    """The service's objective for a loss."""
+    if loss.kind is LossKind.PPO:
+        return Objective("ppo", _thresholds(1.0 - loss.clip_low, 1.0 + loss.clip_high))
+    if reduction is Reduction.SUM:
+        return Objective("cross_entropy", None, sends_weights=True)
+    # A service that averages divides by the sum of the weights, which loses their scale. CISPO with
+    # its ratio clipped to exactly one is -A · log p, which is the same loss with advantages.
+    return Objective("cispo", _thresholds(1.0, 1.0))
+
+
+def _thresholds(low: float, high: float) -> dict[str, float]:
+    """The bounds of a ratio, as services want them: not distances from one."""
+    return {"clip_low_threshold": low, "clip_high_threshold": high}
 
 
 def check_data(data: Sequence[Datum], loss: Loss) -> None:
@@ -356,42 +331,7 @@ def _token(
     loss: Loss, now: float, then: float, advantage: float
 ) -> tuple[float, bool | None, float]:
     ratio = math.exp(min(now - then, 700.0))
+    if loss.kind is LossKind.CROSS_ENTROPY:
+        return ratio, None, -advantage * now
     kept = min(max(ratio, 1.0 - loss.clip_low), 1.0 + loss.clip_high)
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return ratio, None, -ratio * advantage
-        case LossKind.PPO:
-            return ratio, kept != ratio, -min(ratio * advantage, kept * advantage)
-        case LossKind.CISPO:
-            return ratio, kept != ratio, -kept * advantage * now
-        case LossKind.CROSS_ENTROPY:
-            return ratio, None, -advantage * now
-
-
-def fold(
-    datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], weight: float
-) -> Datum:
-    """The datum with the distance folded into its advantages. Raises TrainingError if the numbers
-    of log-probabilities differ.
-    """
-    if not len(datum.tokens_T) == len(now_T) == len(reference_T):
-        raise TrainingError(
-            f"turn {datum.turn}: {len(reference_T)} reference log-probabilities for"
-            f" {len(datum.tokens_T)} tokens"
-        )
-    terms = zip(datum.advantages_T, now_T, reference_T, strict=True)
-    try:
-        folded = tuple(
-            advantage + weight * math.expm1(reference - now) for advantage, now, reference in terms
-        )
-    except OverflowError as error:
-        raise TrainingError(
-            f"turn {datum.turn}: a drawn token is too far from the untrained model to be weighed"
-        ) from error
-    return replace(datum, advantages_T=folded)
-
-
-def distance(now_T: Sequence[float], reference_T: Sequence[float]) -> float:
-    """The k3 estimate of the KL divergence, summed over the tokens."""
-    apart_T = [reference - now for now, reference in zip(now_T, reference_T, strict=True)]
-    return math.fsum(math.expm1(apart) - apart for apart in apart_T)
+    return ratio, kept != ratio, -min(ratio * advantage, kept * advantage)
