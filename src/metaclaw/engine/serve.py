@@ -19,8 +19,8 @@ from metaclaw.engine.versions import Version, adapted, warm_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
 
-_SHARE: Final = 0.3
-_MOST_S: Final = 0.015
+_SHARE: Final = 0.15
+_MOST_S: Final = 0.0075
 """Between two rounds of passes, loading and freeing get `_SHARE` of the round's time, at most
 `_MOST_S`, which a reader does not notice. The work is done in steps, which are not interrupted."""
 _LOOK_S: Final = 0.002
