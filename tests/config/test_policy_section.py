@@ -48,10 +48,9 @@ def test_an_empty_section_trains_the_embedded_model_in_windows(home: Path) -> No
     )
     assert (
         policy.held_out_share,
-        policy.canary_share,
         policy.canary_turns,
         policy.keep_versions,
-    ) == (0.2, 0.0, 50, 5)
+    ) == (0.2, 50, 5)
     assert policy.distill is None
 
 
@@ -117,7 +116,6 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("lora_rnk = 8", "FILE:2: policy.lora_rnk is not a known key; did you mean lora_rank?"),
         ("learning_rate = inf", "FILE:2: policy.learning_rate"),
         ("held_out_share = 1", "FILE:2: policy.held_out_share must be less than 1"),
-        ("canary_share = 1.5", "FILE:2: policy.canary_share must be less than or equal to 1"),
         ("keep_versions = 1", "FILE:2: policy.keep_versions must be greater than or equal to 2"),
         (
             "api_key = 'abc'",

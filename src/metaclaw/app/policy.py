@@ -137,18 +137,13 @@ class PolicyRuntime:
         engine starts. Blocks.
         """
         policies = SqlPolicies(database)
-        serving = policies.serving(self._policy.canary_share)
+        serving = policies.serving()
         if self.parts.host is not self._embedded:
             return  # another host is asked for them once it can be reached
         found = serving.version
         while found != BASE_POLICY and not self._expects(policies, found):
             found = policies.before(found)
-        canary = (
-            serving.canary
-            if serving.canary is not None and self._expects(policies, serving.canary)
-            else None
-        )
-        self.slot.flip(replace(serving, version=found, canary=canary))
+        self.slot.flip(replace(serving, version=found, canary=None))
 
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""
@@ -203,8 +198,7 @@ class PolicyRuntime:
         await self.parts.backend.aclose()
 
     def _in_use(self) -> frozenset[int]:
-        serving = self.slot.serving
-        return frozenset(number for number in (serving.version, serving.canary) if number)
+        return frozenset({self.slot.serving.version} - {BASE_POLICY})
 
     def _announce(self, kind: str, data: Mapping[str, object]) -> None:
         """Append an event when a window opens or shuts, without waiting for it."""

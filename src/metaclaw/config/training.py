@@ -197,21 +197,13 @@ class PolicyConfig(Section):
             "Largest KL divergence of a version from the untrained model, in nats per token."
         ),
     )
-    canary_share: Share = Field(
-        default=0.0,
-        description=(
-            "Share of sessions on which a version that passed the gate is tried first. With 0 it"
-            " serves all sessions at once, and is rolled back if its turns fail more often than"
-            " those of the version before it."
-        ),
-    )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
         description=(
-            "Judged turns of a trial after which a version that is not worse serves all sessions;"
-            " without a trial, judged turns during which a new version may be rolled back."
+            "Judged turns after a version begins to serve during which it is rolled back if its"
+            " turns fail more often than those of the version before it."
         ),
     )
     train_share: Share = Field(

@@ -42,7 +42,6 @@ from metaclaw.train.backends.service import (
     Trainee,
 )
 from metaclaw.train.backends.tinker import TinkerService
-from metaclaw.train.bets import TrialTurn
 from metaclaw.train.checkpoints import (
     Checkpoint,
     add_varied,
@@ -103,14 +102,7 @@ from metaclaw.train.imitation import (
     longest_demonstration,
     with_hint,
 )
-from metaclaw.train.live import (
-    Baseline,
-    LiveReport,
-    LiveRuling,
-    LiveThresholds,
-    LiveWatch,
-    judge_live,
-)
+from metaclaw.train.live import Baseline, LiveThresholds, shown_worse
 from metaclaw.train.progress import (
     Phase,
     RunSize,

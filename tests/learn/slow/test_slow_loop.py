@@ -333,17 +333,6 @@ async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_th
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
-async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path, {"canary_share": 0.2})
-    stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
-    (version,) = stage.policies.versions()
-    assert version.state is PolicyState.CANARY
-    assert (stage.slot.serving.version, stage.slot.serving.canary) == (0, version.number)
-
-
 async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
@@ -499,29 +488,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
 
 
-async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path, {"canary_share": 0.2})
-    for _ in range(2):
-        stage.policies.publish(
-            Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy"
-        )
-    await stage.versions.canary(1, None, "a test")
-    stage.talk(30)
-    assert not await stage.slow.once(LeastTurns(8))
-    assert stage.slow.state is LoopState.TRYING
-    assert stage.batches.open_batch_now() is None
-    assert [version.state for version in stage.policies.versions()] == [
-        PolicyState.CANDIDATE,
-        PolicyState.CANARY,
-    ]
-    await stage.versions.rollback(None, "worse")
-    assert await stage.slow.once(LeastTurns(8))
-    assert stage.slow._tries == 1
-
-
-async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(
+async def test_a_trial_of_an_earlier_program_holds_nothing_up(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path)

@@ -157,13 +157,11 @@ class SlowLearning:
             policies=self.policies,
             slot=slot,
             host=host,
-            canary_share=policy.canary_share,
             is_same=self._is_same,
         )
         self.watch = VersionWatch(
             policies=self.policies,
             versions=self.versions,
-            share=policy.canary_share,
             rules=LiveThresholds(settle_after=policy.canary_turns),
         )
         self.slow = self._make_loop()
@@ -206,7 +204,7 @@ class SlowLearning:
             versions=self.versions,
             parts=self._training_parts(),
             windows=self._windows,
-            rules=LoopThresholds(policy.batch_turns, policy.canary_share, policy.batch_most),
+            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
@@ -225,7 +223,7 @@ class SlowLearning:
         await self.slow.run()
 
     async def _tend(self) -> None:
-        """Serve what the database says; watch a canary; notice skills that were changed."""
+        """Serve what the database says; watch its turns; notice skills that were changed."""
         await self.versions.restore()
         generation = self._library.view.generation
         for look in count():
@@ -236,7 +234,6 @@ class SlowLearning:
             if self._library.view.generation != generation or self.versions.has_lost_some:
                 generation = self._library.view.generation
                 await self.versions.refresh()
-                self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
         """Begin now with the turns there are, or go on with a run that was interrupted; return
@@ -251,15 +248,12 @@ class SlowLearning:
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
         if unscorable := await run_sync(self.turns.unscorable):
             reasons[NOTHING_SCORES] = unscorable
-        canary = self._slot.serving.canary if self._policy.canary_share else None
-        if canary is not None and turns:
-            reasons[f"version {canary} is on trial"] = turns
-        elif turns or continues:
+        if turns or continues:
             self._open_window("a person asked for it")
             if turns:
                 self.slow.demand()
         return {
-            "started": (bool(turns) or continues) and canary is None,
+            "started": bool(turns) or continues,
             "continues": continues,
             "turns": turns,
             "given_back": turns - waiting.new,

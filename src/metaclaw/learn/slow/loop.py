@@ -56,11 +56,9 @@ _SMALLER: Final = (0.8, 0.64)
 
 @dataclass(frozen=True, slots=True)
 class LoopThresholds:
-    """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share`
-    above 0, what passed the gate is first tried on that share of the sessions."""
+    """A run begins with `batch_turns` turns and takes at most `batch_most`."""
 
     batch_turns: int
-    canary_share: float
     batch_most: int = 1024
 
     @property
@@ -170,14 +168,7 @@ class SlowLoop:
 
     async def once(self, least: LeastTurns) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end;
-        False where there is none, or a version is on trial: what comes next is held against what
-        serves then."""
-        if (
-            self.rules.canary_share > 0.0
-            and (await run_sync(self.policies.serving)).canary is not None
-        ):
-            self.state = LoopState.TRYING
-            return False
+        False where there is none."""
         waiting = await run_sync(self._candidate)
         # Before its successor is begun, which inherits it, it is found out what the version that
         # serves has absorbed.
@@ -314,7 +305,7 @@ class SlowLoop:
         return parent.weights
 
     async def _prove(self, candidate: PolicyVersion) -> None:
-        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is
+        """Weigh a candidate against what serves; what passes is promoted, what does not is
         rejected. Where general abilities are all that it lost, it is weighed again with its change
         made smaller."""
         self.state = LoopState.PROVING
@@ -355,8 +346,6 @@ class SlowLoop:
             log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)
         elif not report.is_passed:
             await run_sync(self.policies.reject, candidate.number, report, reason)
-        elif self.rules.canary_share > 0.0:
-            await self.versions.canary(candidate.number, report, reason)
         else:
             await self.versions.promote(candidate.number, reason, report)
         await run_sync(
