@@ -367,9 +367,6 @@ class Tokeniser(Protocol):
     def end(self) -> int:
         """The token that ends an answer."""
 
-    def word(self, token: int) -> str:
-        """The text of one token."""
-
 
 class Windows(Protocol):
     """Says when the slow loop may run. At most one window is open at a time."""

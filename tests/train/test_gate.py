@@ -113,7 +113,6 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
 @each(
     ("evidence", "reason"),
     [
-        (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
         (
             whole(pairs(30), kl=1.5),
             "too far from the untrained weights: 1.5 nats a token, at most 1",

@@ -93,12 +93,10 @@ from metaclaw.train.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
-    fork_answer,
     imitate_best,
     imitate_hinted,
     is_flat,
     is_settled,
-    join_rollouts,
     longest_demonstration,
     with_hint,
 )
@@ -118,11 +116,10 @@ from metaclaw.train.progress import (
 from metaclaw.train.records import (
     FULL_REWARD,
     StepRecord,
-    drift_watch,
     earned_lengths,
+    find_drift,
     group_record,
     mean_reward,
     moved_prefix,
-    step_figures,
     weighted_mean,
 )

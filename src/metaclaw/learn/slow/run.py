@@ -9,7 +9,7 @@ again and comes out the same."""
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -56,10 +56,9 @@ from metaclaw.train import (
     cut_pieces,
     demonstrate,
     demonstration_share,
-    drift_watch,
     earned_lengths,
+    find_drift,
     forgotten_nats,
-    fork_answer,
     gather_all,
     golden_items,
     group_advantages,
@@ -68,7 +67,6 @@ from metaclaw.train import (
     is_flat,
     is_settled,
     is_validation_due,
-    join_rollouts,
     longest_demonstration,
     mean_reward,
     moved_prefix,
@@ -77,7 +75,6 @@ from metaclaw.train import (
     ordinary_questions,
     rehearse,
     set_aside,
-    step_figures,
     step_size,
     token_cap,
     weighted_mean,
@@ -324,12 +321,10 @@ class TrainingRun:
                 self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]
             ),
         )
-        _, drift = drift_watch(self._records).see(step_figures(record))
+        drift = find_drift([*self._records, record])
         if drift is not None:
-            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift.reason)
-            await self._record(
-                step, msgspec.structs.replace(record, moved=False, drift=drift.reason)
-            )
+            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift)
+            await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift))
             return
         await self._record(step, record)
         adam = self.recipe.step_adam
@@ -474,8 +469,7 @@ class TrainingRun:
     ) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
         """Better answers to some prompts whose answers all earn the same part, and all answers
         among which they were looked for; more prompts are tried where few of the step's are
-        `teaching` anything by themselves. In one step the answers are drawn hotter, in the next
-        they leave the settled answer at some token (`train.imitation`)."""
+        `teaching` anything by themselves."""
         if not self._can_imitate:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
@@ -483,52 +477,11 @@ class TrainingRun:
             : max(1, self.recipe.prompts_per_step // share)
         ]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        sample = (
-            self._sample_forked({group.turn: group for group in groups})
-            if step % 2
-            else self._sample_hotter
-        )
         for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
-            found |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
+            drawn = await self._drawn(step, number, piece, self._sample_hotter)
+            found |= {group.turn: group for group in drawn}
         explored = [found[group.turn] for group in groups]
         return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
-
-    def _sample_forked(self, settled: Mapping[str, ScoredGroup]) -> TurnSampler:
-        """Answers that begin like the settled ones and go on differently. The first other token is
-        the untrained model's, which has not settled on any manner of answering."""
-        tokeniser = self.recipe.tokeniser
-        if tokeniser is None:
-            return self._sample_hotter
-
-        async def sample(turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-            forks = [fork_answer(settled[turn.id], tokeniser.word, drawing.seed) for turn in turns]
-            places = [(*turn.prompt, *fork.tokens) for turn, fork in zip(turns, forks, strict=True)]
-            hot = replace(
-                drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE
-            )
-            others = await self.backend.sample_base(places, hot)
-            begun = [fork.answers_with(tokens) for fork, tokens in zip(forks, others, strict=True)]
-            room = max(
-                1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some)
-            )
-            unended = [
-                (*turn.prompt, *one.tokens_T)
-                for turn, some in zip(turns, begun, strict=True)
-                for one in some
-                if not one.is_whole
-            ]
-            drawn = (
-                await self.backend.sample(unended, replace(drawing, count=1, max_tokens=room))
-                if unended
-                else []
-            )
-            ends = (rest for (rest,) in drawn)
-            return [
-                [one if one.is_whole else join_rollouts(one, next(ends)) for one in some]
-                for some in begun
-            ]
-
-        return sample
 
     def _pieces(self) -> list[list[TrainingTurn]]:
         """The prompts of the next step, cut; those of a piece may have answers of the same
