@@ -263,11 +263,11 @@ class SlowLoop:
         was begun with.
         """
         recipe, judging = self.parts.recipe, self.parts.judging
-        size = await run_sync(journal.size)
+        size = await journal.find("size", RunSize)
         if size is None:
             size = await judging.size(turns, recipe)
             if size.tokens_a_step:
-                await run_sync(journal.keep_size, size)
+                await journal.keep("size", size)
         self.notice = await judging.reduction(size, recipe)
         if self.notice is not None:
             log.info(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -23,13 +24,11 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
 from metaclaw.learn.slow.journal import (
-    DrawnGroup,
     Journal,
     RunCheckpoints,
     Sampler,
     StaleError,
-    group_of,
-    rollouts_of,
+    record_name,
 )
 from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
@@ -181,20 +180,20 @@ class TrainingRun:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises
         TrainingError.
         """
-        chosen = await run_sync(self.journal.weights, "chosen")
+        chosen = await self.journal.find("weights-chosen", Weights)
         if chosen is None:
             await self._open()
             await self._learn(label)
             with spending_on(PROVEN_ITEM):
                 chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
-            await run_sync(self.journal.keep_weights, "chosen", chosen)
-        for weights in await run_sync(self.journal.all_weights):
+            await self.journal.keep("weights-chosen", chosen)
+        for weights in await self.journal.all_weights():
             if weights != chosen:
                 await self.backend.discard(weights)
         return chosen
 
     async def _open(self) -> None:
-        self._records = await run_sync(self.journal.records)
+        self._records = await self.journal.records()
         self._tell(sum(record.moved for record in self._records))
         await self._ready_to_step()
         async with self._piece("open"):
@@ -207,7 +206,7 @@ class TrainingRun:
             raise StaleError(
                 f"run {self.plan.name}: its journal does not tell of all steps that were made"
             )
-        await run_sync(self.journal.drop_records, len(self._records))
+        await self.journal.drop_records(len(self._records))
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
@@ -243,7 +242,7 @@ class TrainingRun:
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
         self._tell(self.tally.moved)
-        await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
+        await self.journal.keep(record_name(len(self._records) - 1), self._records[-1])
         log.info(
             "run_validated run=%s steps=%d mean_reward=%.3f",
             self.plan.name,
@@ -264,7 +263,7 @@ class TrainingRun:
             await self._move(step, rate, found)
         else:
             await self._record(step, found.record)
-        await run_sync(self.journal.forget_before, step + 1)
+        await self.journal.forget_before(step + 1)
         log.info(
             "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
             self.plan.name,
@@ -340,12 +339,13 @@ class TrainingRun:
     ) -> list[PieceStats]:
         """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
         # A piece that was accumulated when the run was cut off may not have been told of.
-        told = await run_sync(self.journal.stats, step)
+        name = f"step-{step:05d}-stats"
+        told = await self.journal.find(name, list[PieceStats]) or []
         stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
         for data, loss in pieces[self._done :]:
             async with self._piece("accumulate"):
                 stats.append(await self.backend.accumulate(data, loss))
-            await run_sync(self.journal.keep_stats, step, stats)
+            await self.journal.keep(name, stats)
         return stats
 
     def _shown(self, weight: float) -> list[Datum]:
@@ -374,7 +374,7 @@ class TrainingRun:
         )
 
     async def _record(self, step: int, record: StepRecord) -> None:
-        await run_sync(self.journal.keep_record, step, record)
+        await self.journal.keep(record_name(step), record)
         self._records.append(record)
         self._tell(self.tally.moved)
 
@@ -398,16 +398,17 @@ class TrainingRun:
         sample: TurnSampler | None = None,
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
-        kept = await run_sync(self.journal.read, step, number)
+        name = f"step-{step:05d}-piece-{number:05d}"
+        kept = await self.journal.find(name, list[ScoredGroup])
         if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
             async with self._piece("draw"):
                 kept = await self._draw(step, number, turns, sample or self._sample)
-            await run_sync(self.journal.write, step, number, kept)
-        return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
+            await self.journal.keep(name, kept)
+        return kept
 
     async def _draw(
         self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
-    ) -> list[DrawnGroup]:
+    ) -> list[ScoredGroup]:
         recipe = self.recipe
         drawing = Drawing(
             recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
@@ -418,7 +419,7 @@ class TrainingRun:
             [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
         )
         return [
-            group_of(turn.id, some, worth)
+            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key)
             for turn, some, worth in zip(turns, drawn, rewards, strict=True)
         ]
 
@@ -510,19 +511,10 @@ class TrainingRun:
         """Right answers that are known: from the journal, or looked for now."""
         if not self._can_imitate:
             return []
-        kept = await run_sync(self.journal.demonstrations)
-        if kept is None:
-            kept = await self.find_demonstrations(
-                [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
-            )
-            await run_sync(self.journal.keep_demonstrations, kept)
-            log.info(
-                "run_demonstrations run=%s known=%d longest=%d",
-                self.plan.name,
-                len(kept),
-                longest_demonstration(kept),
-            )
-        return kept
+        pool = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+        return await self.journal.once(
+            "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
+        )
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
@@ -539,11 +531,8 @@ class TrainingRun:
         at_once = max(1, self.recipe.prompts_a_piece * self.recipe.group_size // size.answers)
         found: list[Rehearsed] = []
         for number, at in enumerate(range(0, len(asked), at_once)):
-            piece = await run_sync(self.journal.rehearsed, number)
-            if piece is None:
-                piece = await self._answers(tokeniser, asked[at : at + at_once], number)
-                await run_sync(self.journal.keep_rehearsed, number, piece)
-            found += piece
+            some = partial(self._answers, tokeniser, asked[at : at + at_once], number)
+            found += await self.journal.once(f"rehearsal-{number:05d}", list[Rehearsed], some)
         return found
 
     async def _answers(
@@ -615,11 +604,6 @@ class TrainingRun:
 
     def _seed(self, step: int, piece: int = 0) -> int:
         return (self.plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
-
-
-def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
-    rewards = tuple(one.reward for one in group.drawn)
-    return ScoredGroup(turn.id, turn.prompt, tuple(rollouts_of(group)), rewards, turn.key)
 
 
 def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
