@@ -166,11 +166,7 @@ class Llama:
         mixed = layer.query_key_value(rows)
         turned = shape.query_width + shape.kv_width // 2
         if layer.head_norms is not None:
-            heads = mixed[:, :turned].view(len(mixed), -1, shape.head_width)
-            heads.copy_(
-                torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon)
-                * layer.head_norms
-            )
+            normalise_heads(mixed, layer.head_norms, shape)
         pairs = torch.view_as_complex(
             mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)
         ).mul_(rotations)
@@ -195,7 +191,7 @@ def _build_layer(shape: Shape, tensor: Tensors, prefix: str) -> Steps[_Layer]:
     return _Layer(
         attention_norm=tensor(f"{prefix}input_layernorm.weight"),
         query_key_value=(yield from _join(mixed("weight"), biases)),
-        head_norms=_head_norms(shape, tensor, prefix) if shape.has_head_norms else None,
+        head_norms=head_norms(shape, tensor, prefix) if shape.has_head_norms else None,
         attention_out=(yield from _join(plain("self_attn.o"))),
         mlp_norm=tensor(f"{prefix}post_attention_layernorm.weight"),
         gate_up=(yield from _join(plain("mlp.gate", "mlp.up"))),
@@ -214,12 +210,19 @@ def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear
     return make_linear(joined, bias)
 
 
-def _head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
-    """The weights of the norms of all query heads and all key heads."""
+def head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
+    """The weights of the norms of all query heads and all key heads, interleaved."""
     query, key = (
         interleave(tensor(f"{prefix}self_attn.{name}_norm.weight"), 1) for name in ("q", "k")
     )
     return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
+
+
+def normalise_heads(rows: Tensor, weights: Tensor, shape: Shape) -> None:
+    """Normalise all query heads and key heads of rows of queries, keys and values, in place."""
+    turned = shape.query_width + shape.kv_width // 2
+    heads = rows[:, :turned].view(len(rows), -1, shape.head_width)
+    heads.copy_(torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon) * weights)
 
 
 def interleave(rows: Tensor, heads: int) -> Tensor:

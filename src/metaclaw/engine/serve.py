@@ -12,7 +12,7 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.checkpoint import ALL_KINDS, Steps, finish, map_tensors, read_shape
+from metaclaw.engine.checkpoint import Steps, finish, map_tensors, read_shape
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.llama import Llama
 from metaclaw.engine.versions import Version, adapted, warm_adapter
@@ -37,7 +37,7 @@ class Engine:
         self._vocabulary = Vocabulary(folder)
         self._tensors = map_tensors(folder)
         self._model = Llama(
-            read_shape(folder, ALL_KINDS),
+            read_shape(folder),
             {name: tensor.to(dtype) for name, tensor in self._tensors.items()},
         )
         self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
