@@ -382,10 +382,5 @@ class Windows(Protocol):
     async def until_open(self) -> Window:
         """Wait for an open window."""
 
-    def has_room(self, seconds: float) -> bool:
-        """Whether work of this length will very likely finish before the open window shuts; False
-        if none is open.
-        """
-
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
         """Call `hear` at once whenever a window opens or shuts. It must not block."""

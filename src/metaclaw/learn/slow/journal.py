@@ -23,7 +23,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.recipe import Pace, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (
     Checkpoint,
@@ -181,7 +181,7 @@ class DriftError(TrainingError):
 
 @dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window with room for a piece of a kind;
+    """The checkpoints of one run. `may_go_on` waits for a window;
     `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
     the journal."""
 
@@ -189,8 +189,7 @@ class RunCheckpoints:
     recipe: Recipe
     backend: TrainingBackend
     journal: Journal
-    pace: Pace
-    may_go_on: Callable[[str], Awaitable[None]]
+    may_go_on: Callable[[], Awaitable[None]]
     greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
@@ -200,9 +199,8 @@ class RunCheckpoints:
         due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
         if done not in due or await self._kept(done) is not None:
             return
-        await self.may_go_on("keep")
-        with self.pace.timed("keep"):
-            weights = await self.backend.keep(f"{label}-step-{done:05d}")
+        await self.may_go_on()
+        weights = await self.backend.keep(f"{label}-step-{done:05d}")
         before = await self.journal.all_weights()
         await self.journal.keep(f"weights-{_name(done)}", weights)
         wanted = [await self._kept(one) for one in due]
@@ -228,7 +226,7 @@ class RunCheckpoints:
         weights = await self._weights(chosen.step)
         if not scales:
             return weights
-        await self.may_go_on("keep")
+        await self.may_go_on()
         return await self.backend.shrink(weights, chosen.scale, label)
 
     async def _measure(
@@ -252,7 +250,7 @@ class RunCheckpoints:
 
     async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
         async def shrink() -> Weights:
-            await self.may_go_on("keep")
+            await self.may_go_on()
             return await self.backend.shrink(
                 weights, scale, f"{label}-step-{step:05d}-of-{scale:g}"
             )
@@ -296,9 +294,8 @@ class RunCheckpoints:
         self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
     ) -> list[Rollout]:
         """The likeliest answer to each prompt."""
-        await self.may_go_on("measure")
-        with self.pace.timed("measure"):
-            drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
+        await self.may_go_on()
+        drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
         return [group[0] for group in drawn]
 
 

@@ -30,7 +30,7 @@ from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.learn.slow.proof import Proof
-from metaclaw.learn.slow.recipe import JudgingBudget, Pace, Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
 from metaclaw.learn.slow.serving_versions import Versions
@@ -126,7 +126,6 @@ class SlowLoop:
     retry_s: float
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.windows, yields=self.parts.backend.abilities.yields)
         self._told: str | None = None
         self._tries = 0
         self._is_demanded = False
@@ -228,7 +227,7 @@ class SlowLoop:
             backend=self.parts.backend,
             rewards=self.parts.rewards,
             journal=journal,
-            pace=self._pace,
+            windows=self.windows,
             may_step=lambda: self._may_step(size),
             is_stale=lambda: batch.number in self._dropped or self.turns.is_outdated(batch),
             find_demonstrations=self.parts.examples.of,

@@ -1,29 +1,20 @@
-"""The settings of a training run, in one value; its size by what the learning budget pays for, and
-by what fits into a window.
-
-A run whose judge the day's budget does not pay for waits until midnight. A piece of work that
-cannot be paused is begun only if it will very likely end before the window does. How long it takes
-is known from earlier ones of its kind; one for which three windows were too short is begun all the
-same, since some waste is better than no progress."""
+"""The settings of a training run, in one value, and its size by what the learning budget pays for. A
+run whose judge the day's budget does not pay for waits until midnight."""
 
 import logging
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.training import Adam, Window
+from metaclaw.domain.training import Adam
 from metaclaw.domain.turn import Step
 from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.slow.training_turns import TrainingTurn
-from metaclaw.ports import Tokeniser, Windows
+from metaclaw.ports import Tokeniser
 from metaclaw.train import (
     GoldenItem,
     RehearsalSize,
@@ -182,57 +173,3 @@ def waits_until(room: TokenRoom) -> str:
         "waits: the day's learning budget for judging is used up; it goes on at"
         f" {room.resets_at:%H:%M}, or after a restart with a larger {room.setting}"
     )
-
-
-_REMEMBERED: Final = 8
-_MOST_PASSED_OVER: Final = 3
-_ASK_AGAIN_S: Final = 30.0
-"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may
-prove long enough after all.
-"""
-
-
-@dataclass(eq=False)
-class Pace:
-    """How long pieces take, and whether there is room for one."""
-
-    windows: Windows
-    _: KW_ONLY
-    yields: bool
-    now: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._took: dict[str, deque[float]] = {}
-
-    def expected_s(self, kind: str) -> float | None:
-        """The longest that the last pieces of this kind took; None where there was none."""
-        return max(self._took[kind]) if kind in self._took else None
-
-    @contextmanager
-    def timed(self, kind: str) -> Iterator[None]:
-        """Remember how long a piece takes that is done in this block. One that fails says
-        nothing.
-        """
-        began = self.now()
-        yield
-        self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self.now() - began)
-
-    async def room_for(self, kind: str) -> None:
-        """Wait for a window in which a piece of this kind may be begun."""
-        passed_over: set[Window] = set()
-        while True:
-            window = await self.windows.until_open()
-            expected_s = self.expected_s(kind)
-            if self.yields or expected_s is None or self.windows.has_room(expected_s):
-                return
-            passed_over.add(window)
-            if len(passed_over) > _MOST_PASSED_OVER:
-                log.info("piece_begun_without_room kind=%s expected_s=%.1f", kind, expected_s)
-                return
-            log.info("window_too_short kind=%s expected_s=%.1f", kind, expected_s)
-            with anyio.move_on_after(_ASK_AGAIN_S):
-                await self._other_than(window)
-
-    async def _other_than(self, window: Window) -> None:
-        while self.windows.window == window:
-            await anyio.sleep(0.2)

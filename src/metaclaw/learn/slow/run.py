@@ -9,8 +9,7 @@ again and comes out the same."""
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -30,10 +29,10 @@ from metaclaw.learn.slow.journal import (
     StaleError,
     record_name,
 )
-from metaclaw.learn.slow.recipe import Pace, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
-from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend, Windows
 from metaclaw.train import (
     MAX_ADVANTAGE,
     REHEARSAL_TOKENS,
@@ -142,7 +141,7 @@ class TrainingRun:
     backend: TrainingBackend
     rewards: Rewards
     journal: Journal
-    pace: Pace
+    windows: Windows
     is_stale: Callable[[], bool]
     find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
         _no_demonstrations
@@ -170,7 +169,6 @@ class TrainingRun:
             recipe=self.recipe,
             backend=self.backend,
             journal=self.journal,
-            pace=self.pace,
             may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
@@ -196,8 +194,8 @@ class TrainingRun:
         self._records = await self.journal.records()
         self._tell(sum(record.moved for record in self._records))
         await self._ready_to_step()
-        async with self._piece("open"):
-            progress = await self.backend.open(self.plan)
+        await self._may_go_on()
+        progress = await self.backend.open(self.plan)
         log.info(
             "run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces
         )
@@ -327,10 +325,10 @@ class TrainingRun:
             return
         await self._record(step, record)
         adam = self.recipe.step_adam
-        async with self._piece("apply"):
-            moved = await self.backend.apply(
-                replace(adam, learning_rate=rate * adam.learning_rate), size
-            )
+        await self._may_go_on()
+        moved = await self.backend.apply(
+            replace(adam, learning_rate=rate * adam.learning_rate), size
+        )
         self._tell(moved.step)
         self._done = 0
 
@@ -343,8 +341,8 @@ class TrainingRun:
         told = await self.journal.find(name, list[PieceStats]) or []
         stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
         for data, loss in pieces[self._done :]:
-            async with self._piece("accumulate"):
-                stats.append(await self.backend.accumulate(data, loss))
+            await self._may_go_on()
+            stats.append(await self.backend.accumulate(data, loss))
             await self.journal.keep(name, stats)
         return stats
 
@@ -401,8 +399,8 @@ class TrainingRun:
         name = f"step-{step:05d}-piece-{number:05d}"
         kept = await self.journal.find(name, list[ScoredGroup])
         if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
-            async with self._piece("draw"):
-                kept = await self._draw(step, number, turns, sample or self._sample)
+            await self._may_go_on()
+            kept = await self._draw(step, number, turns, sample or self._sample)
             await self.journal.keep(name, kept)
         return kept
 
@@ -543,13 +541,11 @@ class TrainingRun:
         drawing = Drawing(
             self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number)
         )
-        async with self._piece("rehearse"):
-            drawn = list(
-                zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True)
-            )
-            if sure:
-                likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
-                drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
+        await self._may_go_on()
+        drawn = list(zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True))
+        if sure:
+            likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
+            drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
         return [
             Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T))
             for prompt, group in drawn
@@ -584,23 +580,14 @@ class TrainingRun:
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
 
-    @asynccontextmanager
-    async def _piece(self, kind: str) -> AsyncIterator[None]:
-        """Wait until a piece of work of this kind may begin, and remember how long it takes."""
-        await self._may_go_on(kind)
-        with self.pace.timed(kind):
-            yield
-
-    async def _may_go_on(self, kind: str) -> None:
-        """Wait for a window with room for a piece of this kind; raise where there is no sense in
-        going on.
-        """
+    async def _may_go_on(self) -> None:
+        """Wait for a window; raise where there is no sense in going on."""
         if await run_sync(self.is_stale):
             raise StaleError(
                 f"run {self.plan.name}: rules or skills have changed for all its turns, or it was"
                 " dropped"
             )
-        await self.pace.room_for(kind)
+        await self.windows.until_open()
 
     def _seed(self, step: int, piece: int = 0) -> int:
         return (self.plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
