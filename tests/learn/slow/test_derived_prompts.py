@@ -71,7 +71,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 ) -> None:
     stage = Stage(tmp_path, skill=REVERSED)
     turns = [one for turn in stage.talk(3) if (one := stage.turns._training_turn(turn)) is not None]
-    found = await stage.slow.parts.examples.of(turns)
+    found = await stage.slow.examples.of(turns)
     assert [bytes(one.tokens[:-1]).decode() for one in found] == ["dcba", "zyx"]
     assert all(one.tokens[-1] == END for one in found)
     assert all(
@@ -91,7 +91,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> None:
     stage = Stage(tmp_path, skill=replace(STARS, body=f"{STARS.body}\nwell -> x*\n\nBye."))
     turns = [one for turn in stage.talk(1) if (one := stage.turns._training_turn(turn)) is not None]
-    examples = stage.slow.parts.examples
+    examples = stage.slow.examples
     request = examples.request(turns[0].id)
     assert request is not None
     placed = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))

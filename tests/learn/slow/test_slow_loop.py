@@ -245,7 +245,7 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
 async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_as_it_was(
     stage: Stage, lost_abilities: bool
 ) -> None:
-    weigh, seen = stage.slow.parts.proof.weigh, list[str]()
+    weigh, seen = stage.slow.proof.weigh, list[str]()
 
     async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
         report = await weigh(*given, **named)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
         await stage.slow.versions.promote(candidate.number, "a person promoted it")
         return replace(report, is_passed=not lost_abilities, lost_abilities=lost_abilities)
 
-    stage.slow.parts.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
+    stage.slow.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -269,7 +269,7 @@ class Strict:
     """
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
-        self._proof, self._refused, self._cut_at = stage.slow.parts.proof, refused, cut_at
+        self._proof, self._refused, self._cut_at = stage.slow.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
@@ -289,7 +289,7 @@ class Strict:
 
 def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     gate = Strict(stage, refused, cut_at)
-    stage.slow.parts = replace(stage.slow.parts, proof=gate)  # type: ignore[arg-type]
+    stage.slow.proof = gate  # type: ignore[assignment]
     return gate
 
 
@@ -387,16 +387,16 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     stage: Stage,
 ) -> None:
     stage.talk(60)
-    kept = stage.slow.parts.proof.weigh
+    kept = stage.slow.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow.parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.parts.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -522,12 +522,12 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow.parts.proof.weigh
-    stage.slow.parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow.proof.weigh
+    stage.slow.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.parts.proof.weigh = weigh  # type: ignore[method-assign]
+    stage.slow.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 

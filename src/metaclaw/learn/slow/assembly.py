@@ -26,7 +26,7 @@ from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.recipe import (
     JudgingBudget,
@@ -197,12 +197,56 @@ class SlowLearning:
 
     def _make_loop(self) -> SlowLoop:
         policy = self._policy
+        learning, recipe = self._learning, self.settings.recipe
+        base = self._policy.base_model or self._backend.name
+        abilities = GeneralAbilities(
+            backend=self._backend,
+            tokeniser=self._tokeniser,
+            items=self.settings.golden,
+            windows=self._windows,
+            folder=self._folder / "golden",
+            base=base,
+        )
+        proof = Proof(
+            backend=self._backend,
+            measures=self.rewards,
+            abilities=abilities,
+            windows=self._windows,
+            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
+        )
+        budgets = Budgets.configured(self._config.skills)
+        absorption = AbsorptionTest(
+            backend=self._backend,
+            rewards=self.rewards,
+            prompts=SkillPrompts(
+                learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets
+            ),
+            windows=self._windows,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
+        )
         return SlowLoop(
             turns=self.turns,
             batches=self.batches,
             policies=self.policies,
             versions=self.versions,
-            parts=self._training_parts(),
+            backend=self._backend,
+            recipe=recipe,
+            rewards=self.rewards,
+            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
+            proof=proof,
+            absorption=absorption,
+            folder=self._folder,
+            base=base,
+            examples=Examples(
+                skill=self._skill,
+                request=self._request,
+                rewards=self.rewards,
+                tokeniser=self._tokeniser,
+            ),
+            variations=Variations(
+                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
+            ),
             windows=self._windows,
             rules=LoopThresholds(policy.batch_turns, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
@@ -288,9 +332,7 @@ class SlowLearning:
             "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
-            "test": self.slow.parts.proof.abilities.progress
-            if state is LoopState.PROVING
-            else None,
+            "test": self.slow.proof.abilities.progress if state is LoopState.PROVING else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
             "validated": None if tally is None else tally.validated,
@@ -331,55 +373,6 @@ class SlowLearning:
         for place in {weights.adapter, weights.training}:
             if place is not None and Path(place).parent == self._folder:
                 shutil.rmtree(place, ignore_errors=True)
-
-    def _training_parts(self) -> TrainingParts:
-        learning, recipe = self._learning, self.settings.recipe
-        base = self._policy.base_model or self._backend.name
-        abilities = GeneralAbilities(
-            backend=self._backend,
-            tokeniser=self._tokeniser,
-            items=self.settings.golden,
-            windows=self._windows,
-            folder=self._folder / "golden",
-            base=base,
-        )
-        proof = Proof(
-            backend=self._backend,
-            measures=self.rewards,
-            abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
-        )
-        budgets = Budgets.configured(self._config.skills)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=SkillPrompts(
-                learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets
-            ),
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
-        )
-        return TrainingParts(
-            backend=self._backend,
-            recipe=recipe,
-            rewards=self.rewards,
-            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
-            proof=proof,
-            absorption=absorption,
-            folder=self._folder,
-            base=base,
-            examples=Examples(
-                skill=self._skill,
-                request=self._request,
-                rewards=self.rewards,
-                tokeniser=self._tokeniser,
-            ),
-            variations=Variations(
-                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
-            ),
-        )
 
     async def _judging_room(self) -> TokenRoom:
         """What the learning budget has for judging."""

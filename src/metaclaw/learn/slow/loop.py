@@ -68,22 +68,6 @@ class LoopThresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingParts:
-    """What a run is done with, and where its pieces lie."""
-
-    backend: TrainingBackend
-    recipe: Recipe
-    rewards: Rewards
-    judging: JudgingBudget
-    proof: Proof
-    absorption: AbsorptionTest
-    folder: Path
-    base: str
-    examples: Examples
-    variations: Variations
-
-
-@dataclass(frozen=True, slots=True)
 class CandidateScale:
     """How much of its change a candidate has that was made smaller: kept in a file, so that a
     program that was killed goes on with the next size. Blocks."""
@@ -110,13 +94,24 @@ class CandidateScale:
 @dataclass(eq=False, kw_only=True)
 class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a
-    person should know; `draw_seed` gives each run its seed."""
+    person should know; `draw_seed` gives each run its seed; `folder` is where the pieces of runs
+    lie.
+    """
 
     turns: QueryTurns
     batches: SqlBatches
     policies: SqlPolicies
     versions: Versions
-    parts: TrainingParts
+    backend: TrainingBackend
+    recipe: Recipe
+    rewards: Rewards
+    judging: JudgingBudget
+    proof: Proof
+    absorption: AbsorptionTest
+    folder: Path
+    base: str
+    examples: Examples
+    variations: Variations
     windows: Windows
     rules: LoopThresholds
     judge: Callable[[], str | None]
@@ -217,21 +212,21 @@ class SlowLoop:
         start = await self._start(batch)
         turns = await run_sync(self.turns.of_batch, batch)
         folder = self._run_folder(batch)
-        plan = RunPlan(f"batch-{batch.number}", start, self.parts.recipe.rank, batch.seed, folder)
+        plan = RunPlan(f"batch-{batch.number}", start, self.recipe.rank, batch.seed, folder)
         journal = Journal(folder / "drawn")
         size = await self._size(journal, turns)
         run = TrainingRun(
             plan=plan,
             turns=turns,
-            recipe=self.parts.recipe.resized(size),
-            backend=self.parts.backend,
-            rewards=self.parts.rewards,
+            recipe=self.recipe.resized(size),
+            backend=self.backend,
+            rewards=self.rewards,
             journal=journal,
             windows=self.windows,
             may_step=lambda: self._may_step(size),
             is_stale=lambda: batch.number in self._dropped or self.turns.is_outdated(batch),
-            find_demonstrations=self.parts.examples.of,
-            varied=await run_sync(self.parts.variations.of, turns, batch.seed),
+            find_demonstrations=self.examples.of,
+            varied=await run_sync(self.variations.of, turns, batch.seed),
         )
         self.state, self.tally = LoopState.TRAINING, run.tally
         if not turns:
@@ -242,15 +237,15 @@ class SlowLoop:
             lambda: self.policies.publish(
                 weights,
                 parent=batch.policy_version,
-                base=self.parts.base,
+                base=self.base,
                 batch=batch.number,
                 steps=run.tally.moved,
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
         )
-        await self.parts.backend.close(discard=True)
-        await run_sync(keep_curve, self.parts.folder, batch.number, folder)
+        await self.backend.close(discard=True)
+        await run_sync(keep_curve, self.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info(
             "policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns)
@@ -261,7 +256,7 @@ class SlowLoop:
         """The size of the run: what the learning budget carries; where a judge scores, the one it
         was begun with.
         """
-        recipe, judging = self.parts.recipe, self.parts.judging
+        recipe, judging = self.recipe, self.judging
         size = await journal.find("size", RunSize)
         if size is None:
             size = await judging.size(turns, recipe)
@@ -280,11 +275,11 @@ class SlowLoop:
 
     async def _may_step(self, size: RunSize) -> None:
         """Raise TrainingBudgetError where the judging of a whole step cannot be paid for."""
-        await self.parts.judging.require(size.tokens_a_step)
+        await self.judging.require(size.tokens_a_step)
         self.trouble = None
 
     def _run_folder(self, batch: TrainingBatch) -> Path:
-        return self.parts.folder / "runs" / f"{batch.number:06d}"
+        return self.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
         """The name of the folder of the version that comes next."""
@@ -308,7 +303,7 @@ class SlowLoop:
         rejected. Where general abilities are all that it lost, it is weighed again with its change
         made smaller."""
         self.state = LoopState.PROVING
-        kept = CandidateScale(self.parts.folder / "scales" / f"{candidate.number:06d}")
+        kept = CandidateScale(self.folder / "scales" / f"{candidate.number:06d}")
         scale = await run_sync(kept.read)
         report = await self._weigh(candidate, scale)
         while (
@@ -327,7 +322,7 @@ class SlowLoop:
             await run_sync(
                 kept.write, smaller
             )  # before it is done: what is tried once more than needed is judged more strictly
-            await self.parts.backend.shrink(
+            await self.backend.shrink(
                 candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
             )
             scale = smaller
@@ -365,9 +360,9 @@ class SlowLoop:
         serving = await run_sync(self.policies.version, self.versions.serving.version)
         held_out = await run_sync(self.turns.held_out, _HELD_OUT)
         with spending_on(PROVEN_ITEM):
-            await self.parts.judging.require_for_gate(held_out)
+            await self.judging.require_for_gate(held_out)
             self.trouble = None
-            return await self.parts.proof.weigh(
+            return await self.proof.weigh(
                 candidate.weights,
                 None if serving is None else serving.weights,
                 held_out,
@@ -382,7 +377,7 @@ class SlowLoop:
         """
         return (
             next((one for one in _SMALLER if one < scale), None)
-            if self.parts.backend.abilities.scales
+            if self.backend.abilities.scales
             else None
         )
 
@@ -427,8 +422,8 @@ class SlowLoop:
             skill for skill in lasting if self.versions.is_same(skill.name, version.generation)
         ]
         turns = await run_sync(self.turns.held_out, _HELD_OUT)
-        await self.parts.judging.require_for_gate(turns)
-        return await self.parts.absorption.find(version, version.absorbed, skills, turns)
+        await self.judging.require_for_gate(turns)
+        return await self.absorption.find(version, version.absorbed, skills, turns)
 
     async def _failed(
         self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError
@@ -469,7 +464,7 @@ class SlowLoop:
                 "batch_not_dropped batch=%d reason=%s", batch.number, again
             )  # it was dropped already
         try:
-            await self.parts.backend.close(discard=True)
+            await self.backend.close(discard=True)
         except TrainingError as again:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
@@ -481,9 +476,9 @@ class SlowLoop:
         it has is on disk, and it holds no memory."""
         reason = f"waits: {error}; retrying in {self.retry_s:.0f} s"
         if state is LoopState.UNPAID:
-            reason = await self.parts.judging.reason()
+            reason = await self.judging.reason()
             try:
-                await self.parts.backend.close(discard=False)
+                await self.backend.close(discard=False)
             except TrainingError as again:
                 log.warning("run_not_closed reason=%s", again)
         if reason != self._told:
