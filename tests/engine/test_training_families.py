@@ -14,8 +14,10 @@ from tokenizers.models import WordLevel
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
+from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
+from metaclaw.engine.training.rollout import Rollouts
 from metaclaw.errors import EngineError, TrainingError
 
 transformers = pytest.importorskip("transformers")
@@ -134,6 +136,25 @@ def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: Lear
         assert one.tokens_T == other.tokens_T
         # On some processors rows of one batch differ in their last digit.
         assert one.logprobs_T == pytest.approx(other.logprobs_T, abs=1e-5)
+
+
+def test_both_decoders_draw_the_same(stranger: Path) -> None:
+    shape, tensors = read_shape(stranger), read_tensors(stranger, torch.float32)
+    leaving, static = (
+        Rollouts(
+            shape,
+            tensors,
+            device="cpu",
+            dtype=torch.float32,
+            decode=lambda tokens: "",
+            static=is_static,
+        ).sample(_PROMPTS, Drawing(4, 10, seed=2))
+        for is_static in (False, True)
+    )
+    for one, other in zip(leaving, static, strict=True):
+        assert [rollout.tokens_T for rollout in one] == [rollout.tokens_T for rollout in other]
+        for mine, theirs in zip(one, other, strict=True):
+            assert mine.logprobs_T == pytest.approx(theirs.logprobs_T, abs=1e-4)
 
 
 def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: Learner) -> None:
