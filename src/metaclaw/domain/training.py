@@ -259,13 +259,10 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """Statistics of an optimiser step. `pieces` is set by backends that return the statistics of
-    the pieces only with the step.
-    """
+    """Statistics of an optimiser step."""
 
     step: int
     grad_norm: float | None = None
-    pieces: PieceStats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ from metaclaw.train.backends.service import (
     Trainee,
     check_data,
     send_step,
-    summarise,
 )
 
 log = logging.getLogger(__name__)
@@ -219,7 +218,7 @@ class RemoteBackend:
         await ignore_failure(self._service.aclose())
 
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
-        grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
+        grad_norm = await send_step(run.trainee, run.pieces, adam, normaliser)
         self._samplers.forget_present()
         state = await run.trainee.save(
             _unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False
@@ -229,7 +228,7 @@ class RemoteBackend:
         )
         run.steps += 1
         run.pieces.clear()
-        return StepStats(run.steps, grad_norm, summarise(scored))
+        return StepStats(run.steps, grad_norm)
 
     @asynccontextmanager
     async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:

@@ -1,4 +1,4 @@
-"""Protocols for training services, the layout of their data, and the statistics of a step.
+"""Protocols for training services, and the layout of their data.
 
 `remote.RemoteBackend` has the rules of a run; each SDK is a thin translation. Every call is bounded
 in time and may raise TrainingError.
@@ -15,12 +15,7 @@ targets:
 Every loss here is positively homogeneous in A, so scaling advantages scales only the gradient.
 
 The scaled pieces of a step are sent one after another, and the optimiser step directly after the
-last.
-
-**Statistics** come from the log-probabilities that the service returns with each piece. With ratio
-r = exp(log p_now − log p_drawn) on each drawn token: its mean, its maximum, and the share outside
-the clip range. The loss is the mean over drawn tokens of −min(r A, clip(r) A) for PPO and
-−A log p for cross entropy."""
+last."""
 
 import asyncio
 import math
@@ -31,7 +26,7 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, LossKind, PieceStats
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 
 
@@ -224,18 +219,12 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
 
 T = TypeVar("T")
 Piece: TypeAlias = tuple[Sequence[Datum], Loss]
-ScoredDatum = tuple[Datum, Loss, Sequence[float]]
-"""A datum, its loss, and the log-probabilities of its drawn tokens under the weights that were
-taught.
-"""
 
 
 async def send_step(
     trainee: Trainee, pieces: Sequence[Piece], adam: Adam, normaliser: float
-) -> tuple[float | None, list[ScoredDatum]]:
-    """Send a step. Returns the gradient's norm, and all data with their log-probabilities before
-    the step. Raises TrainingError.
-    """
+) -> float | None:
+    """Send a step; return the gradient's norm, if the service tells it. Raises TrainingError."""
     laid_out = lay_out_step([data for data, _ in pieces], normaliser, trainee.reduction)
     outputs: list[list[list[float]]] = []
     async with AsyncExitStack() as stack:
@@ -249,24 +238,31 @@ async def send_step(
         if waiting is not None:
             outputs.append(await waiting)
         norm = await stepping
-    scored = [
-        item
-        for piece, output in zip(pieces, outputs, strict=True)
-        for item in _score_piece(piece, output)
-    ]
-    return norm, scored
+    for (data, _), output in zip(pieces, outputs, strict=True):
+        check_output(data, output)
+    return norm
 
 
-def _score_piece(piece: Piece, output: Sequence[Sequence[float]]) -> list[ScoredDatum]:
-    data, loss = piece
+def check_output(data: Sequence[Datum], output: Sequence[Sequence[float]]) -> None:
+    """Raise TrainingError unless a piece came back with a log-probability for each of its
+    targets.
+    """
     if len(output) != len(data):
         raise TrainingError(
             f"log-probabilities of {len(output)} sequences came back for {len(data)}"
         )
-    return [
-        (datum, loss, drawn_part(datum, logprobs))
-        for datum, logprobs in zip(data, output, strict=True)
-    ]
+    for datum, logprobs in zip(data, output, strict=True):
+        expected = len(datum.prompt) + len(datum.tokens_T) - 1
+        if len(logprobs) != expected:
+            raise TrainingError(
+                f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected}"
+                " targets"
+            )
+        if not all(map(math.isfinite, logprobs[-len(datum.tokens_T) :])):
+            raise TrainingError(
+                f"turn {datum.turn}: a log-probability under the present weights is not a finite"
+                " number"
+            )
 
 
 def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]":
@@ -279,59 +275,3 @@ def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]
 
     stack.push_async_callback(leave)
     return task
-
-
-def drawn_part(datum: Datum, logprobs: Sequence[float]) -> tuple[float, ...]:
-    """The log-probabilities of the drawn tokens in a row. Raises TrainingError if their number is
-    wrong.
-    """
-    expected = len(datum.prompt) + len(datum.tokens_T) - 1
-    if len(logprobs) != expected:
-        raise TrainingError(
-            f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected} targets"
-        )
-    drawn = tuple(logprobs[-len(datum.tokens_T) :])
-    if not all(map(math.isfinite, drawn)):
-        raise TrainingError(
-            f"turn {datum.turn}: a log-probability under the present weights is not a finite number"
-        )
-    return drawn
-
-
-def summarise(scored: Sequence[ScoredDatum]) -> PieceStats:
-    """Statistics over all drawn tokens of a step."""
-    tokens = [token for item in scored for token in _tokens(item)]
-    count = len(tokens)
-    ratios = [ratio for ratio, _, _ in tokens if ratio is not None]
-    clipped = [is_clipped for _, is_clipped, _ in tokens if is_clipped is not None]
-    return PieceStats(
-        tokens=count,
-        loss=sum(loss for _, _, loss in tokens) / count,
-        ratio_mean=sum(ratios) / len(ratios) if ratios else None,
-        ratio_max=max(ratios, default=None),
-        clipped=sum(clipped) / len(clipped) if clipped else None,
-    )
-
-
-def _tokens(item: ScoredDatum) -> list[tuple[float | None, bool | None, float]]:
-    """For each drawn token: its ratio, whether it was clipped, and its loss."""
-    datum, loss, now_T = item
-    if datum.logprobs_T is None:
-        return [
-            (None, None, -advantage * now)
-            for advantage, now in zip(datum.advantages_T, now_T, strict=True)
-        ]
-    return [
-        _token(loss, now, then, advantage)
-        for now, then, advantage in zip(now_T, datum.logprobs_T, datum.advantages_T, strict=True)
-    ]
-
-
-def _token(
-    loss: Loss, now: float, then: float, advantage: float
-) -> tuple[float, bool | None, float]:
-    ratio = math.exp(min(now - then, 700.0))
-    if loss.kind is LossKind.CROSS_ENTROPY:
-        return ratio, None, -advantage * now
-    kept = min(max(ratio, 1.0 - loss.clip_low), 1.0 + loss.clip_high)
-    return ratio, kept != ratio, -min(ratio * advantage, kept * advantage)
