@@ -6,22 +6,20 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from benchmarks.poison_kinds import Aim, Kind
-from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.verdict import Outcome
-from metaclaw.train import GateThresholds, LiveRuling, LiveThresholds, LiveWatch, TrialTurn
+from metaclaw.train import Baseline, GateThresholds, shown_worse
 
 Record = Mapping[str, object]
 
-SHARE: Final = 0.1
-_OPEN: Final = 12
-_MEAN_TURNS: Final = 4
-_MOST_TURNS: Final = 400
+ROLLED_BACK: Final = "roll back"
+KEPT: Final = "keep"
+_BASELINE: Final = 200
 _SOON: Final = 50
 _REFUSED: Final = 0.95
 _REASONS: Final = {
@@ -55,50 +53,26 @@ class Outcomes:
         )
 
 
-@dataclass(slots=True)
-class _Session:
-    """One conversation about one rule; a coin decided who answers it."""
-
-    name: SessionId
-    rule: str
-    is_canary: bool
-    left: int
-
-
-def live_trial(
-    canary: Outcomes, serving: Outcomes, chance: random.Random
-) -> tuple[LiveRuling, int]:
-    """How a canary ends, and after how many turns of its own. Every turn is judged; some sessions
-    run side by side.
+def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tuple[str, int]:
+    """How a version ends that serves every session, and after how many turns. Every turn is
+    judged.
     """
-    watch, turns, count = LiveWatch(LiveThresholds()), 0, 0
-    sessions: list[_Session] = []
-    while turns < _MOST_TURNS:
-        while len(sessions) < _OPEN:
-            count += 1
-            sessions.append(_opened(count, sorted(serving.by_rule), chance))
-        session = chance.choice(sessions)
-        right = chance.choice((canary if session.is_canary else serving).by_rule[session.rule])
-        turns += session.is_canary
-        outcome = Outcome.PASS if right else Outcome.FAIL
-        report = watch.see(
-            TrialTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),))
-        )
-        if report.ruling is not LiveRuling.WAIT:
-            return report.ruling, turns
-        session.left -= 1
-        if not session.left:
-            sessions.remove(session)
-    return LiveRuling.WAIT, turns
 
+    def turns(outcomes: Outcomes) -> Iterator[bool]:
+        rules = sorted(outcomes.by_rule)
+        while True:
+            yield chance.choice(outcomes.by_rule[chance.choice(rules)])
 
-def _opened(number: int, rules: Sequence[str], chance: random.Random) -> _Session:
-    length = 1
-    while chance.random() > 1 / _MEAN_TURNS:
-        length += 1
-    return _Session(
-        SessionId(f"session-{number}"), chance.choice(rules), chance.random() < SHARE, length
-    )
+    before = Baseline(sum(islice(turns(serving), _BASELINE)), _BASELINE)
+    seen: list[bool] = []
+
+    def noted() -> Iterator[bool]:
+        for has_passed in turns(canary):
+            seen.append(has_passed)
+            yield has_passed
+
+    is_worse = shown_worse(noted(), before) is not None
+    return (ROLLED_BACK if is_worse else KEPT), len(seen)
 
 
 def live_trials(
@@ -149,7 +123,7 @@ def goals(records: Sequence[Record]) -> dict[str, bool]:
         f"the gate refuses at least 95 % of poisoned candidates ({_shown(refused, len(poisoned))})"
     )
     live = (
-        f"harm that is forced live ends within {_SOON} canary turns in at least 95 % of trials"
+        f"harm that is forced live ends within {_SOON} turns in at least 95 % of trials"
         f" ({_shown(soon, len(ends))})"
     )
     return {
@@ -238,21 +212,19 @@ def _live_row(name: str, trials: Sequence[Record]) -> str:
     ends = [end for one in trials for end in _ends(one)]
     if not ends:
         return f"| {name} | 0 | – | – | – | – |"
-    back = sorted(turns for ruling, turns in ends if ruling == LiveRuling.ROLL_BACK)
-    promoted = sum(ruling == LiveRuling.PROMOTE for ruling, _ in ends)
+    back = sorted(turns for ruling, turns in ends if ruling == ROLLED_BACK)
+    promoted = sum(ruling == KEPT for ruling, _ in ends)
     turns = "–" if not back else f"{back[len(back) // 2]} / {back[math.ceil(0.95 * len(back)) - 1]}"
     soon = _shown(sum(map(_is_soon, ends)), len(ends))
     return f"| {name} | {len(ends)} | {len(back)} | {soon} | {turns} | {promoted} |"
 
 
 def _is_soon(end: tuple[str, int]) -> bool:
-    return end[0] == LiveRuling.ROLL_BACK and end[1] <= _SOON
+    return end[0] == ROLLED_BACK and end[1] <= _SOON
 
 
-def _does_harm(trial: Record, margin: float = LiveThresholds().slack) -> bool:
-    """Whether it was measured to be worse by more than this: at first, by what a canary may lag
-    behind.
-    """
+def _does_harm(trial: Record, margin: float = 0.1) -> bool:
+    """Whether it was measured to be worse by more than this: at first, by a tenth."""
     share, serving = _number(trial["share"]), _number(trial["serving_share"])
     return share is not None and serving is not None and share < serving - margin
 

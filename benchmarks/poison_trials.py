@@ -182,7 +182,7 @@ class Judged:
 
     def _weighed(self, adapter: Adapter, measured: Measured | None) -> dict[str, object]:
         if measured is None:
-            return _ruled(Evidence((), is_finite=False))
+            return {"is_refused": True, "reasons": ["a weight is not a finite number"]}
         answers = zip(measured.passed, self._serving.passed, self._tasks, strict=True)
         # Whether an answer is exactly right is the strict measure as well.
         pairs = [

@@ -6,13 +6,13 @@ from pathlib import Path
 import torch
 
 from metaclaw.engine.attention import Span
-from metaclaw.engine.checkpoint import ALL_KINDS, read_shape, read_tensors
+from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
 
 
 def load_llama(folder: Path, dtype: torch.dtype = torch.float32) -> Llama:
     """The model in a Hugging Face folder."""
-    return Llama(read_shape(folder, ALL_KINDS), read_tensors(folder, dtype))
+    return Llama(read_shape(folder), read_tensors(folder, dtype))
 
 
 def score(model: Llama, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:

@@ -144,17 +144,12 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
 
     from benchmarks.scoring import load_llama, score
     from metaclaw.engine.checkpoint import finish, map_tensors
-    from metaclaw.engine.versions import AdaptedWeights
+    from metaclaw.engine.versions import adapted
 
     torch.set_num_threads(1)
     base = load_llama(options.folder)
-    recipes = [
-        AdaptedWeights(base, map_tensors(options.folder), Path(weights.adapter))
-        for weights in adapters
-    ]
-    truths = [finish(recipe.prepare()) for recipe in recipes]
-    for recipe in recipes:
-        finish(recipe.merge())
+    tensors = map_tensors(options.folder)
+    truths = [finish(adapted(base, tensors, Path(weights.adapter))) for weights in adapters]
     scored: dict[tuple[int, tuple[int, ...]], list[list[float]]] = {}
     mixed, nearest = 0, float("inf")
     for answer in answers:

@@ -34,7 +34,6 @@ from metaclaw.domain.training import (
     Datum,
     Drawing,
     Loss,
-    LossKind,
     PieceStats,
     Rollout,
     RunProgress,
@@ -261,8 +260,6 @@ class Abilities:
     `has_own_processor`: it computes on a GPU or another machine and does not slow down answers on
     this machine's CPU. `scales`: it has `shrink`."""
 
-    losses: frozenset[LossKind]
-    has_kl: bool
     yields: bool
     has_own_processor: bool = False
     scales: bool = False
@@ -372,9 +369,6 @@ class Tokeniser(Protocol):
     def end(self) -> int:
         """The token that ends an answer."""
 
-    def word(self, token: int) -> str:
-        """The text of one token."""
-
 
 class Windows(Protocol):
     """Says when the slow loop may run. At most one window is open at a time."""
@@ -389,11 +383,6 @@ class Windows(Protocol):
 
     async def until_open(self) -> Window:
         """Wait for an open window."""
-
-    def has_room(self, seconds: float) -> bool:
-        """Whether work of this length will very likely finish before the open window shuts; False
-        if none is open.
-        """
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
         """Call `hear` at once whenever a window opens or shuts. It must not block."""

@@ -60,12 +60,21 @@ def test_a_rule_of_ones_own_is_read_from_a_folder(tmp_path: Path) -> None:
 def test_what_is_given_becomes_the_settings() -> None:
     settings = settings_of(
         parse(
-            ["--chats", "7", "--set", "policy.steps=2", "--set", "policy.kl=0.1", "--device", "cpu"]
+            [
+                "--chats",
+                "7",
+                "--set",
+                "policy.steps=2",
+                "--set",
+                "policy.temperature=0.9",
+                "--device",
+                "cpu",
+            ]
         )
     )
     assert (settings.chats, settings.sets, settings.device) == (
         7,
-        ("policy.steps=2", "policy.kl=0.1"),
+        ("policy.steps=2", "policy.temperature=0.9"),
         "cpu",
     )
 

@@ -29,14 +29,22 @@ from benchmarks.poison_kinds import (
     with_one,
     wrong_answer,
 )
-from benchmarks.poison_report import Outcomes, goals, live_trial, read_trials, wilson, write_report
+from benchmarks.poison_report import (
+    KEPT,
+    ROLLED_BACK,
+    Outcomes,
+    goals,
+    live_trial,
+    read_trials,
+    wilson,
+    write_report,
+)
 from benchmarks.poison_trials import SMALL_SCALE, Bench, Judged, Measured, Scale
 from metaclaw.domain.training import Rollout
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.train.golden import GoldenScore, golden_items, read_answer
-from metaclaw.train.live import LiveRuling
 from tests.support.cases import each
 from tests.support.tiny import make_tiny_model
 
@@ -80,11 +88,11 @@ def test_every_golden_item_has_an_answer_that_fails_it() -> None:
 
 def test_a_canary_that_is_always_wrong_goes_soon_and_an_equal_one_mostly_stays() -> None:
     bad = [live_trial(_outcomes(0.0), _outcomes(0.7), random.Random(seed)) for seed in range(40)]
-    assert all(ruling is LiveRuling.ROLL_BACK and turns <= 50 for ruling, turns in bad)
+    assert all(ruling == ROLLED_BACK and turns <= 50 for ruling, turns in bad)
     equal = [
         live_trial(_outcomes(0.7), _outcomes(0.7), random.Random(seed))[0] for seed in range(200)
     ]
-    assert equal.count(LiveRuling.PROMOTE) >= 170
+    assert equal.count(KEPT) >= 170
 
 
 @given(st.integers(1, 500).flatmap(lambda tries: st.tuples(st.integers(0, tries), st.just(tries))))
@@ -103,7 +111,7 @@ def test_an_interval_is_wilsons() -> None:
 
 
 def _trial(
-    kind: Kind, *, is_refused: bool, share: float | None, ruling: LiveRuling, turns: int
+    kind: Kind, *, is_refused: bool, share: float | None, ruling: str, turns: int
 ) -> dict[str, object]:
     facts = {
         "kl": None if share is None else 0.4,
@@ -118,22 +126,22 @@ def _trial(
 @each(
     ("is_refused", "turns", "ruling", "missed"),
     [
-        (True, 50, LiveRuling.ROLL_BACK, 0),
-        (False, 50, LiveRuling.ROLL_BACK, 1),
-        (True, 51, LiveRuling.ROLL_BACK, 1),
-        (True, 5, LiveRuling.PROMOTE, 1),
+        (True, 50, ROLLED_BACK, 0),
+        (False, 50, ROLLED_BACK, 1),
+        (True, 51, ROLLED_BACK, 1),
+        (True, 5, KEPT, 1),
     ],
 )
 def test_goals_can_be_met_and_missed(
-    is_refused: bool, turns: int, ruling: LiveRuling, missed: int
+    is_refused: bool, turns: int, ruling: str, missed: int
 ) -> None:
     trials = [
         _trial(Kind.FLIPPED, is_refused=is_refused, share=0.1, ruling=ruling, turns=turns),
         _trial(Kind.NOT_A_NUMBER, is_refused=True, share=None, ruling=ruling, turns=0),
         # No harm to live turns, and no poison: neither counts.
-        _trial(Kind.IDENTICAL, is_refused=True, share=0.6, ruling=LiveRuling.PROMOTE, turns=50),
-        _trial(Kind.HONEST, is_refused=False, share=0.9, ruling=LiveRuling.PROMOTE, turns=50),
-        _trial(Kind.TRIGGERED, is_refused=False, share=0.9, ruling=LiveRuling.PROMOTE, turns=50),
+        _trial(Kind.IDENTICAL, is_refused=True, share=0.6, ruling=KEPT, turns=50),
+        _trial(Kind.HONEST, is_refused=False, share=0.9, ruling=KEPT, turns=50),
+        _trial(Kind.TRIGGERED, is_refused=False, share=0.9, ruling=KEPT, turns=50),
     ]
     assert list(goals(trials).values()).count(False) == missed
     assert goals([trials[3]]) == {}
@@ -141,8 +149,8 @@ def test_goals_can_be_met_and_missed(
 
 def test_a_report_has_a_row_for_each_kind_and_each_aim(tmp_path: Path) -> None:
     trials = [
-        _trial(Kind.FLIPPED, is_refused=True, share=0.1, ruling=LiveRuling.ROLL_BACK, turns=9),
-        _trial(Kind.HONEST, is_refused=False, share=0.9, ruling=LiveRuling.PROMOTE, turns=50),
+        _trial(Kind.FLIPPED, is_refused=True, share=0.1, ruling=ROLLED_BACK, turns=9),
+        _trial(Kind.HONEST, is_refused=False, share=0.9, ruling=KEPT, turns=50),
     ]
     (tmp_path / "a.jsonl").write_text(
         "\n".join(map(json.dumps, [{"kind": "taught"}, *trials])) + "\n"

@@ -48,10 +48,9 @@ def test_an_empty_section_trains_the_embedded_model_in_windows(home: Path) -> No
     )
     assert (
         policy.held_out_share,
-        policy.canary_share,
         policy.canary_turns,
         policy.keep_versions,
-    ) == (0.2, 0.0, 50, 5)
+    ) == (0.2, 50, 5)
     assert policy.distill is None
 
 
@@ -78,7 +77,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
         "tokenizer": "{home}/tokenizer",
         "base_url": "http://127.0.0.1:8001/",
         "api_key": "env:NOT_SET_ANYWHERE",
-        "distill": {"teacher": "big", "model": "big-model"},
+        "distill": {"hindsight": True},
         "serve": "vllm",
         "provider": "big",
     }
@@ -90,7 +89,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
     assert policy.distill.hindsight
     assert [problem.key for problem in missing_secrets(config, {})] == ["policy.api_key"]
     shown = dict(flatten(config))
-    assert shown["policy.distill.model"] == "big-model"
+    assert shown["policy.distill.hindsight"] is True
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,6 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("lora_rnk = 8", "FILE:2: policy.lora_rnk is not a known key; did you mean lora_rank?"),
         ("learning_rate = inf", "FILE:2: policy.learning_rate"),
         ("held_out_share = 1", "FILE:2: policy.held_out_share must be less than 1"),
-        ("canary_share = 1.5", "FILE:2: policy.canary_share must be less than or equal to 1"),
         ("keep_versions = 1", "FILE:2: policy.keep_versions must be greater than or equal to 2"),
         (
             "api_key = 'abc'",
@@ -151,11 +149,6 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("serve = 'vllm'", "policy needs provider if serve names a server, and only then"),
         ("provider = 'x'", "policy needs provider if serve names a server, and only then"),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
-        ("[policy.distill]\nteacher = 'x'", "policy.distill needs teacher and model together"),
-        (
-            "[policy.distill]\nteacher = 'x'\nmodel = 'm'",
-            "policy.distill.teacher names x, which is no provider",
-        ),
         (
             "[policy.distill]\nhindsihgt = true",
             "FILE:3: policy.distill.hindsihgt is not a known key; did you mean hindsight?",

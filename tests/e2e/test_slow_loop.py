@@ -38,7 +38,6 @@ prompts_per_step = {prompts}
 steps = {steps}
 max_new_tokens = 8
 held_out_share = 0.4
-canary_share = 0.0
 golden_margin = 1.0
 kl_limit = 100.0
 rehearsal = 0.0

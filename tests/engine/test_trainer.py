@@ -377,7 +377,7 @@ async def test_the_program_imports_nothing_heavy_for_it() -> None:
 
 
 @pytest.mark.slow
-async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path: Path) -> None:
+async def test_a_model_with_biases_is_taught_and_goes_on(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = make_tiny_model(tmp_path / "model")
     sizes = {
@@ -386,9 +386,10 @@ async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path
         "intermediate_size": 48,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
+        "num_key_value_heads": 2,
     }
-    config = transformers.GPTNeoXConfig(**sizes, max_position_embeddings=128, eos_token_id=END)
-    transformers.GPTNeoXForCausalLM(config).save_pretrained(folder)
+    config = transformers.Qwen2Config(**sizes, max_position_embeddings=128, eos_token_id=END)
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     async with _trainer(folder, tmp_path) as trainer:
         await trainer.open(_plan(tmp_path))
         await trainer.accumulate(_pieces(), Loss(LossKind.CROSS_ENTROPY))

@@ -210,6 +210,8 @@ def _datum(row: Row, reduction: Reduction) -> Datum:
 
 
 def _loss(objective: Objective) -> Loss:
+    if objective.name == "cispo":  # with its ratio clipped to exactly one
+        return Loss(LossKind.CROSS_ENTROPY)
     config = objective.config or {}
     low, high = config.get("clip_low_threshold", 0.8), config.get("clip_high_threshold", 1.2)
     return Loss(LossKind(objective.name), clip_low=1.0 - low, clip_high=high - 1.0)

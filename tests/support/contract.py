@@ -7,13 +7,13 @@ from pathlib import Path
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, Rollout
 from metaclaw.ports import RunPlan, TrainingBackend
 
 PROMPTS = ((80, 81, 82, 83), (97, 98, 99, 100))
 DRAWING = Drawing(count=4, max_tokens=6, seed=7)
 ADAM = Adam(learning_rate=0.005, grad_clip_norm=0.0)
-PLAIN = Loss(LossKind.IMPORTANCE_SAMPLING)
+PLAIN = Loss()
 
 
 @dataclass

@@ -446,7 +446,7 @@ def _import_torch() -> None:
     for module in (
         "metaclaw.engine.serve",
         "metaclaw.engine.training.process",
-        "metaclaw.engine.training.hf_model",
+        "metaclaw.engine.training.learner",
     ):
         import_module(module)
     gc.collect()

@@ -85,7 +85,7 @@ class Softmax:
         for datum in data:
             for number, (before, token) in enumerate(_steps(datum.prompt, datum.tokens_T)):
                 now = logprobs(before)[token]
-                pushes[before].append((token, _push(datum, loss, number, now) - _pull(loss, now)))
+                pushes[before].append((token, _push(datum, loss, number, now)))
         for before, pushed in pushes.items():
             total = math.fsum(push for _, push in pushed)
             slope = total * np.exp(np.array(logprobs(before)))
@@ -171,21 +171,8 @@ def _push(datum: Datum, loss: Loss, number: int, now: float) -> float:
         return advantage
     ratio = math.exp(now - datum.logprobs_T[number])
     kept = min(max(ratio, 1.0 - loss.clip_low), 1.0 + loss.clip_high)
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return ratio * advantage
-        case LossKind.PPO:
-            # Where the clipped term is the smaller one it is constant, and pushes nothing.
-            return ratio * advantage if ratio * advantage <= kept * advantage else 0.0
-        case LossKind.CISPO:
-            return kept * advantage
-
-
-def _pull(loss: Loss, now: float) -> float:
-    """Back to the untrained weights, which are uniform: the gradient of exp(d) − d − 1 with d = log
-    p_base − log p.
-    """
-    return loss.kl * (1.0 - math.exp(-math.log(SIZE) - now)) if loss.kl else 0.0
+    # Where the clipped term is the smaller one it is constant, and pushes nothing.
+    return ratio * advantage if ratio * advantage <= kept * advantage else 0.0
 
 
 def _add(table: Table, key: int, values: Row) -> None:

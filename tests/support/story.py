@@ -23,7 +23,6 @@ steps = 16
 rehearsal = 0.0
 max_new_tokens = 8
 held_out_share = 0.4
-canary_share = 0.0
 golden_margin = 1.0
 kl_limit = 100.0
 """

@@ -17,7 +17,6 @@ from metaclaw.domain.training import (
     Datum,
     Drawing,
     Loss,
-    LossKind,
     PieceStats,
     Rollout,
     RunProgress,
@@ -25,7 +24,7 @@ from metaclaw.domain.training import (
 )
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
-from metaclaw.train.backends.service import check_data, distance
+from metaclaw.train.backends.service import check_data
 from tests.support.softmax import END, Sampler, Softmax, decode
 
 _FILE = "toy.json"
@@ -43,7 +42,7 @@ class ToyBackend:
     @property
     def abilities(self) -> Abilities:
         """All losses and the KL term."""
-        return Abilities(frozenset(LossKind), has_kl=True, yields=False, scales=True)
+        return Abilities(yields=False, scales=True)
 
     async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on with it where it was, pieces included."""
@@ -87,10 +86,9 @@ class ToyBackend:
         run = self._open_run()
         check_data(data, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
-        apart = sum(map(self._distance, data)) / tokens if loss.kl else None
         self._policy.learn(data, loss)
         await asyncio.to_thread(_write, run.folder / _FILE, self._policy)
-        return PieceStats(tokens, kl=apart)
+        return PieceStats(tokens)
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """One optimiser step; on disk when this returns."""
@@ -133,12 +131,6 @@ class ToyBackend:
     async def aclose(self) -> None:
         """Nothing is held but memory."""
         self._run = None
-
-    def _distance(self, datum: Datum) -> float:
-        now, reference = (
-            policy.score(datum.prompt, datum.tokens_T) for policy in (self._policy, Softmax())
-        )
-        return distance(now, reference)
 
     def _of(self, weights: Weights | None) -> Softmax:
         if weights is not None:

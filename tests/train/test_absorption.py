@@ -30,7 +30,6 @@ def pairs(count: int, with_skill: float, without: float, seed: int = 1) -> list[
 def test_a_skill_that_is_not_missed_by_good_weights_is_absorbed() -> None:
     report = judge_absorption([SkillPair(1.0, 1.0)] * 60)
     assert report.finding is Absorption.ABSORBED
-    assert report.e_absorbed >= 20
     assert report.reason.startswith("absorbed: mean score without it 1.00")
 
 
@@ -47,7 +46,6 @@ def test_a_skill_that_is_not_missed_because_nothing_helps_is_not_absorbed() -> N
 def test_too_little_is_undecided(seen: list[SkillPair]) -> None:
     report = judge_absorption(seen)
     assert report.finding is Absorption.UNDECIDED
-    assert report.pairs + report.unscored == len(seen)
 
 
 def test_a_skill_whose_loss_costs_the_margin_is_seldom_called_absorbed_and_an_absorbed_one_mostly_is() -> (

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.train.bets import BETS, GainBets, rate_at_least
+from metaclaw.train.bets import BETS, GainBets
+from metaclaw.train.live import rate_at_least
 
 GAINS = st.lists(st.floats(-1.0, 1.0), max_size=30)
 

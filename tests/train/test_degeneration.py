@@ -70,14 +70,12 @@ def test_a_version_is_never_degenerate_against_itself(texts: list[list[str]]) ->
 
 
 @given(st.text(min_size=1, max_size=30))
-def test_one_answer_to_every_question_is_found_and_is_right_where_people_want_it(text: str) -> None:
+def test_one_answer_to_every_question_is_found(text: str) -> None:
     said = answers(*[text] * 20)
     assert any(
         words.startswith("gives one answer to 20 of 20")
         for words in find_degeneration(said, SERVING)
     )
-    wanted = find_degeneration(said, SERVING, wanted=["OK", "ok "])
-    assert not any(words.startswith("gives one answer") for words in wanted)
 
 
 def test_one_word_answers_to_questions_of_two_options_are_not_degenerate() -> None:

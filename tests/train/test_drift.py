@@ -4,39 +4,50 @@ collapse is seen in time.
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.train.records import (
-    Drift,
     DriftLimits,
-    DriftWatch,
-    StepFigures,
     StepRecord,
-    drift_watch,
-    step_figures,
+    find_drift,
     weighted_mean,
 )
 from tests.support.cases import each
 
-STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
-FIGURE = st.none() | st.floats(0.0, 1e6)
+
+def step(reward: float | None = None, length: float = 40.0, **figures: float | None) -> StepRecord:
+    return msgspec.structs.replace(StepRecord([], reward, True, [], length), **figures)
 
 
-def after(*steps: StepFigures, limits: DriftLimits | None = None) -> tuple[int, Drift | None]:
+STILL = step(entropy=1.5, kl=0.02, ratio=1.0)
+FIGURE = st.floats(0.0, 1e6)
+
+
+def after(*steps: StepRecord, limits: DriftLimits | None = None) -> tuple[int, str | None]:
     """How many steps were made before the watch stopped the run, and why."""
-    watch = DriftWatch(limits or DriftLimits())
-    for number, step in enumerate(steps, 1):
-        watch, drift = watch.see(step)
+    for number in range(1, len(steps) + 1):
+        drift = find_drift(steps[:number], limits)
         if drift is not None:
             return number, drift
     return len(steps), None
 
 
 @settings(deadline=None)
-@given(st.builds(StepFigures, FIGURE, FIGURE, FIGURE, FIGURE), st.integers(1, 60))
-def test_figures_that_stay_as_they_are_never_stop_a_run(still: StepFigures, steps: int) -> None:
+@given(
+    st.builds(
+        step,
+        st.none(),
+        FIGURE,
+        entropy=st.none() | FIGURE,
+        kl=st.none() | FIGURE,
+        ratio=st.none() | FIGURE,
+    ),
+    st.integers(1, 30),
+)
+def test_figures_that_stay_as_they_are_never_stop_a_run(still: StepRecord, steps: int) -> None:
     assert after(*[still] * steps) == (steps, None)
 
 
@@ -49,10 +60,10 @@ def test_figures_that_stay_as_they_are_never_stop_a_run(still: StepFigures, step
 def test_a_figure_that_is_no_number_stops_a_run_at_once(
     name: str, value: float, before: int
 ) -> None:
-    bad = StepFigures(**{name: value})
+    bad = msgspec.structs.replace(STILL, **{name: value})
     number, drift = after(*[STILL] * before, bad, STILL)
     assert number == before + 1
-    assert drift == Drift(f"the step's figures make no sense ({name} is not a finite number)")
+    assert drift == f"the step's figures make no sense ({name} is not a finite number)"
 
 
 @each(
@@ -70,69 +81,58 @@ def test_a_figure_that_is_no_number_stops_a_run_at_once(
 def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(
     name: str, value: float, within: int
 ) -> None:
-    astray = StepFigures(
-        **{"entropy": 1.5, "kl": 0.02, "length": 40.0, "ratio": 1.0} | {name: value}
-    )
+    astray = msgspec.structs.replace(STILL, **{name: value})
     number, drift = after(*[STILL] * 5, *[astray] * within)
     assert drift is not None
-    assert f" ({name} went from " in drift.reason
+    assert f" ({name} went from " in drift
     assert number > 5
 
 
 @each(
-    "step",
+    "one",
     [
-        StepFigures(entropy=1.0),
-        StepFigures(length=70.0),
-        StepFigures(kl=0.6),
-        StepFigures(ratio=1.3),
-        StepFigures(kl=0.0),
+        step(entropy=1.0),
+        step(length=70.0),
+        step(kl=0.6),
+        step(ratio=1.3),
+        step(kl=0.0),
     ],
 )
-def test_ordinary_learning_goes_on(step: StepFigures) -> None:
-    assert after(*[STILL] * 3, *[step] * 100) == (103, None)
+def test_ordinary_learning_goes_on(one: StepRecord) -> None:
+    assert after(*[STILL] * 3, *[one] * 100) == (103, None)
 
 
 def test_one_odd_step_is_smoothed_over() -> None:
-    odd = StepFigures(entropy=1.5, kl=1.5, length=90.0, ratio=1.6)
+    odd = step(entropy=1.5, kl=1.5, length=90.0, ratio=1.6)
     assert after(*[STILL] * 5, odd, *[STILL] * 5)[1] is None
 
 
 def test_the_beginning_is_not_judged() -> None:
-    assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0))[1] is None
-    assert (
-        after(StepFigures(ratio=1.0), StepFigures(ratio=6.0), limits=DriftLimits(beginning=1))[1]
-        is not None
-    )
+    assert after(step(ratio=1.0), step(ratio=6.0))[1] is None
+    assert after(step(ratio=1.0), step(ratio=6.0), limits=DriftLimits(beginning=1))[1] is not None
 
 
-def record(reward: float, *, moved: bool = True) -> StepRecord:
-    return StepRecord([], reward, moved, [], length=40.0, entropy=1.5, kl=0.02, ratio=1.0)
-
-
-def test_a_watch_is_what_the_records_make_it_and_steps_that_moved_nothing_do_not_count() -> None:
-    watch = DriftWatch()
-    for _ in range(4):
-        watch, _ = watch.see(step_figures(record(0.5)))
-    assert drift_watch([record(0.5), record(0.9, moved=False), *[record(0.5)] * 3]) == watch
+def test_steps_that_moved_nothing_do_not_count() -> None:
+    astray = msgspec.structs.replace(STILL, ratio=9.0, moved=False)
+    assert find_drift([*[STILL] * 5, *[astray] * 9]) is None
 
 
 def test_answers_that_earn_more_may_become_short_and_sure() -> None:
-    begun = StepFigures(entropy=1.5, length=200.0, reward=0.1)
-    learned = StepFigures(entropy=0.01, length=8.0, reward=0.9)
+    begun = step(entropy=1.5, length=200.0, reward=0.1)
+    learned = step(entropy=0.01, length=8.0, reward=0.9)
     assert after(*[begun] * 5, *[learned] * 30)[1] is None
-    collapsed = StepFigures(entropy=0.01, length=8.0, reward=0.1)
+    collapsed = step(entropy=0.01, length=8.0, reward=0.1)
     assert after(*[begun] * 5, *[collapsed] * 30)[1] is not None
 
 
 def test_where_something_is_rehearsed_forgetting_stops_a_run_and_not_the_distance_on_trained_prompts() -> (
     None
 ):
-    begun = StepFigures(kl=0.0, forgotten=0.0)
-    assert after(*[begun] * 5, *[StepFigures(kl=8.8, forgotten=0.1)] * 30)[1] is None
-    drift = after(*[begun] * 5, *[StepFigures(kl=0.1, forgotten=3.0)] * 30)[1]
+    begun = step(kl=0.0, forgotten=0.0)
+    assert after(*[begun] * 5, *[step(kl=8.8, forgotten=0.1)] * 30)[1] is None
+    drift = after(*[begun] * 5, *[step(kl=0.1, forgotten=3.0)] * 30)[1]
     assert drift is not None
-    assert drift.reason.startswith(
+    assert drift.startswith(
         "the model forgot how it answered ordinary questions (forgotten went from 0 to "
     )
 

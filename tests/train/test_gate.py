@@ -4,14 +4,12 @@ not.
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.verdict import Outcome
-from metaclaw.train.bets import TrialTurn
+from metaclaw.domain.ids import SkillName
 from metaclaw.train.degeneration import HeldOutAnswer
 from metaclaw.train.gate import (
     AnswerPair,
@@ -24,7 +22,6 @@ from metaclaw.train.gate import (
     weigh_skills,
 )
 from metaclaw.train.golden import GoldenScore
-from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
 from tests.support.cases import each
 
 GOLDEN = GoldenScore({f"i{at}": at < 500 for at in range(800)})
@@ -116,7 +113,6 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
 @each(
     ("evidence", "reason"),
     [
-        (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
         (
             whole(pairs(30), kl=1.5),
             "too far from the untrained weights: 1.5 nats a token, at most 1",
@@ -380,74 +376,3 @@ def test_a_candidate_that_is_no_worse_with_any_skill_is_seldom_called_worse_with
         pairs = [drawing(rng, 0.7, 0.7)(SKILLS[number % 5]) for number in range(200)]
         found += any(one.is_worse for one in weigh_skills(pairs))
     assert found / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
-
-
-def sessions(
-    rng: random.Random, serving: float, canary: float, lost: float | None, share: float = 0.1
-) -> Iterator[TrialTurn]:
-    """Conversations about one skill each, some turns long."""
-    number = 0
-    while True:
-        number += 1
-        skill, is_canary = rng.choice(SKILLS), rng.random() < share
-        rate = canary if is_canary else serving
-        if is_canary and lost is not None and skill == LOST:
-            rate = lost
-        while True:
-            outcome = Outcome.PASS if rng.random() < rate else Outcome.FAIL
-            yield TrialTurn(SessionId(f"s{number}"), is_canary, share, outcome, (skill,))
-            if rng.random() < 0.25:
-                break
-
-
-def watched(turns: Iterator[TrialTurn]) -> LiveReport:
-    watch = LiveWatch()
-    return next(
-        report for turn in turns if (report := watch.see(turn)).ruling is not LiveRuling.WAIT
-    )
-
-
-def ends(serving: float, canary: float, lost: float | None = None) -> list[LiveReport]:
-    return [watched(sessions(random.Random(seed), serving, canary, lost)) for seed in range(LIVES)]
-
-
-def test_a_canary_that_lost_one_skill_of_five_is_taken_back_and_mostly_within_fifty_turns() -> None:
-    reports = ends(0.74, 0.74, lost=0.0)
-    back = [one for one in reports if one.ruling is LiveRuling.ROLL_BACK]
-    assert len(back) / LIVES >= 0.93
-    assert sum(one.canary_passed + one.canary_failed <= 50 for one in back) / LIVES >= 0.8
-
-
-def test_what_is_better_elsewhere_does_not_save_a_canary_that_lost_a_skill_and_the_reason_names_it() -> (
-    None
-):
-    reports = ends(0.74, 0.95, lost=0.0)
-    assert sum(one.ruling is LiveRuling.ROLL_BACK for one in reports) / LIVES >= 0.93
-    # Who happens to be asked for it often is worse on the whole, too, and that is said instead.
-    assert sum(f"with {LOST}: " in one.reason for one in reports) / LIVES >= 0.8
-
-
-def test_a_canary_that_is_really_better_is_promoted() -> None:
-    assert sum(one.ruling is LiveRuling.PROMOTE for one in ends(0.74, 0.93)) / LIVES >= 0.97
-
-
-def test_a_canary_is_not_promoted_while_a_common_skill_was_hardly_tried_but_not_for_ever() -> None:
-    def turn(number: int, is_canary: bool, skill: SkillName) -> TrialTurn:
-        return TrialTurn(SessionId(f"s{number}"), is_canary, 0.1, Outcome.PASS, (skill,))
-
-    watch = LiveWatch()
-    for number in range(100):
-        watch.see(turn(number, False, SKILLS[number % 2]))
-    for number in range(100, 160):
-        report = watch.see(turn(number, True, SKILLS[0]))
-    assert report.ruling is LiveRuling.WAIT
-    assert SKILLS[1] in report.reason
-    for number in range(200, 205):
-        report = watch.see(turn(number, True, SKILLS[1]))
-    assert report.ruling is LiveRuling.PROMOTE
-    for number in range(300, 400):
-        watch = LiveWatch() if number == 300 else watch
-        watch.see(turn(number, False, SKILLS[number % 2]))
-    for number in range(400, 550):
-        report = watch.see(turn(number, True, SKILLS[0]))
-    assert report.ruling is LiveRuling.PROMOTE

@@ -15,11 +15,9 @@ from metaclaw.train.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
-    fork_answer,
     imitate_best,
     is_flat,
     is_settled,
-    join_rollouts,
     longest_demonstration,
 )
 from metaclaw.train.progress import token_cap
@@ -72,48 +70,6 @@ def test_the_best_answer_is_imitated_while_the_answers_of_today_are_worse() -> N
     assert datum.advantages_T == (3.0, 3.0)
     assert imitate_best([group(0.3, 1.0)], known) == ()
     assert imitate_best([group(0.3, 0.3, turn="other")], known) == ()
-
-
-END = 3
-SETTLED = Rollout((*map(ord, "abc"), END), (-0.1, -0.2, -0.3, -0.4), "abc", True)
-
-
-def settled(answer: Rollout = SETTLED) -> ScoredGroup:
-    return ScoredGroup(TurnId("t"), (9, 9), (answer, answer), (0.4, 0.4))
-
-
-def token(number: int) -> Rollout:
-    return Rollout((number,), (-1.0,), "" if number == END else chr(number), number == END)
-
-
-def test_a_fork_leaves_the_settled_answer_at_each_of_its_tokens_sooner_or_later() -> None:
-    forks = [fork_answer(settled(), chr, seed) for seed in range(40)]
-    assert {fork.text for fork in forks} == {"", "a", "ab", "abc"}
-    assert all(fork.tokens == SETTLED.tokens_T[: len(fork.text)] for fork in forks)
-    assert fork_answer(settled(), chr, 7) == fork_answer(settled(), chr, 7)
-
-
-def test_a_fork_tries_each_other_token_once_and_knows_where_one_ends_the_answer() -> None:
-    fork = next(
-        one for seed in range(40) if (one := fork_answer(settled(), chr, seed)).text == "ab"
-    )
-    begun = fork.answers_with([token(ord("x")), token(ord("c")), token(ord("x")), token(END)])
-    assert [(one.text, one.tokens_T[2:], one.is_whole) for one in begun] == [
-        ("abx", (ord("x"),), False),
-        ("ab", (END,), True),
-    ]
-    assert fork.answers_with([token(ord("c"))]) == [SETTLED]
-
-
-def test_a_forked_answer_is_its_beginning_and_what_follows() -> None:
-    begun = Rollout((1, 2), (-0.1, -1.0), "ax", False)
-    assert join_rollouts(begun, token(END)) == Rollout((1, 2, END), (-0.1, -1.0, -1.0), "ax", True)
-    assert not join_rollouts(begun, token(5)).is_whole
-
-
-def test_an_answer_whose_tokens_do_not_say_its_text_one_by_one_is_left_at_its_beginning() -> None:
-    umlaut = Rollout((195, 164, END), (-0.1, -0.1, -0.1), "ä", True)
-    assert {fork_answer(settled(umlaut), chr, seed).tokens for seed in range(20)} == {()}
 
 
 def test_small_differences_are_not_stretched() -> None:

@@ -67,7 +67,7 @@ class Condition:
         }
         if self.weights:
             # Weights are trained between days and at no other time: no window opens by itself.
-            tree["policy"] = {"mode": "auto" if learns else "skills_only", "canary_share": 0.0}
+            tree["policy"] = {"mode": "auto" if learns else "skills_only"}
             tree["schedule"] = {"sleep": [], "idle_minutes": 1440.0}
         return tree
 

@@ -204,7 +204,6 @@ class Application:
                 embedded=self.embedded,
                 model_folder=configured.model_folder,
                 providers=configured.over_http,
-                meter=self.budget,
             )
         except PluginError as error:
             log.error("training_off reason=%s", error)

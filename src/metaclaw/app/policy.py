@@ -34,16 +34,14 @@ from metaclaw.schedule import (
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.train import (
-    EndpointTeacher,
     HostSettings,
     ModelHost,
     RemoteBackend,
     SamplerModel,
     Service,
     ServiceSettings,
-    Teacher,
 )
-from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
+from metaclaw.upstream import HttpEndpoint, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.engine import Vocabulary
@@ -92,7 +90,6 @@ class PolicyRuntime:
         embedded: EmbeddedModel | None,
         model_folder: Path,
         providers: Mapping[str, HttpEndpoint],
-        meter: Meter,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -112,7 +109,6 @@ class PolicyRuntime:
             model_folder,
             providers,
             self._in_use,
-            meter,
         )
         self.parts: PolicyParts = build_parts(config, policy, around)
         # A server of weights may use the same GPU as training, which then waits for windows.
@@ -141,18 +137,13 @@ class PolicyRuntime:
         engine starts. Blocks.
         """
         policies = SqlPolicies(database)
-        serving = policies.serving(self._policy.canary_share)
+        serving = policies.serving()
         if self.parts.host is not self._embedded:
             return  # another host is asked for them once it can be reached
         found = serving.version
         while found != BASE_POLICY and not self._expects(policies, found):
             found = policies.before(found)
-        canary = (
-            serving.canary
-            if serving.canary is not None and self._expects(policies, serving.canary)
-            else None
-        )
-        self.slot.flip(replace(serving, version=found, canary=canary))
+        self.slot.flip(replace(serving, version=found, canary=None))
 
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""
@@ -185,7 +176,6 @@ class PolicyRuntime:
             windows=self._training_windows,
             open_window=self.windows.open,
             folder=self._folder,
-            teacher=self.parts.teacher,
         )
 
     def begin(self, supervisor: "Supervisor") -> None:
@@ -208,8 +198,7 @@ class PolicyRuntime:
         await self.parts.backend.aclose()
 
     def _in_use(self) -> frozenset[int]:
-        serving = self.slot.serving
-        return frozenset(number for number in (serving.version, serving.canary) if number)
+        return frozenset({self.slot.serving.version} - {BASE_POLICY})
 
     def _announce(self, kind: str, data: Mapping[str, object]) -> None:
         """Append an event when a window opens or shuts, without waiting for it."""
@@ -247,7 +236,6 @@ class PolicyEnvironment:
     model_folder: Path
     providers: Mapping[str, HttpEndpoint]
     in_use: Callable[[], frozenset[int]]
-    meter: Meter = UNMETERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +249,11 @@ class PolicyParts:
     provider: str
     model_of: Callable[[int], str] | None = None
     serves: ModelProvider | None = None
-    teacher: Teacher | None = None
 
 
 def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
     """The parts that the configuration asks for. Raises ConfigError."""
-    parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(policy)
-    if policy.kl > 0.0 and not parts.backend.abilities.has_kl:
-        raise ConfigError(
-            f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0'
-        )
-    return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
+    return _embedded(config, policy, around) if policy.backend == "embedded" else _service(policy)
 
 
 def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
@@ -349,15 +331,3 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     backend = RemoteBackend(service, vocabulary.decode, end_ids=vocabulary.end_ids)
     sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
     return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
-
-
-def _teacher(
-    policy: PolicyConfig, around: PolicyEnvironment, tokeniser: Tokeniser
-) -> Teacher | None:
-    distill = policy.distill
-    if distill is None or distill.teacher is None or distill.model is None:
-        return None
-
-    return EndpointTeacher(
-        around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter
-    )

@@ -104,8 +104,6 @@ class Config(Section):
             ("evolver.provider", self.evolver.provider),
         ):
             self._named_provider(key, wanted)
-        if self.policy is not None and self.policy.distill is not None:
-            self._named_provider("policy.distill.teacher", self.policy.distill.teacher)
         return self
 
     @model_validator(mode="after")

@@ -31,21 +31,6 @@ _NAME = re.compile(r"\S(.*\S)?")
 class DistillConfig(Section):
     """Learning from better answers in addition to rewards."""
 
-    teacher: str | None = Field(
-        default=None,
-        description=(
-            "The provider of a model that scores the policy's own tokens (on-policy distillation)."
-            " It must return the log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use"
-            " the policy's tokenizer. Default: none."
-        ),
-        examples=["openai"],
-    )
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The teacher's model. Required with `teacher`.",
-        examples=["qwen3-32b"],
-    )
     hindsight: bool = Field(
         default=True,
         description=(
@@ -54,12 +39,6 @@ class DistillConfig(Section):
             " this section."
         ),
     )
-
-    @model_validator(mode="after")
-    def _check_teacher(self) -> "DistillConfig":
-        if (self.teacher is None) != (self.model is None):
-            raise PydanticCustomError("teacher", "needs teacher and model together, or neither")
-        return self
 
 
 class PolicyConfig(Section):
@@ -188,23 +167,6 @@ class PolicyConfig(Section):
         allow_inf_nan=False,
         description="Sampling temperature of the answers that are drawn.",
     )
-    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(
-        default="ppo", description="The policy-gradient loss."
-    )
-    advantage: Literal["group", "batch", "tracker"] = Field(
-        default="group",
-        description=(
-            "How rewards become advantages: within a prompt's group (GRPO), over the batch"
-            " (REINFORCE++), or against a running value (SPO)."
-        ),
-    )
-    kl: float = Field(
-        default=0.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Weight of the KL divergence from the untrained model.",
-    )
     max_lag: int = Field(
         default=3,
         ge=0,
@@ -235,21 +197,13 @@ class PolicyConfig(Section):
             "Largest KL divergence of a version from the untrained model, in nats per token."
         ),
     )
-    canary_share: Share = Field(
-        default=0.0,
-        description=(
-            "Share of sessions on which a version that passed the gate is tried first. With 0 it"
-            " serves all sessions at once, and is rolled back if its turns fail more often than"
-            " those of the version before it."
-        ),
-    )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
         description=(
-            "Judged turns of a trial after which a version that is not worse serves all sessions;"
-            " without a trial, judged turns during which a new version may be rolled back."
+            "Judged turns after a version begins to serve during which it is rolled back if its"
+            " turns fail more often than those of the version before it."
         ),
     )
     train_share: Share = Field(

@@ -24,7 +24,6 @@ class LoopState(StrEnum):
 
     WAITING = "waiting for turns"
     SHUT = "waiting for a window"
-    TRYING = "waiting for the end of a trial"
     DOWN = "training service unreachable"
     MISSING = "waiting for a missing package"
     UNPAID = "waiting for the learning budget"

@@ -143,27 +143,21 @@ class LossKind(StrEnum):
     weights.
     """
 
-    IMPORTANCE_SAMPLING = "importance_sampling"
     PPO = "ppo"
-    CISPO = "cispo"
     CROSS_ENTROPY = "cross_entropy"
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss and its settings. Ratios are clipped to [1 - clip_low, 1 + clip_high]; `kl` is the
-    coefficient of the KL divergence from the untrained weights."""
+    """A loss and its settings. Ratios are clipped to [1 - clip_low, 1 + clip_high]."""
 
     kind: LossKind = LossKind.PPO
     clip_low: float = 0.2
     clip_high: float = 0.28
-    kl: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0.0 <= self.clip_low < 1.0 and self.clip_high >= 0.0 and self.kl >= 0.0):
-            raise ValueError(
-                f"impossible settings: clip {self.clip_low}/{self.clip_high}, kl {self.kl}"
-            )
+        if not (0.0 <= self.clip_low < 1.0 and self.clip_high >= 0.0):
+            raise ValueError(f"impossible settings: clip {self.clip_low}/{self.clip_high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +259,10 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """Statistics of an optimiser step. `pieces` is set by backends that return the statistics of
-    the pieces only with the step.
-    """
+    """Statistics of an optimiser step."""
 
     step: int
     grad_norm: float | None = None
-    pieces: PieceStats | None = None
 
 
 @dataclass(frozen=True, slots=True)

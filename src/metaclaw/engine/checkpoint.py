@@ -1,6 +1,6 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -30,10 +30,8 @@ def finish(steps: Steps[T]) -> T:
 
 
 _PLAIN_ROPE: Final = (None, "default")
-PLAIN_KINDS: Final = ("llama",)
-ALL_KINDS: Final = (*PLAIN_KINDS, "mistral", "qwen2", "qwen3")
-"""Members of the Llama family by their name in config.json. All but the plain ones have biases,
-norms of single heads, or a limited attention window; the code that runs them must support that."""
+_KINDS: Final = ("llama", "mistral", "qwen2", "qwen3")
+"""Members of the Llama family by their name in config.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +65,12 @@ class Shape:
         return 2 * self.kv_heads * self.head_width
 
 
-def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
+def read_shape(folder: Path) -> Shape:
     """The model's shape from config.json; raises EngineError for a model of another kind or one
     that cannot be run exactly.
     """
     config = read_json(folder / "config.json")
-    _check_support(config, folder, kinds)
+    _check_support(config, folder)
     width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
     rope = config.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, dict) else config.get("rope_theta", 10_000.0)
@@ -129,12 +127,12 @@ def map_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _check_support(config: Mapping[str, Json], folder: Path, kinds: Collection[str]) -> None:
+def _check_support(config: Mapping[str, Json], folder: Path) -> None:
     # Each of these would give wrong numbers without an error.
-    if config.get("model_type") not in kinds:
+    if config.get("model_type") not in _KINDS:
         raise EngineError(
             f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs"
-            f" {', '.join(kinds)}"
+            f" {', '.join(_KINDS)}"
         )
     if (
         config.get("hidden_act", "silu") != "silu"

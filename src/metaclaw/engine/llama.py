@@ -5,10 +5,10 @@ Prompts, decode steps and teacher-forced scoring are all spans of this pass, so 
 No row is padded: the projections run over all tokens of all spans at once, only attention runs
 separately for each request."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import torch
 import torch.nn.functional as functional
@@ -28,13 +28,6 @@ CHUNK_TOKENS: Final = 64
 """Prompt tokens of one pass: enough to be efficient, and few enough not to delay the running
 answers.
 """
-
-
-class LowRankChange(NamedTuple):
-    """A low-rank change of a product: rows times `inwards` times `outwards` is added."""
-
-    inwards: Tensor
-    outwards: Tensor
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
@@ -72,28 +65,6 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
     return multiply
 
 
-def change(product: Linear, added: LowRankChange | None) -> Linear:
-    """A product with a change added, without merging the weights: available at once, but a little
-    slower.
-    """
-    if added is None:
-        return product
-    inwards, outwards = added
-    return lambda rows: product(rows).addmm_(rows @ inwards, outwards)
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The change of each product of a layer, with columns in the order of the layer; None changes
-    nothing.
-    """
-
-    query_key_value: LowRankChange | None
-    attention_out: LowRankChange | None
-    gate_up: LowRankChange | None
-    down: LowRankChange | None
-
-
 @dataclass(frozen=True, slots=True)
 class _Layer:
     attention_norm: Tensor
@@ -123,25 +94,14 @@ class Llama:
         self.context = min(shape.positions, MAX_CONTEXT)
         self._rotations = rotary_angles(shape, self.context)
 
-    def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
-        """The same model with changes added to the products of its layers. The weights are
-        shared.
-        """
+    def with_layers(self, tensor: Tensors) -> "Steps[Llama]":
+        """A model with layers of these weights, built one after the other. The rest is shared."""
         other = copy(self)
         other._layers = []
-        for layer, added in zip(self._layers, changes, strict=True):
-            other._layers.append(_change_layer(layer, added))
-            yield
+        for number in range(self.shape.layers):
+            layer = yield from _build_layer(self.shape, tensor, f"model.layers.{number}.")
+            other._layers.append(layer)
         return other
-
-    def merge(self, tensor: Tensors) -> Steps[None]:
-        """Replace the layers, one after the other, by layers with these weights, which should
-        compute the same as before.
-        """
-        for number in range(len(self._layers)):
-            self._layers[number] = yield from _build_layer(
-                self.shape, tensor, f"model.layers.{number}."
-            )
 
     def dissolve(self) -> Steps[None]:
         """Free the memory of the layers step by step. After that the model cannot run."""
@@ -206,11 +166,7 @@ class Llama:
         mixed = layer.query_key_value(rows)
         turned = shape.query_width + shape.kv_width // 2
         if layer.head_norms is not None:
-            heads = mixed[:, :turned].view(len(mixed), -1, shape.head_width)
-            heads.copy_(
-                torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon)
-                * layer.head_norms
-            )
+            normalise_heads(mixed, layer.head_norms, shape)
         pairs = torch.view_as_complex(
             mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)
         ).mul_(rotations)
@@ -220,16 +176,6 @@ class Llama:
         queries = mixed[:, : shape.query_width]
         outs = [window.attend(queries, number) for window in windows]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
-
-
-def _change_layer(layer: _Layer, added: Changes) -> _Layer:
-    return replace(
-        layer,
-        query_key_value=change(layer.query_key_value, added.query_key_value),
-        attention_out=change(layer.attention_out, added.attention_out),
-        gate_up=change(layer.gate_up, added.gate_up),
-        down=change(layer.down, added.down),
-    )
 
 
 def _build_layer(shape: Shape, tensor: Tensors, prefix: str) -> Steps[_Layer]:
@@ -245,7 +191,7 @@ def _build_layer(shape: Shape, tensor: Tensors, prefix: str) -> Steps[_Layer]:
     return _Layer(
         attention_norm=tensor(f"{prefix}input_layernorm.weight"),
         query_key_value=(yield from _join(mixed("weight"), biases)),
-        head_norms=_head_norms(shape, tensor, prefix) if shape.has_head_norms else None,
+        head_norms=head_norms(shape, tensor, prefix) if shape.has_head_norms else None,
         attention_out=(yield from _join(plain("self_attn.o"))),
         mlp_norm=tensor(f"{prefix}post_attention_layernorm.weight"),
         gate_up=(yield from _join(plain("mlp.gate", "mlp.up"))),
@@ -264,12 +210,19 @@ def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear
     return make_linear(joined, bias)
 
 
-def _head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
-    """The weights of the norms of all query heads and all key heads."""
+def head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
+    """The weights of the norms of all query heads and all key heads, interleaved."""
     query, key = (
         interleave(tensor(f"{prefix}self_attn.{name}_norm.weight"), 1) for name in ("q", "k")
     )
     return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
+
+
+def normalise_heads(rows: Tensor, weights: Tensor, shape: Shape) -> None:
+    """Normalise all query heads and key heads of rows of queries, keys and values, in place."""
+    turned = shape.query_width + shape.kv_width // 2
+    heads = rows[:, :turned].view(len(rows), -1, shape.head_width)
+    heads.copy_(torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon) * weights)
 
 
 def interleave(rows: Tensor, heads: int) -> Tensor:

@@ -413,10 +413,6 @@ class FolderTokeniser:
         """The token that ends an answer. Raises EngineError if the folder names none."""
         return self._vocabulary.end_id
 
-    def word(self, token: int) -> str:
-        """The text of one token."""
-        return self._vocabulary.decode([token])
-
     @cached_property
     def _vocabulary(self) -> "Vocabulary":
         from metaclaw.engine.vocabulary import Vocabulary

@@ -12,19 +12,17 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.checkpoint import ALL_KINDS, Steps, finish, map_tensors, read_shape
+from metaclaw.engine.checkpoint import Steps, finish, map_tensors, read_shape
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.versions import AdaptedWeights, Version
+from metaclaw.engine.versions import Version, adapted, warm_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
 
-_SHARE: Final = 0.1
-_MOST_S: Final = 0.005
-_HURRY: Final = 3.0
-"""Between two rounds of passes, loading and merging get `_SHARE` of the round's time, at most
-`_MOST_S`, which a reader does not notice; `_HURRY` times as much if a request waits for it. The
-work is done in steps, which are not interrupted."""
+_SHARE: Final = 0.15
+_MOST_S: Final = 0.0075
+"""Between two rounds of passes, loading and freeing get `_SHARE` of the round's time, at most
+`_MOST_S`, which a reader does not notice. The work is done in steps, which are not interrupted."""
 _LOOK_S: Final = 0.002
 
 Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
@@ -39,7 +37,7 @@ class Engine:
         self._vocabulary = Vocabulary(folder)
         self._tensors = map_tensors(folder)
         self._model = Llama(
-            read_shape(folder, ALL_KINDS),
+            read_shape(folder),
             {name: tensor.to(dtype) for name, tensor in self._tensors.items()},
         )
         self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
@@ -47,7 +45,6 @@ class Engine:
         self._displaced: list[Version] = []
         self._pending: dict[int, Steps[None]] = {}
         """Versions being loaded, or being freed."""
-        self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
     def run(self, adapters: Mapping[int, Path]) -> None:
@@ -70,7 +67,7 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._pending or self._merges or self._leaving or self._displaced
+        has_work = self._pending or self._leaving or self._displaced
         return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
@@ -116,7 +113,6 @@ class Engine:
             else:
                 # The number is reused for other weights while the old version still answers.
                 self._displaced.append(leaving)
-                self._merges.pop(number, None)
         if number in self._versions:
             self._pipe.send(frames.Loaded(message.id))
         else:
@@ -127,20 +123,17 @@ class Engine:
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # A thread waits for the disk. Everything else runs between passes: a thread would take the
         # interpreter lock and a core from the running answers.
-        adapted = AdaptedWeights(self._model, self._tensors, adapter)
-        reading = self._reader.submit(adapted.warm)
+        reading = self._reader.submit(warm_adapter, adapter)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)
             yield
         # A bad adapter must not abort running answers.
         try:
-            self._versions[number] = Version(
-                (yield from adapted.prepare()), self._vocabulary, self._slots, adapter
-            )
+            model = yield from adapted(self._model, self._tensors, adapter)
+            self._versions[number] = Version(model, self._vocabulary, self._slots, adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
-        self._merges[number] = adapted.merge()
         if id is not None:
             self._pipe.send(frames.Loaded(id))
 
@@ -160,7 +153,6 @@ class Engine:
         for number, version in list(self._leaving.items()):
             if version.is_idle:
                 del self._leaving[number]
-                self._merges.pop(number, None)
                 self._pending[number] = self._free(number, version)
 
     def _free(self, number: int, version: Version) -> Steps[None]:
@@ -168,18 +160,15 @@ class Engine:
         self._pipe.send(frames.Unloaded(number))
 
     def _work(self, serving_s: float) -> None:
-        """Do steps of loading, freeing and merging for a share of `serving_s`, the time of the last
-        round of passes.
+        """Do steps of loading and freeing for a share of `serving_s`, the time of the last round of
+        passes.
         """
-        began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
-        while self._pending or self._merges:
-            # Requests wait for loads and unloads, but not for merges.
-            works = self._pending or self._merges
-            number = next(iter(works)) if self._pending else max(works)
+        began, most_s = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
+        while self._pending:
+            number = next(iter(self._pending))
             try:
-                next(works[number])
-            except (StopIteration, MemoryError):
-                # Without memory for merged weights, a version continues unmerged.
-                del works[number]
-            if time.monotonic() - began >= (_HURRY * most if self._pending else most):
+                next(self._pending[number])
+            except StopIteration:
+                del self._pending[number]
+            if time.monotonic() - began >= most_s:
                 return

@@ -20,7 +20,6 @@ from metaclaw.domain.training import (
     Datum,
     Drawing,
     Loss,
-    LossKind,
     PieceStats,
     Rollout,
     RunProgress,
@@ -145,8 +144,6 @@ class EmbeddedTrainer:
         release_memory_after_s: float | None = None,
     ) -> None:
         self.abilities: Final = Abilities(
-            frozenset(LossKind),
-            has_kl=True,
             yields=True,
             has_own_processor=is_gpu(device),
             scales=True,

@@ -1,28 +1,24 @@
 """Versions of the weights in the engine process, each with its own memory and running answers, and
 how they are built.
 
-A version is the base model and an adapter. It can answer as soon as the adapter is read: the
-adapter's small factors are added to every product. Then, step by step between answers, each layer
-gets its own weights with the adapter merged into them. That is a little faster and changes results
-only by rounding."""
+A version is the base model with an adapter merged into its layers. They are built step by step
+between the answers of other versions."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from metaclaw.engine import frames
 from metaclaw.engine.batch import Batch, DrawnToken, Job
-from metaclaw.engine.checkpoint import Shape, Steps
+from metaclaw.engine.checkpoint import Steps
 from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
-from metaclaw.engine.llama import Changes, Llama, LowRankChange, interleave
+from metaclaw.engine.llama import Llama
 from metaclaw.engine.prompt import StopFinder
 from metaclaw.engine.training.lora import (
     Adapter,
-    Pair,
     Shapes,
     add_change,
     projection_shapes,
@@ -180,95 +176,29 @@ class Version:
         yield from self._model.dissolve()
 
 
-class AdaptedWeights:
-    """The model `base` with the adapter in a folder. `tensors` are those of the base, in any
-    dtype.
+def warm_adapter(folder: Path) -> None:
+    """Read an adapter's files into the system's cache, so that `adapted` does not wait for a disk.
+    Errors are ignored here.
     """
-
-    def __init__(self, base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> None:
-        self._base = base
-        self._tensors = tensors
-        self._folder = folder
-        self._adapter: Adapter | None = None
-        self._model: Llama | None = None
-
-    def warm(self) -> None:
-        """Read the adapter's files into the system's cache, so that `prepare` does not wait for a
-        disk. Errors are ignored here.
-        """
-        if self._folder.is_dir():
-            for path in self._folder.iterdir():
-                if path.is_file():
-                    path.read_bytes()
-
-    def prepare(self) -> Steps[Llama]:
-        """Build the model with the adapter next to its weights; raises TrainingError if the adapter
-        is unusable.
-        """
-        base, adapter = self._base, (yield from reading_adapter(self._folder))
-        _check_fit(adapter, projection_shapes(self._tensors))
-        changes = (
-            _changes(adapter, base.shape, base.dtype, number) for number in range(base.shape.layers)
-        )
-        self._adapter, self._model = adapter, (yield from base.changed(changes))
-        return self._model
-
-    def merge(self) -> Steps[None]:
-        """Give the prepared model its own weights, with the adapter merged into them."""
-        model, adapter, dtype = self._model, self._adapter, self._base.dtype
-        assert model is not None
-        assert adapter is not None
-
-        def merged(name: str) -> Tensor:
-            weight = self._tensors[name].to(dtype)
-            pair = adapter.pairs.get(name.removesuffix(".weight"))
-            return weight if pair is None else add_change(weight, *pair, adapter.scale).to(dtype)
-
-        return model.merge(merged)
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.is_file():
+                path.read_bytes()
 
 
-def _changes(adapter: Adapter, shape: Shape, dtype: torch.dtype, number: int) -> Changes:
-    prefix = f"model.layers.{number}."
-    queries, keys, values, out = (
-        adapter.pairs.get(f"{prefix}self_attn.{name}_proj") for name in "qkvo"
-    )
-    gate, up, down = (
-        adapter.pairs.get(f"{prefix}mlp.{name}_proj") for name in ("gate", "up", "down")
-    )
-    side = shape.kv_width // 2
-    wide = next((pair.b.shape[0] for pair in (gate, up) if pair is not None), 0)
-    mixed = [_in_order(queries, shape.heads), _in_order(keys, shape.kv_heads), values]
-    return Changes(
-        _joined(mixed, [shape.query_width, side, side], adapter.scale, dtype),
-        _joined([out], [shape.width], adapter.scale, dtype),
-        _joined([gate, up], [wide, wide], adapter.scale, dtype),
-        _joined([down], [shape.width], adapter.scale, dtype),
-    )
+def adapted(base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> Steps[Llama]:
+    """The model `base` with layers of its own, into which the adapter in a folder is merged.
+    `tensors` are those of the base, in any dtype. Raises TrainingError if the adapter is unusable.
+    """
+    adapter = yield from reading_adapter(folder)
+    _check_fit(adapter, projection_shapes(tensors))
 
+    def merged(name: str) -> Tensor:
+        weight = tensors[name].to(base.dtype)
+        pair = adapter.pairs.get(name.removesuffix(".weight"))
+        return weight if pair is None else add_change(weight, *pair, adapter.scale).to(base.dtype)
 
-def _in_order(pair: Pair | None, heads: int) -> Pair | None:
-    return pair and Pair(pair.a, interleave(pair.b, heads))
-
-
-def _joined(
-    pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dtype: torch.dtype
-) -> LowRankChange | None:
-    """The changes of several fused products as one; None if nothing is changed."""
-    present = [(sum(rows[:place]), pair) for place, pair in enumerate(pairs) if pair is not None]
-    if not present:
-        return None
-    ranks, columns = sum(pair.a.shape[0] for _, pair in present), present[0][1].a.shape[1]
-    inwards, outwards = (
-        torch.empty(columns, ranks, dtype=dtype),
-        torch.zeros(ranks, sum(rows), dtype=dtype),
-    )
-    rank = 0
-    for start, pair in present:
-        end = rank + pair.a.shape[0]
-        inwards[:, rank:end] = pair.a.t()
-        torch.mul(pair.b.t(), scale, out=outwards[rank:end, start : start + pair.b.shape[0]])
-        rank = end
-    return LowRankChange(inwards, outwards)
+    return (yield from base.with_layers(merged))
 
 
 def _check_fit(adapter: Adapter, shapes: Shapes) -> None:

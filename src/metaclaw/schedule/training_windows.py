@@ -87,10 +87,6 @@ class _Gate:
 class ManualWindows(_Gate):
     """Windows without a scheduler, opened and shut by their owner."""
 
-    def has_room(self, seconds: float) -> bool:
-        """Whether it is open; when it will be shut is unknown."""
-        return self._window is not None
-
     def open(self, reason: str) -> None:
         """Open the window; an open window does not change."""
         if self._window is None:
@@ -173,12 +169,6 @@ class ScheduledWindows(_Gate):
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
         traffic.connect(self._heard_turn, habits.patience, self._is_deaf)
-
-    def has_room(self, seconds: float) -> bool:
-        """Whether a piece of work of this length will very likely finish before the open window
-        shuts; False while it is shut.
-        """
-        return self.window is not None and seconds <= self.room_s()
 
     def room_s(self) -> float:
         """How much longer the open window will very likely last; 0 while it is shut."""
@@ -488,10 +478,6 @@ class SharedWindows(_Gate):
             f"training has {self._share:.0%} of the time (policy.train_share) while you work;"
             f" {self._windows.shut_because}"
         )
-
-    def has_room(self, seconds: float) -> bool:
-        """Whether work of this length fits. Within our share of a minute everything does."""
-        return self._mine is not None or self._windows.has_room(seconds)
 
     def open(self) -> None:
         """Begin our share of a minute."""

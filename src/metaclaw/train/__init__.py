@@ -7,10 +7,8 @@ from metaclaw.train.absorption import Absorption, SkillPair, absorbed_by, judge_
 from metaclaw.train.advantages import (
     MAX_ADVANTAGE,
     ScoredGroup,
-    Skipped,
-    Tracker,
+    Skip,
     TrainingData,
-    batch_advantages,
     group_advantages,
     normaliser,
     step_size,
@@ -44,7 +42,6 @@ from metaclaw.train.backends.service import (
     Trainee,
 )
 from metaclaw.train.backends.tinker import TinkerService
-from metaclaw.train.bets import TrialTurn
 from metaclaw.train.checkpoints import (
     Checkpoint,
     add_varied,
@@ -96,23 +93,14 @@ from metaclaw.train.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
-    fork_answer,
     imitate_best,
     imitate_hinted,
     is_flat,
     is_settled,
-    join_rollouts,
     longest_demonstration,
     with_hint,
 )
-from metaclaw.train.live import (
-    Baseline,
-    LiveReport,
-    LiveRuling,
-    LiveThresholds,
-    LiveWatch,
-    judge_live,
-)
+from metaclaw.train.live import Baseline, LiveThresholds, shown_worse
 from metaclaw.train.progress import (
     Phase,
     RunSize,
@@ -128,12 +116,10 @@ from metaclaw.train.progress import (
 from metaclaw.train.records import (
     FULL_REWARD,
     StepRecord,
-    drift_watch,
     earned_lengths,
+    find_drift,
     group_record,
     mean_reward,
     moved_prefix,
-    step_figures,
     weighted_mean,
 )
-from metaclaw.train.teacher import EndpointTeacher, Teacher, teacher_advantages

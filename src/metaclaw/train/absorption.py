@@ -61,10 +61,6 @@ class AbsorptionReport:
 
     finding: Absorption
     reason: str
-    pairs: int
-    unscored: int
-    e_absorbed: float
-    e_needed: float
 
 
 def judge_absorption(
@@ -75,10 +71,9 @@ def judge_absorption(
     rules = rules or AbsorptionThresholds()
     absorbed, needed = GainBets(rules.margin), GainBets()
     scores: list[float] = []
-    unscored, finding = 0, Absorption.UNDECIDED
+    finding = Absorption.UNDECIDED
     for pair in pairs:
         if pair.with_skill is None or pair.without is None:
-            unscored += 1
             continue
         scores.append(pair.without)
         absorbed.add(pair.without - pair.with_skill)
@@ -96,9 +91,7 @@ def judge_absorption(
         f"{finding}: {shown}; e = {absorbed.e_value:.3g} for absorbed, {needed.e_value:.3g} for"
         " needed"
     )
-    return AbsorptionReport(
-        finding, reason, len(scores), unscored, absorbed.e_value, needed.e_value
-    )
+    return AbsorptionReport(finding, reason)
 
 
 def absorbed_by(

@@ -6,7 +6,7 @@ The gate compares a candidate's answers with the serving version's on the same h
 (`find_degeneration`) and objects to:
 
 - one answer to more than the share `one_answer` of the distinct questions, and twice as often as
-  before, unless the reference answers are all the same, or the checks accept no other answer
+  before, unless the checks accept no other answer
 - answers that repeat themselves, have no end, are empty, or echo the question, if the share of such
   answers has grown by more than `more_often` and significantly (a sign test on the questions on
   which the two versions differ, at `alpha`)
@@ -67,16 +67,14 @@ def find_degeneration(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
     rules: DegenerationThresholds | None = None,
-    wanted: Sequence[str] = (),
     demanded: Collection[str] = (),
 ) -> list[str]:
     """Objections to the candidate's answers, in words. Both versions answer the same questions in
-    the same order. `wanted` are reference answers that people gave to some of them; `demanded` are
-    answers that are the only one their check accepts."""
+    the same order. `demanded` are answers that are the only one their check accepts."""
     rules = rules or DegenerationThresholds()
     if len({answer.question for answer in candidate}) < rules.least:
         return []
-    same = _same_answers(candidate, serving, rules, wanted)
+    same = _same_answers(candidate, serving, rules)
     if same is not None and one_answer(candidate) in demanded:
         same = None
     objections = [same, _grown(candidate, serving, rules)]
@@ -194,13 +192,10 @@ def _same_answers(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
     rules: DegenerationThresholds,
-    wanted: Sequence[str],
 ) -> str | None:
     new, old = _first_answers(candidate), _first_answers(serving)
     (text, count), (_, before) = Counter(new).most_common(1)[0], Counter(old).most_common(1)[0]
     if count <= rules.one_answer * len(new) or count < 2 * before:
-        return None
-    if len(wanted) > 1 and len(set(map(_normal, wanted))) == 1:
         return None
     return f"gives one answer to {count} of {len(new)} different questions: {text[:40]!r}"
 

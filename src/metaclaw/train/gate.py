@@ -5,7 +5,7 @@ measures score each pair of answers: the measure that trained the candidate, and
 that did not (decision 13). Each gives a gain in [-1, 1]. The evidence may be checked after every
 pair (`bets`); pairs after the first decisive pair do not count.
 
-- a weight is not a finite number, or the KL limit is exceeded                   → reject
+- the KL limit is exceeded                                                      → reject
 - the golden set got worse by more than its margin (`golden`)                    → reject
 - the answers have degenerated (`degeneration`)                                  → reject
 - the gain comes from checks that accept one answer to any question, and no judge voted → reject
@@ -97,7 +97,6 @@ class SkillGain:
     pairs: int
     better: int
     worse: int
-    mean_gain: float
     e_worse: float
     is_worse: bool
     is_open: bool
@@ -113,8 +112,7 @@ class SkillGain:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a candidate so far. `is_all`: all held-out prompts were tried. `wanted`:
-    reference answers that people gave to some of the prompts. `demanded`: answers that are the only
+    """What is known of a candidate so far. `is_all`: all held-out prompts were tried. `demanded`: answers that are the only
     one their check accepts. `lenient`: for skills whose check accepts one answer to any question,
     that answer."""
 
@@ -122,10 +120,8 @@ class Evidence:
     golden_serving: GoldenScore | None = None
     golden_candidate: GoldenScore | None = None
     kl: float | None = None
-    is_finite: bool = True
     is_all: bool = False
     judge: str | None = None
-    wanted: tuple[str, ...] = ()
     demanded: frozenset[str] = frozenset()
     lenient: Mapping[tuple[SkillName, ...], str] = field(default_factory=dict)
 
@@ -205,9 +201,7 @@ def judge_candidate(evidence: Evidence, rules: GateThresholds | None = None) -> 
     ]
     words = _describe(evidence, trained, strict)
     lost = _lost(evidence, rules)
-    degenerate = find_degeneration(
-        *_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded
-    )
+    degenerate = find_degeneration(*_answers(evidence), rules.degeneration, evidence.demanded)
     objections = [
         *_unsafe(evidence, rules),
         *lost,
@@ -314,7 +308,6 @@ def _weigh(
         pairs=len(gains),
         better=sum(gain > 0 for gain in gains),
         worse=sum(gain < 0 for gain in gains),
-        mean_gain=math.fsum(gains) / len(gains),
         e_worse=bets.e_value,
         is_worse=most >= skills / rules.alpha,
         is_open=is_suspect or len(gains) < rules.least,
@@ -378,8 +371,6 @@ def _finding(better: float, worse: float, pairs: int, rules: GateThresholds) -> 
 
 
 def _unsafe(evidence: Evidence, rules: GateThresholds) -> list[str]:
-    if not evidence.is_finite:
-        return ["a weight is not a finite number"]
     if evidence.kl is None:
         return []
     if not math.isfinite(evidence.kl):

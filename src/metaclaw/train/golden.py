@@ -1,8 +1,8 @@
 """The golden set: small tasks with exact checks that every version must still pass, and whether a
 candidate lost some of them.
 
-Some items are written by hand (`golden.toml`), about a thousand are generated from tables
-(`golden_tables`). Candidate and serving version are compared item by item, with an interval that
+Some items are written one by one (`golden.toml`), about a thousand as rows of grids
+(`golden_grids.toml`). Candidate and serving version are compared item by item, with an interval that
 may be checked after every wave of items.
 
 **Passes.** Of n items the candidate broke b and fixed f. The change is (f - b)/n; its standard
@@ -52,7 +52,6 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import TrainingError
 from metaclaw.train.advantages import spread
-from metaclaw.train.golden_tables import golden_entries
 
 _MAX_TOKENS = 64
 _MOST_NAMED = 5
@@ -234,22 +233,36 @@ class GoldenComparison:
 
 @cache
 def golden_items() -> tuple[GoldenItem, ...]:
-    """All items: first those of the file, then the generated ones."""
+    """All items: first those written one by one, then those of the grids."""
+    folder = files("metaclaw.train")
     return read_items(
-        files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"),
-        golden_entries(),
+        folder.joinpath("golden.toml").read_text(encoding="utf-8"),
+        folder.joinpath("golden_grids.toml").read_text(encoding="utf-8"),
     )
 
 
-def read_items(text: str, more: Sequence[_Object] = ()) -> tuple[GoldenItem, ...]:
-    """The items of a text in the format of `golden.toml`, and those of the entries `more`, which
+def read_items(text: str, grids: str = "") -> tuple[GoldenItem, ...]:
+    """The items of a text in the format of `golden.toml`, and those of the grids of another, which
     may use its tools. Raises ValueError or KeyError for an invalid item."""
     table = tomllib.loads(text)
     tools = {
         name: Tool(name, tool["description"], tool["parameters"])
         for name, tool in table["tools"].items()
     }
-    return tuple(_item(entry, tools) for entry in (*table["items"], *more))
+    rows = [
+        _filled(grid["item"], row.split("|"))
+        for grid in tomllib.loads(grids).get("grids", ())
+        for row in grid["rows"]
+    ]
+    return tuple(_item(entry, tools) for entry in (*table["items"], *rows))
+
+
+def _filled(item: _Object, columns: Sequence[str]) -> _Object:
+    text = json.dumps(item)
+    for number, column in enumerate(columns, 1):
+        text = text.replace(f"<{number}>", column)
+    entry: _Object = json.loads(text)
+    return entry | {"json": json.loads(str(entry["json"]))} if "json" in entry else entry
 
 
 def golden_version(items: Sequence[GoldenItem]) -> str:

@@ -7,9 +7,8 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
 
 - the best answer ever drawn to a prompt is stored, and imitated if the answers of this step are
   worse;
-- some of the settled prompts are answered again, and better answers are imitated. They are drawn at
-  a higher temperature, or with a fork, which repeats the settled answer up to a token, takes
-  another token there and lets the policy continue;
+- some of the settled prompts are answered again at a higher temperature, and better answers are
+  imitated;
 - answers drawn with a hint in the prompt (`with_hint`) are taught without the hint, if they are
   whole and good;
 - demonstrations, such as the worked examples of a skill, show the form of an answer and where it
@@ -17,17 +16,17 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
   give memorised examples as answers to other questions.
 """
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.training import Datum, Rollout
-from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
+from metaclaw.domain.training import Datum
+from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, spread
 from metaclaw.train.progress import key_rewards
 from metaclaw.train.records import BestAnswer, StepRecord
 
@@ -103,59 +102,6 @@ def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) ->
     return tuple(data)
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """A place in a settled answer: the tokens before it, their log-probabilities and their text."""
-
-    settled: Rollout
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    text: str
-
-    def answers_with(self, drawn: Sequence[Rollout]) -> list[Rollout]:
-        """The beginning followed by each drawn token that differs from the settled one; if there is
-        none, the settled answer. `is_whole` says that the token ends the answer."""
-        others = {
-            rollout.tokens_T: rollout
-            for rollout in drawn
-            if rollout.tokens_T[0] != self.settled.tokens_T[len(self.tokens)]
-        }
-        begun = [
-            Rollout(
-                (*self.tokens, *other.tokens_T),
-                (*self.logprobs, *other.logprobs_T),
-                self.text + other.text,
-                other.is_whole,
-            )
-            for other in others.values()
-        ]
-        return begun or [self.settled]
-
-
-def fork_answer(group: ScoredGroup, word: Callable[[int], str], seed: int) -> Fork:
-    """A random place in the first answer of a settled group. If the texts of its tokens (`word`) do
-    not add up to its text, as with characters of several tokens, the place is its beginning."""
-    settled = group.rollouts_G[0]
-    words = [word(token) for token in settled.tokens_T[: len(settled.tokens_T) - settled.is_whole]]
-    at = (
-        random.Random(f"{seed}/{group.turn}").randrange(len(words) + 1)
-        if "".join(words) == settled.text
-        else 0
-    )
-    at = min(at, len(settled.tokens_T) - 1)
-    return Fork(settled, settled.tokens_T[:at], settled.logprobs_T[:at], "".join(words[:at]))
-
-
-def join_rollouts(begun: Rollout, rest: Rollout) -> Rollout:
-    """One answer from its beginning and its rest."""
-    return Rollout(
-        begun.tokens_T + rest.tokens_T,
-        begun.logprobs_T + rest.logprobs_T,
-        begun.text + rest.text,
-        rest.is_whole,
-    )
-
-
 class Demonstration(msgspec.Struct, frozen=True, array_like=True):
     """A right answer, with its end token, and prompts from different conversations that ask for it;
     `key` is their key.
@@ -226,13 +172,13 @@ def imitate_hinted(
     Only whole rollouts with a reward above `good` become data.
     """
     data: list[Datum] = []
-    skipped: list[Skip] = []
+    skipped: Counter[Skip] = Counter()
     for group in groups:
         for rollout, reward in zip(group.rollouts_G, group.rewards_G, strict=True):
             if not rollout.is_whole:
-                skipped.append(Skip.CUT)
+                skipped[Skip.CUT] += 1
             elif reward is None or reward <= good:
-                skipped.append(Skip.UNSCORED if reward is None else Skip.NOT_GOOD)
+                skipped[Skip.UNSCORED if reward is None else Skip.NOT_GOOD] += 1
             else:
                 data.append(
                     Datum(
@@ -243,4 +189,4 @@ def imitate_hinted(
                         None,
                     )
                 )
-    return TrainingData(tuple(data), skips(skipped))
+    return TrainingData(tuple(data), skipped)

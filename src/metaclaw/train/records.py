@@ -19,7 +19,7 @@ A figure that is not a finite number stops the run at once. A figure that a back
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 import msgspec
 
@@ -27,6 +27,7 @@ from metaclaw.train.advantages import ScoredGroup
 
 FULL_REWARD = 1.0 - 1e-6
 """Rewards from this value on count as full."""
+_FIGURES = ("entropy", "kl", "length", "ratio", "forgotten", "reward")
 
 
 class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -115,18 +116,6 @@ def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
 
 
 @dataclass(frozen=True, slots=True)
-class StepFigures:
-    """The figures of one step: means over its drawn tokens, and the mean length of a rollout."""
-
-    entropy: float | None = None
-    kl: float | None = None
-    length: float | None = None
-    ratio: float | None = None
-    forgotten: float | None = None
-    reward: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DriftLimits:
     """When a run drifts. `beginning` is the number of its first steps; `smoothing` is β."""
 
@@ -143,13 +132,6 @@ class DriftLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """Why a run must stop, in words, with the figures."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Course:
     """One figure over time: how often it was seen, its mean over the first steps, and its smoothed
     value.
@@ -159,102 +141,65 @@ class _Course:
     begun: float
     now: float
 
+    def after(self, value: float, limits: DriftLimits) -> "_Course":
+        """The course with one more value."""
+        seen = self.seen + 1
+        begun = self.begun + (value - self.begun) / seen if seen <= limits.beginning else self.begun
+        return _Course(seen, begun, self.now + limits.smoothing * (value - self.now))
 
-@dataclass(frozen=True, slots=True)
-class DriftWatch:
-    """The figures of a run so far. Immutable: `see` returns the watch after one more step."""
 
-    limits: DriftLimits = field(default_factory=DriftLimits)
-    courses: Mapping[str, _Course] = field(default_factory=dict)
-
-    def see(self, figures: StepFigures) -> tuple["DriftWatch", Drift | None]:
-        """The watch after one more step, and the drift it shows, if any."""
-        known = {
-            item.name: value
-            for item in fields(figures)
-            if (value := getattr(figures, item.name)) is not None
+def find_drift(records: Sequence[StepRecord], limits: DriftLimits | None = None) -> str | None:
+    """Why a run must stop after these steps, in words with the figures, or None. Steps without data
+    do not count.
+    """
+    limits = limits or DriftLimits()
+    courses: dict[str, _Course] = {}
+    for record in records:
+        if not record.moved:
+            continue
+        known: dict[str, float] = {
+            name: value for name in _FIGURES if (value := getattr(record, name)) is not None
         }
         for name, value in known.items():
             if not math.isfinite(value):
-                return self, Drift(
-                    f"the step's figures make no sense ({name} is not a finite number)"
-                )
-        courses = dict(self.courses) | {
-            name: self._next(self.courses.get(name), value) for name, value in known.items()
-        }
-        drifts = (
-            self._drift(name, courses[name]) for name in known if self._is_judged(name, courses)
-        )
-        return DriftWatch(self.limits, courses), next(
-            (drift for drift in drifts if drift is not None), None
-        )
+                return f"the step's figures make no sense ({name} is not a finite number)"
+            course = courses.get(name)
+            courses[name] = (
+                _Course(1, value, value) if course is None else course.after(value, limits)
+            )
+        for name in known:
+            course = courses[name]
+            words = _drifted(name, courses, limits) if course.seen > limits.beginning else ""
+            if words:
+                went = f"{name} went from {course.begun:.3g} to {course.now:.3g}"
+                return f"{words} ({went} in {course.seen} steps)"
+    return None
 
-    def _is_judged(self, name: str, courses: Mapping[str, _Course]) -> bool:
+
+def _drifted(name: str, courses: Mapping[str, _Course], limits: DriftLimits) -> str:
+    """How a figure has drifted, in words; empty if it has not, or is not judged."""
+    now, begun = courses[name].now, courses[name].begun
+    if name in ("entropy", "length"):
         reward = courses.get("reward")
-        match name:
-            case "reward":
-                return False
-            case "entropy" | "length":
-                return reward is None or reward.now <= min(
-                    reward.begun + self.limits.risen, self.limits.good
-                )
-            case "kl":
-                return "forgotten" not in courses
-            case _:
-                return True
-
-    def _next(self, course: _Course | None, value: float) -> _Course:
-        if course is None:
-            return _Course(1, value, value)
-        seen, beta = course.seen + 1, self.limits.smoothing
-        begun = (
-            course.begun + (value - course.begun) / seen
-            if seen <= self.limits.beginning
-            else course.begun
-        )
-        return _Course(seen, begun, course.now + beta * (value - course.now))
-
-    def _drift(self, name: str, course: _Course) -> Drift | None:
-        if course.seen <= self.limits.beginning:
-            return None
-        limits, now, begun, words = self.limits, course.now, course.begun, ""
-        match name:
-            case "entropy":
-                if now < limits.entropy[0] * begun:
-                    words = "the answers became nearly all alike"
-                elif now > limits.entropy[1] * max(begun, limits.least_entropy):
-                    words = "the answers became random"
-            case "length":
-                if now < limits.length[0] * begun:
-                    words = "the answers became much shorter, and earned no more"
-                elif now > limits.length[1] * begun:
-                    words = "the answers became much longer, and earned no more"
-            case "ratio":
-                if abs(now - begun) > limits.ratio_most:
-                    words = "the model learned from answers that it would no longer give"
-            case "forgotten":
-                if now > limits.forgotten_most:
-                    words = "the model forgot how it answered ordinary questions"
-            case _:
-                if now - begun > limits.kl_most:
-                    words = "the weights moved too far from the untrained model at once"
-        figures = f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps"
-        return Drift(f"{words} ({figures})") if words else None
-
-
-def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
-    """The watch after these steps; steps without data do not count."""
-    watch = DriftWatch()
-    for record in records:
-        if record.moved:
-            watch, _ = watch.see(step_figures(record))
-    return watch
-
-
-def step_figures(record: StepRecord) -> StepFigures:
-    return StepFigures(
-        record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward
-    )
+        if reward is not None and reward.now > min(reward.begun + limits.risen, limits.good):
+            return ""
+    match name:
+        case "entropy" if now < limits.entropy[0] * begun:
+            return "the answers became nearly all alike"
+        case "entropy" if now > limits.entropy[1] * max(begun, limits.least_entropy):
+            return "the answers became random"
+        case "length" if now < limits.length[0] * begun:
+            return "the answers became much shorter, and earned no more"
+        case "length" if now > limits.length[1] * begun:
+            return "the answers became much longer, and earned no more"
+        case "ratio" if abs(now - begun) > limits.ratio_most:
+            return "the model learned from answers that it would no longer give"
+        case "forgotten" if now > limits.forgotten_most:
+            return "the model forgot how it answered ordinary questions"
+        case "kl" if "forgotten" not in courses and now - begun > limits.kl_most:
+            return "the weights moved too far from the untrained model at once"
+        case _:
+            return ""
 
 
 def weighted_mean(values: Sequence[tuple[float | None, int]]) -> float | None:

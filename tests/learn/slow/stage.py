@@ -255,7 +255,6 @@ class Stage:
             config.policy,
             self.backend,  # type: ignore[arg-type]
             AsciiTokeniser(),
-            self.folder / "policies",
         )
         self.training = SlowLearning(
             config,

@@ -5,7 +5,6 @@ hints.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
-from metaclaw.domain.turn import Step
 from metaclaw.learn.slow.derived_prompts import HintPrompts, distil, may_help, worked_examples
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.train.advantages import ScoredGroup
@@ -73,7 +71,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 ) -> None:
     stage = Stage(tmp_path, skill=REVERSED)
     turns = [one for turn in stage.talk(3) if (one := stage.turns._training_turn(turn)) is not None]
-    found = await stage.slow.parts.examples.of(turns)
+    found = await stage.slow.examples.of(turns)
     assert [bytes(one.tokens[:-1]).decode() for one in found] == ["dcba", "zyx"]
     assert all(one.tokens[-1] == END for one in found)
     assert all(
@@ -93,7 +91,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> None:
     stage = Stage(tmp_path, skill=replace(STARS, body=f"{STARS.body}\nwell -> x*\n\nBye."))
     turns = [one for turn in stage.talk(1) if (one := stage.turns._training_turn(turn)) is not None]
-    examples = stage.slow.parts.examples
+    examples = stage.slow.examples
     request = examples.request(turns[0].id)
     assert request is not None
     placed = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
@@ -252,80 +250,6 @@ async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrup
     expected, calls = await _trained_with_hints(tmp_path / "whole", ())
     for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
         assert (await _trained_with_hints(tmp_path / f"cut-{number}", cuts))[0] == expected
-
-
-SETTLED = Rollout((*encode("ab"), END), (-0.1, -0.1, -0.1), "ab", True)
-
-
-async def _trained_with_forks(
-    folder: Path, cuts: tuple[int, ...], *, steps: int = 4
-) -> tuple[bytes, int, set[str]]:
-    """The weights of a run whose policy answers "ab" to everything, which earns a part, and does
-    not go on after a star; of the untrained model all first tokens are stars. Beside them, the
-    calls that the last part took, and the answers it imitated."""
-    folder.mkdir()
-    stage = Stage(folder, {**WITH_HINDSIGHT, "steps": steps})
-    stage.talk(40)
-    stage.batches.open_batch(
-        0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
-    )
-    imitated: set[str] = set()
-
-    async def sampled(
-        prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None
-    ) -> list[list[Rollout]]:
-        ended = Rollout((END,), (-0.1,), "", True)
-        return [
-            [ended if prompt[-1] == ord("*") else SETTLED] * drawing.count for prompt in prompts
-        ]
-
-    async def sampled_base(prompts: list[tuple[int, ...]], drawing: Drawing) -> list[list[Rollout]]:
-        return [[Rollout((ord("*"),), (-0.1,), "*", False)] * drawing.count for _ in prompts]
-
-    async def score(step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        return [1.0 if "*" in answer.text else 0.4 for answer in answers]
-
-    for cut in (*cuts, None):
-        stage.build()
-        stage.rewards.score = score  # type: ignore[method-assign]
-        stage.backend.cut_at, stage.backend.ends_all = cut, False
-        backend = stage.backend._backend
-        accumulate = backend.accumulate
-
-        async def accumulated(data: list[Datum], loss: Loss, accumulate: Any = accumulate) -> Any:
-            imitated.update(
-                bytes(one.tokens_T[:-1]).decode()
-                for one in data
-                if loss.kind is LossKind.CROSS_ENTROPY
-            )
-            return await accumulate(data, loss)
-
-        backend.sample, backend.sample_base = sampled, sampled_base  # type: ignore[method-assign,assignment]
-        backend.accumulate = accumulated  # type: ignore[method-assign,assignment]
-        try:
-            await stage.slow.once(LeastTurns(8))
-        except CutError:
-            continue
-    (version,) = stage.policies.versions()
-    return Path(version.weights.adapter).read_bytes(), stage.backend.calls, imitated
-
-
-@pytest.mark.anyio
-async def test_a_policy_that_settled_on_a_part_is_taught_better_answers_that_leave_its_own_at_some_token(
-    tmp_path: Path,
-) -> None:
-    _, _, imitated = await _trained_with_forks(tmp_path / "run", ())
-    assert len(imitated) > 1
-    assert imitated <= {"*", "a*", "ab*"}
-
-
-@pytest.mark.anyio
-async def test_a_run_with_forks_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(
-    tmp_path: Path,
-) -> None:
-    expected, calls, _ = await _trained_with_forks(tmp_path / "whole", ())
-    for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
-        assert (await _trained_with_forks(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
 def scored(*rewards: float | None) -> ScoredGroup:

@@ -136,7 +136,7 @@ async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(
 ) -> None:
     world = World(tmp_path, 60_000)
     world.stage.talk(60)
-    slow, parts = world.stage.slow, world.stage.slow.parts
+    slow = parts = world.stage.slow
     told: list[str | None] = []
     complete = parts.backend.open
 
@@ -162,14 +162,14 @@ async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(
 ) -> None:
     world = World(tmp_path, 1_000_000)
     world.stage.talk(60)
-    weigh = world.stage.slow.parts.proof.weigh
+    weigh = world.stage.slow.proof.weigh
 
     async def spent(*arguments: object, **named: object) -> object:
         async with world.stage.budget.charge(Purpose.LISTEN, world.model.name, 900_000) as charge:
             charge.add(Spent(1, usage=Usage(900_000, 0)))
         return await weigh(*arguments, **named)  # type: ignore[arg-type]
 
-    world.stage.slow.parts.proof.weigh = spent  # type: ignore[method-assign,assignment]
+    world.stage.slow.proof.weigh = spent  # type: ignore[method-assign,assignment]
     await world.once()
     assert world.seen[-1][0] is LoopState.UNPAID
     assert world.stage.policies.versions()[0].state is PolicyState.CANDIDATE

@@ -30,7 +30,7 @@ def is_whole(story: Story) -> bool:
 def test_a_program_that_is_killed_again_and_again_loses_no_turn_and_finishes_every_batch_once(
     tmp_path: Path,
 ) -> None:
-    story = killed_story(tmp_path / "killed", turns=24, span_s=0.6, chance=random.Random(5))
+    story = killed_story(tmp_path / "killed", turns=24, span_s=0.3, chance=random.Random(5))
     assert story.kills >= 3
     assert (
         story.states[BatchState.DONE] >= 2

@@ -28,7 +28,7 @@ from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal, StaleError
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
-from metaclaw.learn.slow.recipe import Pace, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import TrainingRun
 from metaclaw.learn.slow.training_turns import TrainingTurn
@@ -212,7 +212,7 @@ class RedTeam:
             backend=self._trainer,
             rewards=self.rewards,
             journal=Journal(self._folder / "drawn"),
-            pace=Pace(self._windows, yields=True),
+            windows=self._windows,
             is_stale=lambda: False,
         )
         weights = await run.complete("000001")

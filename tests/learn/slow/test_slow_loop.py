@@ -245,7 +245,7 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
 async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_as_it_was(
     stage: Stage, lost_abilities: bool
 ) -> None:
-    weigh, seen = stage.slow.parts.proof.weigh, list[str]()
+    weigh, seen = stage.slow.proof.weigh, list[str]()
 
     async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
         report = await weigh(*given, **named)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
         await stage.slow.versions.promote(candidate.number, "a person promoted it")
         return replace(report, is_passed=not lost_abilities, lost_abilities=lost_abilities)
 
-    stage.slow.parts.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
+    stage.slow.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -269,7 +269,7 @@ class Strict:
     """
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
-        self._proof, self._refused, self._cut_at = stage.slow.parts.proof, refused, cut_at
+        self._proof, self._refused, self._cut_at = stage.slow.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
@@ -289,7 +289,7 @@ class Strict:
 
 def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     gate = Strict(stage, refused, cut_at)
-    stage.slow.parts = replace(stage.slow.parts, proof=gate)  # type: ignore[arg-type]
+    stage.slow.proof = gate  # type: ignore[assignment]
     return gate
 
 
@@ -331,17 +331,6 @@ async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_th
     await stage.slow.once(LeastTurns(8))
     assert gate.tried == [2]
     assert stage.policies.versions()[0].state is PolicyState.SERVING
-
-
-async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path, {"canary_share": 0.2})
-    stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
-    (version,) = stage.policies.versions()
-    assert version.state is PolicyState.CANARY
-    assert (stage.slot.serving.version, stage.slot.serving.canary) == (0, version.number)
 
 
 async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
@@ -398,16 +387,16 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     stage: Stage,
 ) -> None:
     stage.talk(60)
-    kept = stage.slow.parts.proof.weigh
+    kept = stage.slow.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow.parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.parts.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -499,29 +488,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
 
 
-async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path, {"canary_share": 0.2})
-    for _ in range(2):
-        stage.policies.publish(
-            Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy"
-        )
-    await stage.versions.canary(1, None, "a test")
-    stage.talk(30)
-    assert not await stage.slow.once(LeastTurns(8))
-    assert stage.slow.state is LoopState.TRYING
-    assert stage.batches.open_batch_now() is None
-    assert [version.state for version in stage.policies.versions()] == [
-        PolicyState.CANDIDATE,
-        PolicyState.CANARY,
-    ]
-    await stage.versions.rollback(None, "worse")
-    assert await stage.slow.once(LeastTurns(8))
-    assert stage.slow._tries == 1
-
-
-async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(
+async def test_a_trial_of_an_earlier_program_holds_nothing_up(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path)
@@ -555,12 +522,12 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow.parts.proof.weigh
-    stage.slow.parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow.proof.weigh
+    stage.slow.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.parts.proof.weigh = weigh  # type: ignore[method-assign]
+    stage.slow.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 

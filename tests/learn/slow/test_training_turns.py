@@ -56,7 +56,7 @@ async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeat
 ) -> None:
     stage = Stage(tmp_path)
     stage.talk(20)
-    rules = LoopThresholds(8, 0.0, 8)
+    rules = LoopThresholds(8, 8)
     waiting = stage.turns.waiting(8)
     fail(stage, DriftError("it drifted"))
     assert await stage.slow.once(rules.least)
@@ -74,7 +74,7 @@ async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeat
 async def test_given_back_turns_train_again_with_a_few_new_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"batch_most": 100})
     stage.talk(20)
-    least = LoopThresholds(8, 0.0, 100).least
+    least = LoopThresholds(8, 100).least
     fail(stage, DriftError("it drifted"))
     assert await stage.slow.once(least)
     assert not stage.turns.has_enough(least)

@@ -62,7 +62,6 @@ class Stage:
             policies=self.policies,
             slot=self.slot,
             host=host,
-            canary_share=0.5,
             is_same=lambda name, generation: name not in changed,
             now=lambda: self.now_s,
         )
@@ -134,15 +133,6 @@ async def test_of_many_versions_only_what_serves_and_what_served_before_stay_loa
     assert stage.host.loaded == {3, 4}
 
 
-async def test_a_canary_stands_beside_what_serves_until_it_is_rolled_back(stage: Stage) -> None:
-    await stage.versions.promote(stage.trained(), "better")
-    await stage.versions.canary(stage.trained(), None, "passed the gate")
-    picked = {stage.slot.pick(SessionId(f"s_{number}")) for number in range(100)}
-    await stage.versions.rollback(None, "worse")
-    assert picked == {1, 2}
-    assert {stage.slot.pick(SessionId(f"s_{number}")) for number in range(100)} == {1}
-
-
 async def test_after_a_restart_the_program_serves_what_it_served(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -183,17 +173,17 @@ async def test_with_its_weights_gone_the_nearest_version_before_it_that_can_be_l
     assert len(again.versions.troubles) == 2
 
 
-async def test_a_version_on_trial_that_is_found_unusable_three_times_is_given_up_and_what_serves_serves_on(
+async def test_a_version_that_is_found_unusable_three_times_is_given_up_and_the_one_before_serves_on(
     stage: Stage, tmp_path: Path
 ) -> None:
-    await stage.versions.promote(stage.trained(), "better")
-    await stage.versions.canary(stage.trained(), None, "passed the gate")
+    for _ in range(2):
+        await stage.versions.promote(stage.trained(), "better")
     again = Stage(tmp_path, Host(broken=frozenset({2})))
     await again.versions.restore()
     await again.look(after_s=0.5)  # too soon to be a try
     await again.look(after_s=5)
-    assert again.states() == ["serving", "canary"]
-    assert (again.slot.serving.version, again.slot.serving.canary) == (1, None)
+    assert again.states() == ["retired", "serving"]
+    assert again.slot.serving.version == 1
     await again.look(after_s=5)
     assert again.states() == ["serving", "rolled back"]
     assert again.reasons()[-1] == ("rolled back", "its weights are lost: /policies/2 is broken")
@@ -203,18 +193,13 @@ async def test_a_version_on_trial_that_is_found_unusable_three_times_is_given_up
     assert not again.versions.has_lost_some
 
 
-async def test_a_trial_ends_when_what_it_was_compared_with_is_lost(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_a_trial_of_an_earlier_program_is_ended(stage: Stage, tmp_path: Path) -> None:
     await stage.versions.promote(stage.trained(), "better")
-    await stage.versions.canary(stage.trained(), None, "passed the gate")
-    again = Stage(tmp_path, Host(broken=frozenset({1})))
+    stage.policies.canary(stage.trained(), None, "passed the gate")
+    again = Stage(tmp_path, Host())
     await again.versions.restore()
-    for _ in range(2):
-        await again.look(after_s=30)
-    assert again.states() == ["rolled back", "rolled back"]
-    assert again.slot.serving == Serving()
-    assert "version 1, with which it was compared" in again.reasons()[-2][1]
+    assert again.states() == ["serving", "rolled back"]
+    assert (again.slot.serving.version, again.slot.serving.canary) == (1, None)
 
 
 async def test_a_version_that_was_given_up_can_be_promoted_when_its_weights_are_back(
@@ -259,20 +244,19 @@ async def test_a_host_that_cannot_be_reached_is_waited_for_however_long_it_takes
 ) -> None:
     before = Stage(tmp_path, Host())
     await before.versions.promote(before.trained(), "better")
-    await before.versions.canary(before.trained(), None, "passed the gate")
-    host = Host(broken=frozenset({1, 2}), reason=BackendDownError)
+    host = Host(broken=frozenset({1}), reason=BackendDownError)
     stage = Stage(tmp_path, host)
     await stage.versions.restore()
     for _ in range(1000):
         await stage.look(after_s=5)
     assert stage.slot.serving.version == 0
-    assert stage.states() == ["serving", "canary"]
-    assert len(stage.versions.troubles) == 2
+    assert stage.states() == ["serving"]
+    assert len(stage.versions.troubles) == 1
     assert "tried again in" in stage.versions.troubles[0]
-    assert 2 * 15 < host.asked < 2 * 40
+    assert 15 < host.asked < 40
     host.mend()
     await stage.look(after_s=300)
-    assert (stage.slot.serving.version, stage.slot.serving.canary) == (1, 2)
+    assert stage.slot.serving.version == 1
     assert not stage.versions.has_lost_some
     assert stage.versions.troubles == []
 
@@ -281,38 +265,17 @@ async def test_what_a_host_refuses_when_it_is_back_is_given_up_though_it_was_wai
     tmp_path: Path,
 ) -> None:
     before = Stage(tmp_path, Host())
-    await before.versions.canary(before.trained(), None, "passed the gate")
+    await before.versions.promote(before.trained(), "better")
     host = Host(broken=frozenset({1}), reason=BackendDownError)
     stage = Stage(tmp_path, host)
     await stage.versions.restore()
     for _ in range(10):
         await stage.look(after_s=300)
-    assert stage.states() == ["canary"]
+    assert stage.states() == ["serving"]
     host.turn_away()
     for _ in range(3):
         await stage.look(after_s=300)
     assert stage.states() == ["rolled back"]
-
-
-async def test_what_is_refused_nobody_knows_why_holds_a_trial_up_for_minutes_only_and_keeps_its_place_where_it_serves(
-    tmp_path: Path,
-) -> None:
-    before = Stage(tmp_path, Host())
-    await before.versions.promote(before.trained(), "better")
-    await before.versions.promote(before.trained(), "better still")
-    await before.versions.canary(before.trained(), None, "passed the gate")
-    stage = Stage(tmp_path, Host(broken=frozenset({2, 3}), reason=TrainingError))
-    await stage.versions.restore()
-    for _ in range(60):
-        await stage.look(after_s=5)
-    assert stage.states() == ["retired", "serving", "canary"]
-    for _ in range(1000):
-        await stage.look(after_s=5)
-    assert stage.states() == ["retired", "serving", "rolled back"]
-    assert stage.slot.serving.version == 1
-    stage.host.mend()
-    await stage.look(after_s=300)
-    assert stage.slot.serving.version == 2
 
 
 async def test_weights_that_are_broken_are_not_asked_for_again_at_once(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """What every training backend promises: the same cases for each of them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, Loss, LossKind, Rollout
+from metaclaw.domain.training import Drawing, Loss, LossKind
 from metaclaw.errors import TrainingError
 from tests.support.contract import (
     ADAM,
@@ -217,42 +215,3 @@ async def test_weights_that_are_not_there_or_not_ours_are_refused(stage: Stage) 
         await stage.backend.sample(PROMPTS, DRAWING, missing)
     with pytest.raises(TrainingError):
         await stage.backend.open(stage.plan(start=missing))
-
-
-def fresh(rollout: Rollout, logprobs: Sequence[float]) -> Rollout:
-    return replace(rollout, logprobs_T=tuple(min(logprob, 0.0) for logprob in logprobs))
-
-
-async def distances(stage: Stage, name: str, kl: float) -> tuple[list[float], list[float | None]]:
-    """How far a run that likes one answer goes from the untrained model, by our own reckoning and
-    by the backend's.
-    """
-    await stage.backend.open(stage.plan(name))
-    rollout = await draw_one(stage.backend)
-    [reference] = await stage.backend.score_base([pair(rollout)])
-    apart, told = [], []
-    for _ in range(6):
-        [now] = await stage.backend.score([pair(rollout)])
-        apart.append(sum(map(k3, now, reference)) / len(now))
-        told.append(
-            (
-                await stage.backend.accumulate(
-                    [datum(fresh(rollout, now), 1.0)], Loss(LossKind.PPO, kl=kl)
-                )
-            ).kl
-        )
-        await stage.backend.apply(ADAM, float(len(now)))
-    await stage.backend.close(discard=True)
-    return apart, told
-
-
-async def test_a_kl_weight_holds_a_run_near_the_untrained_model(stage: Stage) -> None:
-    assert stage.backend.abilities.has_kl
-    free, _ = await distances(stage, "free", 0.0)
-    held, told = await distances(stage, "held", 50.0)
-    assert told == pytest.approx(held, abs=stage.tolerance, rel=0.02)
-    assert held[-1] < free[-1]
-
-
-def k3(now: float, reference: float) -> float:
-    return math.exp(reference - now) - (reference - now) - 1.0

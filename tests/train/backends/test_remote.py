@@ -119,12 +119,8 @@ async def test_pieces_are_sent_one_after_another_and_the_step_right_behind_the_l
     for _ in range(3):
         await backend.accumulate([datum(rollout, 1.0)], PLAIN)
     assert not room.log
-    stats = await backend.apply(ADAM, 18.0)
+    await backend.apply(ADAM, 18.0)
     assert room.log == ["teach", "teach", "teach", "step", "save"]
-    assert stats.pieces is not None
-    assert stats.pieces.tokens == 3 * len(rollout.tokens_T)
-    assert stats.pieces.ratio_mean == pytest.approx(1.0)
-    assert stats.pieces.loss == pytest.approx(-1.0)
 
 
 async def test_the_present_weights_are_published_once_for_each_step(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Loss, LossKind
-from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import Objective, Reduction, lay_out, lay_out_step, objective
 
 tokens = st.integers(0, 127)
@@ -66,9 +65,6 @@ def test_after_either_averaging_each_token_weighs_its_advantage_over_the_normali
 def test_clip_ranges_are_sent_as_ratios() -> None:
     sent = objective(Loss(LossKind.PPO, clip_low=0.2, clip_high=0.28), Reduction.SUM)
     assert sent == Objective("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28})
-    assert objective(Loss(LossKind.IMPORTANCE_SAMPLING), Reduction.SUM) == Objective(
-        "importance_sampling", None
-    )
 
 
 def test_cross_entropy_is_weighed_where_weights_are_summed_and_told_by_cispo_where_they_are_averaged() -> (
@@ -79,8 +75,3 @@ def test_cross_entropy_is_weighed_where_weights_are_summed_and_told_by_cispo_whe
     assert objective(loss, Reduction.MEAN) == Objective(
         "cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0}
     )
-
-
-def test_a_kl_term_is_refused_rather_than_forgotten() -> None:
-    with pytest.raises(TrainingError, match="KL"):
-        objective(Loss(kl=0.1), Reduction.SUM)

@@ -18,7 +18,6 @@ from metaclaw.engine.training import frames
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
-    from metaclaw.engine.training.learner import AdapterLearner
     from metaclaw.engine.training.process import Line
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -79,7 +78,7 @@ def _lower_priority(nice: int) -> None:
 def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
-    from metaclaw.engine.training.hf_model import learner_class
+    from metaclaw.engine.training.learner import Learner
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
@@ -89,10 +88,8 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     device, dtype = _place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
 
-    kind = learner_class(options.folder)
-
-    def make(rank: int, seed: int) -> "AdapterLearner":
-        return kind(
+    def make(rank: int, seed: int) -> Learner:
+        return Learner(
             options.folder,
             rank=rank,
             seed=seed,

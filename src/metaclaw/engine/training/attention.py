@@ -11,6 +11,7 @@ In the backward pass, a call with the joined O and L instead of its own computes
 joined gradient: its probabilities are then exp(score - L), and O is used only in its product with
 the gradient. The keys of a prompt are not copied for its rollouts."""
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.packing import Level, Packed, Spans
+from metaclaw.errors import TrainingError
 
 
 class Context(Protocol):
@@ -44,26 +46,25 @@ class Heads(NamedTuple):
     v: Tensor
 
 
-class Kernel(Protocol):
+class Call(NamedTuple):
     """One attention call over segments of rows: the queries of segment i attend to the keys of
-    segment i.
+    segment i, with `causal` only up to themselves.
     """
 
-    def forward(
-        self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool
-    ) -> tuple[Tensor, Tensor]:
+    heads: Heads
+    queries: Spans
+    keys: Spans
+    causal: bool
+
+
+class Kernel(Protocol):
+    """Attention and its gradient."""
+
+    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """The output by row and head, and the log-sum-exp by head and row."""
 
     def backward(
-        self,
-        grad: Tensor,
-        heads: Heads,
-        out: Tensor,
-        lse: Tensor,
-        query_spans: Spans,
-        key_spans: Spans,
-        *,
-        causal: bool,
+        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of queries, keys and values."""
 
@@ -71,60 +72,54 @@ class Kernel(Protocol):
 class FlashOnCpu:
     """Torch's flash attention for CPUs, one segment at a time."""
 
-    def forward(
-        self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool
-    ) -> tuple[Tensor, Tensor]:
-        out = torch.empty_like(heads.q)
-        lse = torch.empty(
-            heads.q.shape[1],
-            heads.q.shape[0],
-            dtype=torch.promote_types(heads.q.dtype, torch.float32),
-        )
-        for q_rows, k_rows in _segments(query_spans, key_spans):
+    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
+        q = call.heads.q
+        out = torch.empty_like(q)
+        lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.promote_types(q.dtype, torch.float32))
+        for rows, batch in _segments(call):
             part, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                *_batch(heads, q_rows, k_rows), 0.0, causal
+                *batch, 0.0, call.causal
             )
-            out[q_rows] = part.squeeze(0).transpose(0, 1)
-            lse[:, q_rows] = sums.squeeze(0)
+            out[rows.q] = part.squeeze(0).transpose(0, 1)
+            lse[:, rows.q] = sums.squeeze(0)
         return out, lse
 
     def backward(
-        self,
-        grad: Tensor,
-        heads: Heads,
-        out: Tensor,
-        lse: Tensor,
-        query_spans: Spans,
-        key_spans: Spans,
-        *,
-        causal: bool,
+        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = Heads(*(torch.zeros_like(side) for side in heads))
-        for q_rows, k_rows in _segments(query_spans, key_spans):
+        grads = Heads(*(torch.zeros_like(side) for side in call.heads))
+        for rows, batch in _segments(call):
             parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                _as_batch(grad, q_rows),
-                *_batch(heads, q_rows, k_rows),
-                _as_batch(out, q_rows),
-                lse[:, q_rows].unsqueeze(0),
+                _as_batch(grad, rows.q),
+                *batch,
+                _as_batch(out, rows.q),
+                lse[:, rows.q].unsqueeze(0),
                 0.0,
-                causal,
+                call.causal,
             )
-            for side, rows, part in zip(grads, (q_rows, k_rows, k_rows), parts, strict=True):
-                side[rows] = part.squeeze(0).transpose(0, 1)
+            for side, which, part in zip(grads, rows, parts, strict=True):
+                side[which] = part.squeeze(0).transpose(0, 1)
         return grads
 
 
-def _segments(query_spans: Spans, key_spans: Spans) -> list[tuple[slice, slice]]:
-    pairs = zip(query_spans.slices(), key_spans.slices(), strict=True)
-    return [(q_rows, k_rows) for q_rows, k_rows in pairs if q_rows.start < q_rows.stop]
+class _Rows(NamedTuple):
+    """The rows of the queries, keys and values of a segment."""
+
+    q: slice
+    k: slice
+    v: slice
 
 
-def _as_batch(rows: Tensor, which: slice) -> Tensor:
-    return rows[which].transpose(0, 1).unsqueeze(0)
+def _segments(call: Call) -> Iterator[tuple[_Rows, tuple[Tensor, ...]]]:
+    """The rows of each segment that has queries, and its heads as a batch of one."""
+    for queries, keys in zip(call.queries.slices(), call.keys.slices(), strict=True):
+        if queries.start < queries.stop:
+            rows = _Rows(queries, keys, keys)
+            yield rows, tuple(map(_as_batch, call.heads, rows))
 
 
-def _batch(heads: Heads, q_rows: slice, k_rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-    return _as_batch(heads.q, q_rows), _as_batch(heads.k, k_rows), _as_batch(heads.v, k_rows)
+def _as_batch(side: Tensor, rows: slice) -> Tensor:
+    return side[rows].transpose(0, 1).unsqueeze(0)
 
 
 class FlashOnCuda:
@@ -135,114 +130,49 @@ class FlashOnCuda:
         self._randomness = torch.zeros(2, dtype=torch.uint64, device=device)
         self._unused = torch.empty(0, device=device)
 
-    def forward(
-        self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool
-    ) -> tuple[Tensor, Tensor]:
-        # With a maximum of one row per query, the kernel assumes that every query has exactly one.
-        spans = (
-            query_spans.cumulative,
-            key_spans.cumulative,
-            max(2, query_spans.longest),
-            key_spans.longest,
+    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
+        out, lse, *_ = torch.ops.aten._flash_attention_forward(
+            *call.heads,
+            call.queries.cumulative,
+            call.keys.cumulative,
+            # With a maximum of one row per query, the kernel assumes that every query has one.
+            max(2, call.queries.longest),
+            call.keys.longest,
+            0.0,
+            call.causal,
+            False,
         )
-        out, lse, *_ = torch.ops.aten._flash_attention_forward(*heads, *spans, 0.0, causal, False)
         return out, lse
 
     def backward(
-        self,
-        grad: Tensor,
-        heads: Heads,
-        out: Tensor,
-        lse: Tensor,
-        query_spans: Spans,
-        key_spans: Spans,
-        *,
-        causal: bool,
+        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        spans = (
-            query_spans.cumulative,
-            key_spans.cumulative,
-            query_spans.longest,
-            key_spans.longest,
-        )
         q, k, v = torch.ops.aten._flash_attention_backward(
-            grad, *heads, out, lse, *spans, 0.0, causal, self._randomness, self._unused
+            grad,
+            *call.heads,
+            out,
+            lse,
+            call.queries.cumulative,
+            call.keys.cumulative,
+            call.queries.longest,
+            call.keys.longest,
+            0.0,
+            call.causal,
+            self._randomness,
+            self._unused,
         )
         return q, k, v
 
 
-class Plain:
-    """Attention in plain operations, for devices and dtypes without flash attention, and for tests
-    of the other kernels.
-    """
-
-    def forward(
-        self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool
-    ) -> tuple[Tensor, Tensor]:
-        out = torch.empty_like(heads.q)
-        lse = torch.empty(
-            heads.q.shape[1], heads.q.shape[0], dtype=heads.q.dtype, device=heads.q.device
-        )
-        for q_rows, k_rows in _segments(query_spans, key_spans):
-            scores = _scores(heads, q_rows, k_rows, causal=causal)
-            lse[:, q_rows] = scores.logsumexp(-1)
-            out[q_rows] = (scores.softmax(-1) @ _widened(heads.v[k_rows], heads)).transpose(0, 1)
-        return out, lse
-
-    def backward(
-        self,
-        grad: Tensor,
-        heads: Heads,
-        out: Tensor,
-        lse: Tensor,
-        query_spans: Spans,
-        key_spans: Spans,
-        *,
-        causal: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = Heads(*(torch.zeros_like(side) for side in heads))
-        for q_rows, k_rows in _segments(query_spans, key_spans):
-            down = grad[q_rows].transpose(0, 1)
-            probabilities = (
-                _scores(heads, q_rows, k_rows, causal=causal) - lse[:, q_rows, None]
-            ).exp()
-            slopes = down @ _widened(heads.v[k_rows], heads).mT - (
-                down * out[q_rows].transpose(0, 1)
-            ).sum(-1, keepdim=True)
-            change = probabilities * slopes / heads.q.shape[2] ** 0.5
-            grads.q[q_rows] = (change @ _widened(heads.k[k_rows], heads)).transpose(0, 1)
-            grads.k[k_rows] = _narrowed(change.mT @ heads.q[q_rows].transpose(0, 1), heads)
-            grads.v[k_rows] = _narrowed(probabilities.mT @ down, heads)
-        return grads
-
-
-def _scores(heads: Heads, q_rows: slice, k_rows: slice, *, causal: bool) -> Tensor:
-    scores: Tensor = (
-        heads.q[q_rows].transpose(0, 1)
-        @ _widened(heads.k[k_rows], heads).mT
-        / heads.q.shape[2] ** 0.5
-    )
-    if causal:
-        scores = scores.masked_fill(
-            torch.ones_like(scores[0], dtype=torch.bool).triu(1), float("-inf")
-        )
-    return scores
-
-
-def _widened(rows: Tensor, heads: Heads) -> Tensor:
-    by_head: Tensor = rows.transpose(0, 1)
-    return by_head.repeat_interleave(heads.q.shape[1] // heads.k.shape[1], dim=0)
-
-
-def _narrowed(by_query_head: Tensor, heads: Heads) -> Tensor:
-    return by_query_head.view(heads.k.shape[1], -1, *by_query_head.shape[1:]).sum(1).transpose(0, 1)
-
-
 def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
-    """The fastest exact kernel."""
+    """The kernel of a device. Raises TrainingError for single precision on a GPU, which has
+    none.
+    """
     if device.type == "cpu":
         return FlashOnCpu()
-    return FlashOnCuda(device) if device.type == "cuda" and dtype != torch.float32 else Plain()
+    if dtype == torch.float32:
+        raise TrainingError(f"training on {device.type} needs bfloat16, not float32")
+    return FlashOnCuda(device)
 
 
 def rotary_angles(shape: Shape, positions: Tensor) -> Rotations:
@@ -315,15 +245,9 @@ class _Attention(torch.autograd.Function):
 def _forward(heads: Heads, packed: Packed, kernel: Kernel) -> tuple[Tensor, Tensor]:
     outs, sums = [], []
     for level in packed.levels:
-        out, lse = kernel.forward(
-            _mixed(heads, level, level), level.nodes, level.nodes, causal=True
-        )
-        for above, hanging in zip(packed.levels, level.hanging, strict=False):
-            out, lse = _join(
-                out,
-                lse,
-                *kernel.forward(_mixed(heads, level, above), hanging, above.nodes, causal=False),
-            )
+        out, lse = kernel.forward(_own_call(heads, level))
+        for call, _ in _calls_above(heads, packed, level):
+            out, lse = _join(out, lse, *kernel.forward(call))
         outs.append(out)
         sums.append(lse)
     return torch.cat(outs), torch.cat(sums, dim=1)
@@ -339,30 +263,28 @@ def _backward(
 ) -> Heads:
     grads = Heads(*(torch.empty_like(side) for side in heads))
     for level in packed.levels:
-        joined = (out[level.rows], lse[:, level.rows].contiguous())
-        parts = kernel.backward(
-            grad[level.rows],
-            _mixed(heads, level, level),
-            *joined,
-            level.nodes,
-            level.nodes,
-            causal=True,
-        )
-        for side, part in zip(grads, parts, strict=True):
+        of_level = grad[level.rows], out[level.rows], lse[:, level.rows].contiguous()
+        for side, part in zip(
+            grads, kernel.backward(_own_call(heads, level), *of_level), strict=True
+        ):
             side[level.rows] = part
-        for above, hanging in zip(packed.levels, level.hanging, strict=False):
-            q, k, v = kernel.backward(
-                grad[level.rows],
-                _mixed(heads, level, above),
-                *joined,
-                hanging,
-                above.nodes,
-                causal=False,
-            )
+        for call, above in _calls_above(heads, packed, level):
+            q, k, v = kernel.backward(call, *of_level)
             grads.q[level.rows] += q
             grads.k[above.rows] += k
             grads.v[above.rows] += v
     return grads
+
+
+def _own_call(heads: Heads, level: Level) -> Call:
+    """Each node of a level attends to itself."""
+    return Call(_mixed(heads, level, level), level.nodes, level.nodes, causal=True)
+
+
+def _calls_above(heads: Heads, packed: Packed, level: Level) -> Iterator[tuple[Call, Level]]:
+    """The rows of a level attend to each level above it."""
+    for above, hanging in zip(packed.levels, level.hanging, strict=False):
+        yield Call(_mixed(heads, level, above), hanging, above.nodes, causal=False), above
 
 
 def _mixed(heads: Heads, query_level: Level, key_level: Level) -> Heads:

@@ -17,7 +17,15 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.llama import Linear, can_pack, interleave, make_linear, rotary_angles
+from metaclaw.engine.llama import (
+    Linear,
+    can_pack,
+    head_norms,
+    interleave,
+    make_linear,
+    normalise_heads,
+    rotary_angles,
+)
 from metaclaw.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -46,6 +54,7 @@ _SHARE_BITS: Final = 32
 precision.
 """
 _LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
+_PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
 _STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -53,6 +62,7 @@ _STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
 class _Layer:
     attention_norm: Tensor
     query_key_value: Linear
+    head_norms: Tensor | None
     attention_out: AddTo
     mlp_norm: Tensor
     gate_up: Linear
@@ -69,10 +79,6 @@ class Stack:
     def __init__(
         self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype
     ) -> None:
-        if shape.has_biases or shape.has_head_norms:
-            raise TrainingError(
-                "rollouts cannot be drawn here from a model with biases or norms of single heads"
-            )
         self.shape = shape
         self.device = torch.device(device)
         self.dtype = dtype
@@ -115,6 +121,8 @@ class Stack:
         """Run all layers over the rows, in place."""
         for number, layer in enumerate(self._layers):
             mixed = layer.query_key_value(self._normalise(rows, layer.attention_norm))
+            if layer.head_norms is not None:
+                normalise_heads(mixed, layer.head_norms, self.shape)
             self._rotate(mixed, rotations)
             rows = layer.attention_out(rows, attend(number, mixed))
             gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
@@ -154,15 +162,19 @@ class Stack:
         ):
             return  # packing costs more than comparing, and a LoRA never touches the head
         held.copy_(weight)
-        if weight.dim() == 2 and (name != "embedding" or name == self._head):
+        if name == self._head or name.endswith(_PRODUCTS):
+            bias = self._held.get(f"{name}.bias")
             self._products[name] = (
-                make_linear(held) if self._packs else partial(functional.linear, weight=held)
+                make_linear(held, bias)
+                if self._packs
+                else partial(functional.linear, weight=held, bias=bias)
             )
 
     def _layer(self, prefix: str) -> _Layer:
         return _Layer(
             attention_norm=self._held[f"{prefix}attention_norm"],
             query_key_value=self._products[f"{prefix}query_key_value"],
+            head_norms=self._held.get(f"{prefix}head_norms"),
             attention_out=self._add_to(f"{prefix}attention_out"),
             mlp_norm=self._held[f"{prefix}mlp_norm"],
             gate_up=self._products[f"{prefix}gate_up"],
@@ -189,12 +201,15 @@ def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, T
             f"model.layers.{number}.self_attn.",
             f"model.layers.{number}.mlp.",
         )
-        query = interleave(tensors[f"{attention}q_proj.weight"], shape.heads)
-        key = interleave(tensors[f"{attention}k_proj.weight"], shape.kv_heads)
-        yield (
-            f"{prefix}query_key_value",
-            torch.cat((query, key, tensors[f"{attention}v_proj.weight"])),
-        )
+        if shape.has_head_norms:
+            norms = head_norms(shape, tensors.__getitem__, f"model.layers.{number}.")
+            yield f"{prefix}head_norms", norms
+        ends = {"weight": ""} if not shape.has_biases else {"bias": ".bias", "weight": ""}
+        for end, suffix in ends.items():  # a bias first: its product needs it
+            query = interleave(tensors[f"{attention}q_proj.{end}"], shape.heads)
+            key = interleave(tensors[f"{attention}k_proj.{end}"], shape.kv_heads)
+            joined = torch.cat((query, key, tensors[f"{attention}v_proj.{end}"]))
+            yield f"{prefix}query_key_value{suffix}", joined
         yield f"{prefix}attention_out", tensors[f"{attention}o_proj.weight"]
         yield (
             f"{prefix}gate_up",

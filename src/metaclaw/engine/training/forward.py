@@ -28,7 +28,6 @@ from metaclaw.engine.training.attention import (
 from metaclaw.engine.training.lora import (
     BUNDLES,
     Adapter,
-    AdapterVector,
     Bundle,
     Parameters,
     add_change,
@@ -113,6 +112,8 @@ class _Frozen:
     attention_norm: Tensor
     mlp_norm: Tensor
     weights: Sequence[Tensor]
+    bias: Tensor | None
+    head_norms: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,8 @@ class TrainedModel:
         self.shape, self.dtype, self.parameters = shape, dtype, parameters
         self.device = parameters.values.device
         self._kernel = choose_kernel(self.device, dtype)
+        self._plain: dict[str, Tensor] = {}
+        """Biases and norms of single heads by their Hugging Face names."""
         try:
             self.embedding = self._cast(tensors["model.embed_tokens.weight"])
             self.head = (
@@ -178,7 +181,19 @@ class TrainedModel:
             self._cast(tensors[f"{prefix}{name}_layernorm.weight"])
             for name in ("input", "post_attention")
         )
-        return _Frozen(attention_norm, mlp_norm, weights)
+        attention = f"{prefix}self_attn."
+        self._plain |= {
+            name: self._cast(tensor)
+            for name, tensor in tensors.items()
+            if name.startswith(attention) and not name.endswith("_proj.weight")
+        }
+        shape, bias, norms = self.shape, None, None
+        if shape.has_biases:
+            bias = torch.cat([self._plain[f"{attention}{name}_proj.bias"] for name in "qkv"])
+        if shape.has_head_norms:
+            query, key = (self._plain[f"{attention}{name}_norm.weight"] for name in "qk")
+            norms = torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
+        return _Frozen(attention_norm, mlp_norm, weights, bias, norms)
 
     def _working(self, number: int) -> list[_Working]:
         bundles = self.parameters.bundles[number * len(BUNDLES) : (number + 1) * len(BUNDLES)]
@@ -196,7 +211,7 @@ class TrainedModel:
         ]
 
     @torch.no_grad()
-    def refresh(self, adapter: Adapter | AdapterVector) -> None:
+    def refresh(self, adapter: Adapter | Parameters) -> None:
         """Merge again, in place: the trained values, or an adapter that is used only for drawing
         and scoring.
         """
@@ -217,6 +232,7 @@ class TrainedModel:
         refresh.
         """
         named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
+        named |= self._plain
         if self.head is not self.embedding:
             named["lm_head.weight"] = self.head
         for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
@@ -258,23 +274,38 @@ class TrainedModel:
         self, number: int, rows: Tensor, rotations: Rotations, packed: Packed, is_base: bool
     ) -> Tensor:
         base = self._base[number]
-        mixed = self._project(number, 0, self._normalise(rows, base.attention_norm), is_base)
+        normed = self._normalise(rows, base.attention_norm)
+        mixed = self._project(number, 0, normed, is_base, base.bias)
+        if base.head_norms is not None:
+            mixed = _with_head_norms(mixed, base.head_norms, self.shape)
         attended = attend(mixed, rotations, packed, self.shape, self._kernel)
         rows = rows + self._project(number, 1, attended, is_base)
         gate_up = self._project(number, 2, self._normalise(rows, base.mlp_norm), is_base)
         return rows + self._project(number, 3, _gated(gate_up), is_base)
 
-    def _project(self, number: int, which: int, rows: Tensor, is_base: bool) -> Tensor:
+    def _project(
+        self, number: int, which: int, rows: Tensor, is_base: bool, bias: Tensor | None = None
+    ) -> Tensor:
         if is_base:
-            return functional.linear(rows, self._base[number].weights[which].to(self.dtype))
+            weight = self._base[number].weights[which].to(self.dtype)
+            return functional.linear(rows, weight, bias)
         working = self._layers[number][which]
-        out: Tensor = _Projection.apply(
-            rows, working.weight, working.a, working.b, working.bundle.a, *working.bundle.bs
-        )  # type: ignore[no-untyped-call]
+        trained = working.bundle.a, *working.bundle.bs
+        out: Tensor = _Projection.apply(  # type: ignore[no-untyped-call]
+            rows, working.weight, bias, working.a, working.b, *trained
+        )
         return out
 
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
         return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
+
+
+def _with_head_norms(mixed: Tensor, weights: Tensor, shape: Shape) -> Tensor:
+    """Rows of queries, keys and values with all query heads and key heads normalised."""
+    heads = mixed.view(len(mixed), -1, shape.head_width)
+    turned = len(weights)
+    normed = torch.rms_norm(heads[:, :turned], (shape.head_width,), None, shape.norm_epsilon)
+    return torch.cat((normed * weights, heads[:, turned:]), dim=1).flatten(1)
 
 
 class _Context(Context, Protocol):
@@ -286,11 +317,17 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, *trained: Tensor
+        ctx: _Context,
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        *trained: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(rows, weight, a, b)
         ctx.sizes = [len(up) for up in trained[1:]]
-        return functional.linear(rows, weight)
+        return functional.linear(rows, weight, bias)
 
     @staticmethod
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -302,7 +339,7 @@ class _Projection(torch.autograd.Function):
         ]
         down = ((grads[0] @ b).mT @ rows).float()
         grad_input = grads[0] @ weight if ctx.needs_input_grad[0] else None
-        return grad_input, None, None, None, down, *ups
+        return grad_input, None, None, None, None, down, *ups
 
 
 def _gated(gate_up: Tensor) -> Tensor:

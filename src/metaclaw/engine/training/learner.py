@@ -7,7 +7,6 @@ share does not fit either."""
 import gc
 import logging
 import math
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import (
     Adapter,
-    AdapterVector,
     Parameters,
     check_modules,
     fresh_adapter,
@@ -127,16 +125,12 @@ def describe_memory_error(error: BaseException) -> str:
     )
 
 
-class AdapterLearner(ABC):
-    """A frozen model, a LoRA adapter for it, and an optimiser for the adapter.
+class Learner:
+    """A frozen model, a LoRA adapter for all its projections, and an optimiser for the adapter.
 
     `device` is "cpu", "cuda" or a certain GPU; `dtype` is used for all products; `threads` sets
     torch's threads, unless it is None. The adapter has single precision. A method that raises
     TrainingError changes nothing."""
-
-    context: int
-    """Tokens of the longest sequence."""
-    vocabulary: int
 
     def __init__(
         self,
@@ -153,38 +147,51 @@ class AdapterLearner(ABC):
         self._folder, self._seed = folder, seed
         self._device = torch.device(device)
         self._work = WorkShare(self._release)
-        self._parameters = self._load(rank, 2.0 * rank, _DTYPES[dtype])
-        self._adamw = AdamW(self._parameters.values)
+        self.shape = read_shape(folder)
+        self.context, self.vocabulary = self.shape.positions, self.shape.vocabulary
+        tensors = read_tensors(folder, torch.float32)
+        own = Parameters(projection_shapes(tensors), rank, 2.0 * rank, self._device)
+        own.adopt(fresh_adapter(own.shapes, own.rank, own.alpha, seed))
+        self._parameters = own
+        self._model = TrainedModel(self.shape, tensors, own, _DTYPES[dtype])
+        self._guest: Adapter | None = None
+        """An adapter of a higher rank than this learner's: it can draw and score, but not be
+        trained.
+        """
+        self._rollouts: Rollouts | None = None
+        self._is_stale = False
+        self._adamw = AdamW(own.values)
         self._pieces = 0
 
-    @abstractmethod
-    def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
-        """Load the model, set `context` and `vocabulary`, and return a fresh adapter for it."""
-
-    @abstractmethod
-    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        """Draw `drawing.count` rollouts for each prompt from the current weights."""
-
-    @abstractmethod
-    def _portions(self, pairs: Pairs) -> Iterable[list[int]]:
-        """The indices of the pairs that go through the model together."""
-
-    @abstractmethod
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
-        """Log-probabilities and entropies of the drawn tokens in order, under the untrained model
-        if `is_base`.
-        """
-
-    @abstractmethod
     def _release(self) -> None:
-        """Free the memory of everything that can be computed again."""
+        self._rollouts = None
 
-    @abstractmethod
-    def _weights_changed(self) -> None:
-        """Called after every change of the adapter."""
+    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        return self._work.run(lambda: self._sampler().sample(prompts, drawing))
 
-    def _fresh(self, parameters: AdapterVector) -> Adapter:
-        return fresh_adapter(parameters.shapes, parameters.rank, parameters.alpha, self._seed)
+    def _sampler(self) -> Rollouts:
+        if self._rollouts is None:
+            self._rollouts = Rollouts(
+                self.shape,
+                self._model.tensors(),
+                device=str(self._device),
+                dtype=self._model.dtype,
+                decode=_decoder(self._folder),
+                share=self._work.share,
+            )
+        elif self._is_stale:
+            self._rollouts.replace(self._model.tensors())
+        self._is_stale = False
+        return self._rollouts
+
+    def _portions(self, pairs: Pairs) -> list[list[int]]:
+        return portions(pairs, self._limit(_ROWS_AT_ONCE))
+
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+        packed = pack(pairs, self._device)
+        recomputes = len(packed.ids) > self._limit(_ROWS_KEPT)
+        rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
+        return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 
     @torch.no_grad()
     def score(self, pairs: Pairs) -> list[tuple[float, ...]]:
@@ -208,16 +215,14 @@ class AdapterLearner(ABC):
     ) -> PieceStats:
         """Add the gradient of these data, summed over drawn tokens.
 
-        The statistics hold the KL divergence from the untrained weights if it is in the loss or
-        `measures_kl` is set."""
+        With `measures_kl` the statistics hold the KL divergence from the untrained weights."""
+        self._refuse_guest()
         for datum in data:
             self._check_datum(datum, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
-        portion_sums = self._work.run(
-            lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0)
-        )
+        portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl))
         self._pieces += 1
         return piece_stats(tokens, portion_sums)
 
@@ -278,6 +283,7 @@ class AdapterLearner(ABC):
         """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the
         gradient to zero.
         """
+        self._refuse_guest()
         norm = self._adamw.apply(
             self._parameters.values, self._parameters.gradient, adam, normaliser
         )
@@ -288,22 +294,21 @@ class AdapterLearner(ABC):
 
     def adapter(self) -> Adapter:
         """A copy of the current adapter, on the CPU."""
-        return self._parameters.adapter()
+        return self._guest or self._parameters.adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
         """Continue with the weights of this adapter, or of the untrained model. Gradient, moments
         and counts stay as they are.
         """
         own = self._parameters
-        own.adopt(
-            refitted(
-                self._fresh(own) if adapter is None else adapter,
-                own.shapes,
-                own.rank,
-                own.alpha,
-                self._seed,
-            )
-        )
+        if adapter is not None and adapter.rank > own.rank:
+            check_modules(adapter, own.shapes)
+            self._guest = adapter
+            self._refresh()
+            return
+        if adapter is None:
+            adapter = fresh_adapter(own.shapes, own.rank, own.alpha, self._seed)
+        own.adopt(refitted(adapter, own.shapes, own.rank, own.alpha, self._seed))
         self._weights_changed()
 
     def state(self) -> dict[str, Tensor]:
@@ -342,67 +347,6 @@ class AdapterLearner(ABC):
         if not 0 <= min(*prompt, *drawn, 0) <= max(*prompt, *drawn, 0) < self.vocabulary:
             raise TrainingError(f"{name} holds a token outside the vocabulary of {self.vocabulary}")
 
-
-class Learner(AdapterLearner):
-    """The learner for models that the code of this package runs, with an adapter on all
-    projections.
-    """
-
-    def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
-        self.shape = read_shape(self._folder)
-        self.context, self.vocabulary = self.shape.positions, self.shape.vocabulary
-        tensors = read_tensors(self._folder, torch.float32)
-        parameters = Parameters(projection_shapes(tensors), rank, alpha, self._device)
-        parameters.adopt(self._fresh(parameters))
-        self._model = TrainedModel(self.shape, tensors, parameters, dtype)
-        self._guest: Adapter | None = None
-        """An adapter of a higher rank than this learner's: it can draw and score, but not be
-        trained.
-        """
-        self._rollouts: Rollouts | None = None
-        self._is_stale = False
-        return parameters
-
-    def _release(self) -> None:
-        self._rollouts = None
-
-    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        return self._work.run(lambda: self._sampler().sample(prompts, drawing))
-
-    def _sampler(self) -> Rollouts:
-        if self._rollouts is None:
-            self._rollouts = Rollouts(
-                self.shape,
-                self._model.tensors(),
-                device=str(self._device),
-                dtype=self._model.dtype,
-                decode=_decoder(self._folder),
-                share=self._work.share,
-            )
-        elif self._is_stale:
-            self._rollouts.replace(self._model.tensors())
-        self._is_stale = False
-        return self._rollouts
-
-    def _portions(self, pairs: Pairs) -> list[list[int]]:
-        return portions(pairs, self._limit(_ROWS_AT_ONCE))
-
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
-        packed = pack(pairs, self._device)
-        recomputes = len(packed.ids) > self._limit(_ROWS_KEPT)
-        rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
-        return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
-
-    def accumulate(
-        self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False
-    ) -> PieceStats:
-        self._refuse_guest()
-        return super().accumulate(data, loss, measures_kl=measures_kl)
-
-    def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        self._refuse_guest()
-        return super().apply(adam, normaliser)
-
     def _weights_changed(self) -> None:
         self._guest = None
         self._refresh()
@@ -410,17 +354,6 @@ class Learner(AdapterLearner):
     def _refresh(self) -> None:
         self._model.refresh(self._guest or self._parameters)
         self._is_stale = True
-
-    def adapter(self) -> Adapter:
-        return self._guest or super().adapter()
-
-    def adopt(self, adapter: Adapter | None) -> None:
-        if adapter is None or adapter.rank <= self._parameters.rank:
-            super().adopt(adapter)
-            return
-        check_modules(adapter, self._parameters.shapes)
-        self._guest = adapter
-        self._refresh()
 
     def _refuse_guest(self) -> None:
         if self._guest is not None:

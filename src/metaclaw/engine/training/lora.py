@@ -130,9 +130,9 @@ def check_modules(adapter: Adapter, shapes: Shapes) -> None:
             )
 
 
-class AdapterVector:
+class Parameters:
     """An adapter as one vector in single precision, its gradient as another, and views of both for
-    each module.
+    each module. The A matrices of a bundle are adjacent, so they are one matrix, too.
     """
 
     def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
@@ -142,6 +142,23 @@ class AdapterVector:
         self.gradient = torch.zeros(size, device=device)
         self.pairs: dict[str, Pair] = {}
         """Views of the current values, by module."""
+        self.bundles: list[Bundle] = []
+        names, place = iter(shapes), 0
+        for _ in range(len(shapes) // sum(map(len, BUNDLES))):
+            for bundle in BUNDLES:
+                place = self._add_bundle(tuple(next(names) for _ in bundle), place)
+
+    def _add_bundle(self, modules: tuple[str, ...], place: int) -> int:
+        a, place = self._leaf(place, (len(modules) * self.rank, self.shapes[modules[0]][1]))
+        bs = []
+        for number, module in enumerate(modules):
+            b, place = self._leaf(place, (self.shapes[module][0], self.rank))
+            bs.append(b)
+            self.pairs[module] = Pair(
+                a.detach()[number * self.rank : (number + 1) * self.rank], b.detach()
+            )
+        self.bundles.append(Bundle(modules, a, tuple(bs)))
+        return place
 
     def _leaf(self, place: int, shape: tuple[int, int]) -> tuple[Tensor, int]:
         """A matrix at a place of the vector, and the place after it. Its gradient accumulates in
@@ -171,32 +188,6 @@ class AdapterVector:
         for module, pair in self.pairs.items():
             pair.a.copy_(adapter.pairs[module].a)
             pair.b.copy_(adapter.pairs[module].b)
-
-
-class Parameters(AdapterVector):
-    """The adapter of a model of the Llama family. The A matrices of a bundle are adjacent, so they
-    are one matrix, too.
-    """
-
-    def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
-        super().__init__(shapes, rank, alpha, device)
-        self.bundles: list[Bundle] = []
-        names, place = iter(shapes), 0
-        for _ in range(len(shapes) // sum(map(len, BUNDLES))):
-            for bundle in BUNDLES:
-                place = self._add_bundle(tuple(next(names) for _ in bundle), place)
-
-    def _add_bundle(self, modules: tuple[str, ...], place: int) -> int:
-        a, place = self._leaf(place, (len(modules) * self.rank, self.shapes[modules[0]][1]))
-        bs = []
-        for number, module in enumerate(modules):
-            b, place = self._leaf(place, (self.shapes[module][0], self.rank))
-            bs.append(b)
-            self.pairs[module] = Pair(
-                a.detach()[number * self.rank : (number + 1) * self.rank], b.detach()
-            )
-        self.bundles.append(Bundle(modules, a, tuple(bs)))
-        return place
 
 
 @dataclass(frozen=True, slots=True)

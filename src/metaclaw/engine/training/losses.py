@@ -3,11 +3,8 @@
 With l a token's log-probability now and o when it was drawn, r = exp(l - o), A its advantage and
 clip(r) = r limited to [1 - clip_low, 1 + clip_high]:
 
-    importance_sampling   -r A
     ppo                   -min(r A, clip(r) A)
-    cispo                 -[clip(r)] A l             [x] is x without its gradient
     cross_entropy         -A l                       A is the token's weight
-    kl                    + kl (exp(f - l) - (f - l) - 1)     f under the reference; Schulman's k3, never negative
 
 AdamW (Loshchilov and Hutter) on one vector, to the same numbers as `torch.optim.AdamW`. With g the
 gradient, at step t:
@@ -19,7 +16,6 @@ x = x - lr * decay * x          x = x - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 import torch
 from torch import Tensor
@@ -43,27 +39,11 @@ class DrawnTokens:
 
 def token_losses(loss: Loss, drawn: DrawnTokens) -> Tensor:
     """The loss of each drawn token."""
-    losses_D = _kinds(loss, drawn)
-    if loss.kl and drawn.reference_D is not None:
-        losses_D = losses_D + loss.kl * k3(drawn.logprobs_D, drawn.reference_D)
-    return losses_D
-
-
-def _kinds(loss: Loss, drawn: DrawnTokens) -> Tensor:
-    logprobs_D, advantages_D = drawn.logprobs_D, drawn.advantages_D
     if loss.kind is LossKind.CROSS_ENTROPY:
-        return -advantages_D * logprobs_D
+        return -drawn.advantages_D * drawn.logprobs_D
     ratio_D = _ratio(drawn)
     clipped_D = ratio_D.clamp(1.0 - loss.clip_low, 1.0 + loss.clip_high)
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return -ratio_D * advantages_D
-        case LossKind.PPO:
-            return -torch.minimum(ratio_D * advantages_D, clipped_D * advantages_D)
-        case LossKind.CISPO:
-            return -clipped_D.detach() * advantages_D * logprobs_D
-        case _:
-            assert_never(loss.kind)
+    return -torch.minimum(ratio_D * drawn.advantages_D, clipped_D * drawn.advantages_D)
 
 
 def _ratio(drawn: DrawnTokens) -> Tensor:
@@ -91,7 +71,7 @@ def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
         if drawn.old_D is not None:
             ratio_D = _ratio(drawn)
             ratio, largest = ratio_D.sum(), ratio_D.max()
-            if loss.kind in (LossKind.PPO, LossKind.CISPO):
+            if loss.kind is LossKind.PPO:
                 clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum()
         return torch.stack(
             [
@@ -103,9 +83,7 @@ def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
 
 def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
     above_D, below_D = ratio_D > 1.0 + loss.clip_high, ratio_D < 1.0 - loss.clip_low
-    if loss.kind is LossKind.CISPO:
-        return above_D | below_D
-    # PPO takes the clipped product only if the advantage pushes the ratio further out.
+    # The clipped product is taken only if the advantage pushes the ratio further out.
     return (above_D & (advantages_D > 0)) | (below_D & (advantages_D < 0))
 
 

@@ -18,10 +18,10 @@ from metaclaw.domain.training import Adam, Datum, Loss, PieceStats, RunProgress,
 from metaclaw.durable_files import sync_path, write_file
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.learner import AdapterLearner, describe_memory_error, is_out_of_memory
+from metaclaw.engine.training.learner import Learner, describe_memory_error, is_out_of_memory
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
 from metaclaw.engine.training.run_files import RunFiles
-from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryError, TrainingError
+from metaclaw.errors import MetaClawError, TrainerMemoryError, TrainingError
 
 BACKEND: Final = "embedded"
 """The backend of weights that were kept here."""
@@ -50,7 +50,7 @@ class Run:
     one.
     """
 
-    def __init__(self, learner: AdapterLearner, files: RunFiles, progress: RunProgress) -> None:
+    def __init__(self, learner: Learner, files: RunFiles, progress: RunProgress) -> None:
         self._learner = learner
         self._files = files
         self.progress = progress
@@ -95,7 +95,7 @@ class Run:
             self._saved = self.progress
 
 
-def open_run(learner: AdapterLearner, files: RunFiles, plan: Plan) -> tuple[Run, list[str]]:
+def open_run(learner: Learner, files: RunFiles, plan: Plan) -> tuple[Run, list[str]]:
     """Continue a run, or begin it. Also returns notes for the owner."""
     files.claim(asdict(plan))
     recovered = files.recover()
@@ -107,7 +107,7 @@ def open_run(learner: AdapterLearner, files: RunFiles, plan: Plan) -> tuple[Run,
     return Run(learner, files, RunProgress()), notes
 
 
-def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
+def _begin(learner: Learner, plan: Plan) -> list[str]:
     if plan.start is None:
         return []
     adapter = read_adapter(Path(plan.start.adapter))
@@ -126,7 +126,7 @@ def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
     return []
 
 
-def _shrink(learner: AdapterLearner, source: Path, scale: float, folder: Path, base: str) -> None:
+def _shrink(learner: Learner, source: Path, scale: float, folder: Path, base: str) -> None:
     """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments
     stay as they were.
     """
@@ -167,7 +167,7 @@ def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -
 
 
 @contextmanager
-def _using(learner: AdapterLearner, adapter: Adapter | None) -> Iterator[None]:
+def _using(learner: Learner, adapter: Adapter | None) -> Iterator[None]:
     """Use the weights of an adapter, or of the untrained model, while the block runs."""
     present = learner.adapter()
     learner.adopt(adapter)
@@ -177,7 +177,7 @@ def _using(learner: AdapterLearner, adapter: Adapter | None) -> Iterator[None]:
         learner.adopt(present)
 
 
-def _step_part(learner: AdapterLearner) -> bytes:
+def _step_part(learner: Learner) -> bytes:
     return save(
         {
             name: tensor.cpu().contiguous()
@@ -187,7 +187,7 @@ def _step_part(learner: AdapterLearner) -> bytes:
     )
 
 
-def _gradient_part(learner: AdapterLearner) -> bytes:
+def _gradient_part(learner: Learner) -> bytes:
     """The gradient, and the counters that accumulating changes; weights and moments are in the file
     of the step.
     """
@@ -201,7 +201,7 @@ def _gradient_part(learner: AdapterLearner) -> bytes:
     )
 
 
-def _restore(learner: AdapterLearner, step: bytes, gradient: bytes | None) -> None:
+def _restore(learner: Learner, step: bytes, gradient: bytes | None) -> None:
     none = {
         name: torch.zeros_like(tensor)
         for name, tensor in learner.state().items()
@@ -224,11 +224,11 @@ class Trainer:
     `model` is the base model's hash.
     """
 
-    def __init__(self, make: Callable[[int, int], AdapterLearner], model: str, base: str) -> None:
+    def __init__(self, make: Callable[[int, int], Learner], model: str, base: str) -> None:
         self._make = make
         self._model = model
         self._base = base
-        self._learner: AdapterLearner | None = None
+        self._learner: Learner | None = None
         self._run: Run | None = None
         self._asked: frames.Open | None = None
 
@@ -242,11 +242,8 @@ class Trainer:
         try:
             return self.answer(message)
         except MetaClawError as error:
-            return frames.RequestFailed(
-                str(error),
-                isinstance(error, MissingPackageError),
-                isinstance(error, TrainerMemoryError),
-            )
+            needs_memory = isinstance(error, TrainerMemoryError)
+            return frames.RequestFailed(str(error), needs_memory=needs_memory)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -330,7 +327,7 @@ class Trainer:
         return self._run
 
     @contextmanager
-    def _weights(self, source: frames.Source) -> Iterator[AdapterLearner]:
+    def _weights(self, source: frames.Source) -> Iterator[Learner]:
         """The learner, with the weights of this source while the block runs."""
         if isinstance(source, frames.Present):
             self._open_run()
@@ -342,7 +339,7 @@ class Trainer:
         with _using(learner, adapter):
             yield learner
 
-    def _new_learner(self, rank: int, seed: int) -> AdapterLearner:
+    def _new_learner(self, rank: int, seed: int) -> Learner:
         self._learner = None  # its memory is needed for the next
         self._learner = self._make(rank, seed)
         return self._learner

@@ -19,21 +19,18 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import LoopState
-from metaclaw.domain.training import Adam, Loss, LossKind
+from metaclaw.domain.training import Adam
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.learn.slow.recipe import (
-    AdvantageEstimator,
     JudgingBudget,
     Recipe,
-    StatelessAdvantage,
-    TrackedAdvantage,
 )
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.serving_versions import BY_A_PERSON, Versions
@@ -50,10 +47,7 @@ from metaclaw.train import (
     LiveThresholds,
     Phase,
     RehearsalSize,
-    Teacher,
-    batch_advantages,
     golden_items,
-    group_advantages,
     split_golden,
 )
 from metaclaw.upstream import PolicySlot
@@ -86,12 +80,8 @@ def configured_settings(
     policy: PolicyConfig,
     backend: TrainingBackend,
     tokeniser: Tokeniser,
-    folder: Path,
-    teacher: Teacher | None = None,
 ) -> TrainingSettings:
-    """The settings for a backend by the configuration; `folder` is where running values are
-    kept.
-    """
+    """The settings for a backend by the configuration."""
     has_own_processor = backend.abilities.has_own_processor
     choosing, proving = split_golden(golden_items(), 300 if has_own_processor else 24)
     recipe = Recipe(
@@ -103,12 +93,9 @@ def configured_settings(
         max_tokens=policy.max_new_tokens,
         temperature=policy.temperature,
         rank=policy.lora_rank,
-        loss=Loss(LossKind(policy.loss), kl=policy.kl),
         adam=Adam(learning_rate=policy.learning_rate),
         has_fixed_rate="learning_rate" in policy.model_fields_set,
-        advantage=_advantage_rule(policy, folder),
         hindsight=policy.distill is None or policy.distill.hindsight,
-        teacher=teacher,
         rehearsal=policy.rehearsal,
         rehearsal_size=RehearsalSize()
         if has_own_processor
@@ -127,16 +114,6 @@ def configured_settings(
         kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
     )
     return TrainingSettings(recipe, gate, proving)
-
-
-def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageEstimator:
-    match policy.advantage:
-        case "group":
-            return StatelessAdvantage(group_advantages)
-        case "batch":
-            return StatelessAdvantage(batch_advantages)
-        case "tracker":
-            return TrackedAdvantage(folder / "running-values.json")
 
 
 class SlowLearning:
@@ -158,7 +135,6 @@ class SlowLearning:
         windows: Windows,
         open_window: Callable[[str], None],
         folder: Path,
-        teacher: Teacher | None = None,
         settings: TrainingSettings | None = None,
     ) -> None:
         self._config = config
@@ -171,7 +147,7 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
-        self.settings = settings or configured_settings(policy, backend, tokeniser, folder, teacher)
+        self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
         self._reference = self._references().of
@@ -181,13 +157,11 @@ class SlowLearning:
             policies=self.policies,
             slot=slot,
             host=host,
-            canary_share=policy.canary_share,
             is_same=self._is_same,
         )
         self.watch = VersionWatch(
             policies=self.policies,
             versions=self.versions,
-            share=policy.canary_share,
             rules=LiveThresholds(settle_after=policy.canary_turns),
         )
         self.slow = self._make_loop()
@@ -223,14 +197,58 @@ class SlowLearning:
 
     def _make_loop(self) -> SlowLoop:
         policy = self._policy
+        learning, recipe = self._learning, self.settings.recipe
+        base = self._policy.base_model or self._backend.name
+        abilities = GeneralAbilities(
+            backend=self._backend,
+            tokeniser=self._tokeniser,
+            items=self.settings.golden,
+            windows=self._windows,
+            folder=self._folder / "golden",
+            base=base,
+        )
+        proof = Proof(
+            backend=self._backend,
+            measures=self.rewards,
+            abilities=abilities,
+            windows=self._windows,
+            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
+        )
+        budgets = Budgets.configured(self._config.skills)
+        absorption = AbsorptionTest(
+            backend=self._backend,
+            rewards=self.rewards,
+            prompts=SkillPrompts(
+                learning.reader, self._tokeniser, learning.generations.at, budgets
+            ),
+            windows=self._windows,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
+        )
         return SlowLoop(
             turns=self.turns,
             batches=self.batches,
             policies=self.policies,
             versions=self.versions,
-            parts=self._training_parts(),
+            backend=self._backend,
+            recipe=recipe,
+            rewards=self.rewards,
+            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
+            proof=proof,
+            absorption=absorption,
+            folder=self._folder,
+            base=base,
+            examples=Examples(
+                skill=self._skill,
+                request=self._request,
+                rewards=self.rewards,
+                tokeniser=self._tokeniser,
+            ),
+            variations=Variations(
+                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
+            ),
             windows=self._windows,
-            rules=LoopThresholds(policy.batch_turns, policy.canary_share, policy.batch_most),
+            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
@@ -249,7 +267,7 @@ class SlowLearning:
         await self.slow.run()
 
     async def _tend(self) -> None:
-        """Serve what the database says; watch a canary; notice skills that were changed."""
+        """Serve what the database says; watch its turns; notice skills that were changed."""
         await self.versions.restore()
         generation = self._library.view.generation
         for look in count():
@@ -260,7 +278,6 @@ class SlowLearning:
             if self._library.view.generation != generation or self.versions.has_lost_some:
                 generation = self._library.view.generation
                 await self.versions.refresh()
-                self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
         """Begin now with the turns there are, or go on with a run that was interrupted; return
@@ -275,15 +292,12 @@ class SlowLearning:
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
         if unscorable := await run_sync(self.turns.unscorable):
             reasons[NOTHING_SCORES] = unscorable
-        canary = self._slot.serving.canary if self._policy.canary_share else None
-        if canary is not None and turns:
-            reasons[f"version {canary} is on trial"] = turns
-        elif turns or continues:
+        if turns or continues:
             self._open_window("a person asked for it")
             if turns:
                 self.slow.demand()
         return {
-            "started": (bool(turns) or continues) and canary is None,
+            "started": bool(turns) or continues,
             "continues": continues,
             "turns": turns,
             "given_back": turns - waiting.new,
@@ -318,15 +332,13 @@ class SlowLearning:
             "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
-            "test": self.slow.parts.proof.abilities.progress
-            if state is LoopState.PROVING
-            else None,
+            "test": self.slow.proof.abilities.progress if state is LoopState.PROVING else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
             "validated": None if tally is None else tally.validated,
             "skipped": {}
             if tally is None
-            else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
+            else {reason.value: count for reason, count in tally.skipped.items()},
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": self._paused(),
@@ -361,55 +373,6 @@ class SlowLearning:
         for place in {weights.adapter, weights.training}:
             if place is not None and Path(place).parent == self._folder:
                 shutil.rmtree(place, ignore_errors=True)
-
-    def _training_parts(self) -> TrainingParts:
-        learning, recipe = self._learning, self.settings.recipe
-        base = self._policy.base_model or self._backend.name
-        abilities = GeneralAbilities(
-            backend=self._backend,
-            tokeniser=self._tokeniser,
-            items=self.settings.golden,
-            windows=self._windows,
-            folder=self._folder / "golden",
-            base=base,
-        )
-        proof = Proof(
-            backend=self._backend,
-            measures=self.rewards,
-            abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
-        )
-        budgets = Budgets.configured(self._config.skills)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=SkillPrompts(
-                learning.reader, self._tokeniser, learning.generations.at, budgets
-            ),
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
-        )
-        return TrainingParts(
-            backend=self._backend,
-            recipe=recipe,
-            rewards=self.rewards,
-            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
-            proof=proof,
-            absorption=absorption,
-            folder=self._folder,
-            base=base,
-            examples=Examples(
-                skill=self._skill,
-                request=self._request,
-                rewards=self.rewards,
-                tokeniser=self._tokeniser,
-            ),
-            variations=Variations(
-                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
-            ),
-        )
 
     async def _judging_room(self) -> TokenRoom:
         """What the learning budget has for judging."""

@@ -19,19 +19,15 @@ from typing import Final, TypeVar
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, PieceStats, Rollout
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.recipe import Pace, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (
     Checkpoint,
-    Demonstration,
     GoldenItem,
-    Rehearsed,
-    RunSize,
     StepRecord,
     checkpoint_steps,
     choose_checkpoint,
@@ -46,23 +42,6 @@ _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
 
 
-class DrawnRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One rollout as it is kept; the reward is None where it could not be scored."""
-
-    tokens: list[int]
-    logprobs: list[float]
-    text: str
-    is_whole: bool
-    reward: float | None
-
-
-class DrawnGroup(msgspec.Struct, frozen=True, array_like=True):
-    """The rollouts of one turn's prompt."""
-
-    turn: str
-    drawn: list[DrawnRecord]
-
-
 class Measured(msgspec.Struct, frozen=True, array_like=True):
     """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden
     subset it passes.
@@ -73,103 +52,60 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Journal:
-    """What one run has drawn, done and found, in one folder. Blocks; every method raises
-    TrainingError.
-    """
+    """What one run has drawn, done and found: values by name in one folder. What was drawn for a
+    step is named `step-…`, its record `record-…`, weights that the backend keeps `weights-…`. Every
+    method raises TrainingError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def size(self) -> RunSize | None:
-        """The size the run was begun with, or None where it has not been."""
-        return self._find("size", RunSize)
+    async def find(self, name: str, kind: type[_T]) -> _T | None:
+        """What is kept under this name; None where there is nothing, or it cannot be read."""
+        return await run_sync(self._find, name, kind)
 
-    def keep_size(self, size: RunSize) -> None:
-        """Keep the run's size: it goes on with that, whatever the budget has then."""
-        self._keep("size", size)
+    async def keep(self, name: str, what: object) -> None:
+        """Keep a value; it is on disk when this returns."""
+        await run_sync(self._keep, name, what)
 
-    def read(self, step: int, piece: int) -> list[DrawnGroup] | None:
-        """What was drawn for this piece, or None where it has not been."""
-        return self._find(_piece(step, piece), list[DrawnGroup])
+    async def once(self, name: str, kind: type[_T], make: Callable[[], Awaitable[_T]]) -> _T:
+        """What is kept under this name, or what is made now and kept."""
+        found = await self.find(name, kind)
+        if found is None:
+            found = await make()
+            await self.keep(name, found)
+        return found
 
-    def write(self, step: int, piece: int, groups: Sequence[DrawnGroup]) -> None:
-        """Keep a piece; it is on disk when this returns."""
-        self._keep(_piece(step, piece), list(groups))
-
-    def stats(self, step: int) -> list[PieceStats]:
-        """What the pieces learned from in this step looked like, as far as they were."""
-        return self._find(f"step-{step:05d}-stats", list[PieceStats]) or []
-
-    def keep_stats(self, step: int, stats: Sequence[PieceStats]) -> None:
-        """Keep what the pieces of a step look like so far."""
-        self._keep(f"step-{step:05d}-stats", list(stats))
-
-    def records(self) -> list[StepRecord]:
+    async def records(self) -> list[StepRecord]:
         """The records of all finished steps, in order."""
+        return await run_sync(self.read_records)
+
+    def read_records(self) -> list[StepRecord]:
+        """The same; blocks."""
         found: list[StepRecord] = []
-        while (record := self._find(f"record-{len(found):05d}", StepRecord)) is not None:
+        while (record := self._find(record_name(len(found)), StepRecord)) is not None:
             found.append(record)
         return found
 
-    def keep_record(self, step: int, record: StepRecord) -> None:
-        """Keep a step's record, for the whole run."""
-        self._keep(f"record-{step:05d}", record)
-
-    def drop_records(self, first: int) -> None:
+    async def drop_records(self, first: int) -> None:
         """Forget this record and those behind it."""
-        for path in self._folder.glob("record-*.msgpack"):
-            if int(path.stem.split("-")[1]) >= first:
-                path.unlink(missing_ok=True)
+        await run_sync(self._drop, "record", lambda step: step >= first)
 
-    def forget_before(self, step: int) -> None:
+    async def forget_before(self, step: int) -> None:
         """Drop what was drawn for earlier steps. Their records stay."""
-        for path in self._folder.glob("step-*.msgpack"):
-            if int(path.stem.split("-")[1]) < step:
-                path.unlink(missing_ok=True)
+        await run_sync(self._drop, "step", lambda earlier: earlier < step)
 
-    def rehearsed(self, piece: int) -> list[Rehearsed] | None:
-        """Answers that are rehearsed, or None where this piece of them was not drawn."""
-        return self._find(f"rehearsal-{piece:05d}", list[Rehearsed])
-
-    def keep_rehearsed(self, piece: int, answers: Sequence[Rehearsed]) -> None:
-        """Keep a piece of the answers that are rehearsed."""
-        self._keep(f"rehearsal-{piece:05d}", list(answers))
-
-    def demonstrations(self) -> list[Demonstration] | None:
-        """The right answers that were known when the run began, or None where they were not looked
-        for.
-        """
-        return self._find("demonstrations", list[Demonstration])
-
-    def keep_demonstrations(self, known: Sequence[Demonstration]) -> None:
-        """Keep the right answers that are known."""
-        self._keep("demonstrations", list(known))
-
-    def weights(self, name: str) -> Weights | None:
-        """Weights that were kept under this name."""
-        return self._find(f"weights-{name}", Weights)
-
-    def keep_weights(self, name: str, weights: Weights) -> None:
-        """Remember weights that the backend keeps."""
-        self._keep(f"weights-{name}", weights)
-
-    def all_weights(self) -> list[Weights]:
+    async def all_weights(self) -> list[Weights]:
         """All weights that were ever kept in this run."""
-        names = sorted(
-            path.stem.removeprefix("weights-") for path in self._folder.glob("weights-*.msgpack")
-        )
-        return [weights for name in names if (weights := self.weights(name)) is not None]
+        names = sorted(path.stem for path in self._folder.glob("weights-*.msgpack"))
+        found = [await self.find(name, Weights) for name in names]
+        return [weights for weights in found if weights is not None]
 
-    def measured(self, name: str) -> Measured | None:
-        """What weights of this name were found to do."""
-        return self._find(f"measured-{name}", Measured)
-
-    def keep_measured(self, name: str, measured: Measured) -> None:
-        """Keep what weights were found to do."""
-        self._keep(f"measured-{name}", measured)
+    def _drop(self, kind: str, which: Callable[[int], bool]) -> None:
+        for path in self._folder.glob(f"{kind}-*.msgpack"):
+            if which(int(path.stem.split("-")[1])):
+                path.unlink(missing_ok=True)
 
     def _find(self, name: str, kind: type[_T]) -> _T | None:
-        """A file that cannot be read counts as none."""
         try:
             return msgspec.msgpack.decode(
                 (self._folder / f"{name}.msgpack").read_bytes(), type=kind
@@ -189,27 +125,9 @@ class Journal:
             ) from error
 
 
-def _piece(step: int, piece: int) -> str:
-    return f"step-{step:05d}-piece-{piece:05d}"
-
-
-def group_of(
-    turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]
-) -> DrawnGroup:
-    """Rollouts and rewards as they are kept."""
-    drawn = [
-        DrawnRecord(list(one.tokens_T), list(one.logprobs_T), one.text, one.is_whole, reward)
-        for one, reward in zip(rollouts, rewards, strict=True)
-    ]
-    return DrawnGroup(turn, drawn)
-
-
-def rollouts_of(group: DrawnGroup) -> list[Rollout]:
-    """The rollouts of a group that was kept."""
-    return [
-        Rollout(tuple(one.tokens), tuple(one.logprobs), one.text, one.is_whole)
-        for one in group.drawn
-    ]
+def record_name(step: int) -> str:
+    """The name of a step's record."""
+    return f"record-{step:05d}"
 
 
 def keep_curve(folder: Path, batch: int, run: Path) -> None:
@@ -242,9 +160,8 @@ def newest_curve(folder: Path) -> list[float]:
 
 
 def _rewards(run: Path) -> list[float]:
-    return [
-        record.reward for record in Journal(run / "drawn").records() if record.reward is not None
-    ]
+    records = Journal(run / "drawn").read_records()
+    return [record.reward for record in records if record.reward is not None]
 
 
 _GOLDEN_TOKENS = 96
@@ -264,7 +181,7 @@ class DriftError(TrainingError):
 
 @dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window with room for a piece of a kind;
+    """The checkpoints of one run. `may_go_on` waits for a window;
     `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
     the journal."""
 
@@ -272,8 +189,7 @@ class RunCheckpoints:
     recipe: Recipe
     backend: TrainingBackend
     journal: Journal
-    pace: Pace
-    may_go_on: Callable[[str], Awaitable[None]]
+    may_go_on: Callable[[], Awaitable[None]]
     greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
@@ -281,14 +197,13 @@ class RunCheckpoints:
         goes.
         """
         due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
-        if done not in due or await run_sync(self.journal.weights, _name(done)) is not None:
+        if done not in due or await self._kept(done) is not None:
             return
-        await self.may_go_on("keep")
-        with self.pace.timed("keep"):
-            weights = await self.backend.keep(f"{label}-step-{done:05d}")
-        before = await run_sync(self.journal.all_weights)
-        await run_sync(self.journal.keep_weights, _name(done), weights)
-        wanted = [await run_sync(self.journal.weights, _name(one)) for one in due]
+        await self.may_go_on()
+        weights = await self.backend.keep(f"{label}-step-{done:05d}")
+        before = await self.journal.all_weights()
+        await self.journal.keep(f"weights-{_name(done)}", weights)
+        wanted = [await self._kept(one) for one in due]
         for old in before:
             if old not in wanted:
                 await self.backend.discard(old)
@@ -311,41 +226,42 @@ class RunCheckpoints:
         weights = await self._weights(chosen.step)
         if not scales:
             return weights
-        await self.may_go_on("keep")
+        await self.may_go_on()
         return await self.backend.shrink(weights, chosen.scale, label)
 
     async def _measure(
         self, label: str, records: Sequence[StepRecord], step: int, scale: float
     ) -> Checkpoint:
         """What weights of this step and size do on the validation prompts and the golden subset."""
-        begun, found = (
-            await run_sync(self.journal.measured, "begun"),
-            await run_sync(self.journal.measured, _name(step, scale)),
-        )
-        if begun is None:
-            begun = Measured(0.0, await self._golden_share(self.plan.start))
-            await run_sync(self.journal.keep_measured, "begun", begun)
-        if found is None:
+
+        async def golden_before() -> float:
+            return await self._golden_share(self.plan.start)
+
+        async def measure() -> Measured:
             weights = await self._weights(step)
             weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
             validated = records[step - 1].validated if scale == 1.0 else None
             reward = await self.greedy_reward(weights) if validated is None else validated
-            found = Measured(reward, await self._golden_share(weights))
-            await run_sync(self.journal.keep_measured, _name(step, scale), found)
-        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun.golden))
+            return Measured(reward, await self._golden_share(weights))
+
+        begun = await self.journal.once("golden-begun", float, golden_before)
+        found = await self.journal.once(f"measured-{_name(step, scale)}", Measured, measure)
+        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun))
 
     async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
-        kept = await run_sync(self.journal.weights, _name(step, scale))
-        if kept is None:
-            await self.may_go_on("keep")
-            kept = await self.backend.shrink(
+        async def shrink() -> Weights:
+            await self.may_go_on()
+            return await self.backend.shrink(
                 weights, scale, f"{label}-step-{step:05d}-of-{scale:g}"
             )
-            await run_sync(self.journal.keep_weights, _name(step, scale), kept)
-        return kept
+
+        return await self.journal.once(f"weights-{_name(step, scale)}", Weights, shrink)
+
+    async def _kept(self, step: int) -> Weights | None:
+        return await self.journal.find(f"weights-{_name(step)}", Weights)
 
     async def _weights(self, step: int) -> Weights:
-        weights = await run_sync(self.journal.weights, _name(step))
+        weights = await self._kept(step)
         if weights is None:
             raise StaleError(f"run {self.plan.name}: the checkpoint after step {step} is gone")
         return weights
@@ -378,9 +294,8 @@ class RunCheckpoints:
         self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
     ) -> list[Rollout]:
         """The likeliest answer to each prompt."""
-        await self.may_go_on("measure")
-        with self.pace.timed("measure"):
-            drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
+        await self.may_go_on()
+        drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
         return [group[0] for group in drawn]
 
 

@@ -30,7 +30,7 @@ from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.learn.slow.proof import Proof
-from metaclaw.learn.slow.recipe import JudgingBudget, Pace, Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
 from metaclaw.learn.slow.serving_versions import Versions
@@ -56,33 +56,15 @@ _SMALLER: Final = (0.8, 0.64)
 
 @dataclass(frozen=True, slots=True)
 class LoopThresholds:
-    """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share`
-    above 0, what passed the gate is first tried on that share of the sessions."""
+    """A run begins with `batch_turns` turns and takes at most `batch_most`."""
 
     batch_turns: int
-    canary_share: float
     batch_most: int = 1024
 
     @property
     def least(self) -> LeastTurns:
         """What a run needs to begin by itself: a quarter of its turns must be new."""
         return LeastTurns(self.batch_turns, max(1, self.batch_turns // 4))
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingParts:
-    """What a run is done with, and where its pieces lie."""
-
-    backend: TrainingBackend
-    recipe: Recipe
-    rewards: Rewards
-    judging: JudgingBudget
-    proof: Proof
-    absorption: AbsorptionTest
-    folder: Path
-    base: str
-    examples: Examples
-    variations: Variations
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +94,24 @@ class CandidateScale:
 @dataclass(eq=False, kw_only=True)
 class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a
-    person should know; `draw_seed` gives each run its seed."""
+    person should know; `draw_seed` gives each run its seed; `folder` is where the pieces of runs
+    lie.
+    """
 
     turns: QueryTurns
     batches: SqlBatches
     policies: SqlPolicies
     versions: Versions
-    parts: TrainingParts
+    backend: TrainingBackend
+    recipe: Recipe
+    rewards: Rewards
+    judging: JudgingBudget
+    proof: Proof
+    absorption: AbsorptionTest
+    folder: Path
+    base: str
+    examples: Examples
+    variations: Variations
     windows: Windows
     rules: LoopThresholds
     judge: Callable[[], str | None]
@@ -128,7 +121,6 @@ class SlowLoop:
     retry_s: float
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.windows, yields=self.parts.backend.abilities.yields)
         self._told: str | None = None
         self._tries = 0
         self._is_demanded = False
@@ -170,14 +162,7 @@ class SlowLoop:
 
     async def once(self, least: LeastTurns) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end;
-        False where there is none, or a version is on trial: what comes next is held against what
-        serves then."""
-        if (
-            self.rules.canary_share > 0.0
-            and (await run_sync(self.policies.serving)).canary is not None
-        ):
-            self.state = LoopState.TRYING
-            return False
+        False where there is none."""
         waiting = await run_sync(self._candidate)
         # Before its successor is begun, which inherits it, it is found out what the version that
         # serves has absorbed.
@@ -227,21 +212,21 @@ class SlowLoop:
         start = await self._start(batch)
         turns = await run_sync(self.turns.of_batch, batch)
         folder = self._run_folder(batch)
-        plan = RunPlan(f"batch-{batch.number}", start, self.parts.recipe.rank, batch.seed, folder)
+        plan = RunPlan(f"batch-{batch.number}", start, self.recipe.rank, batch.seed, folder)
         journal = Journal(folder / "drawn")
         size = await self._size(journal, turns)
         run = TrainingRun(
             plan=plan,
             turns=turns,
-            recipe=self.parts.recipe.resized(size),
-            backend=self.parts.backend,
-            rewards=self.parts.rewards,
+            recipe=self.recipe.resized(size),
+            backend=self.backend,
+            rewards=self.rewards,
             journal=journal,
-            pace=self._pace,
+            windows=self.windows,
             may_step=lambda: self._may_step(size),
             is_stale=lambda: batch.number in self._dropped or self.turns.is_outdated(batch),
-            find_demonstrations=self.parts.examples.of,
-            varied=await run_sync(self.parts.variations.of, turns, batch.seed),
+            find_demonstrations=self.examples.of,
+            varied=await run_sync(self.variations.of, turns, batch.seed),
         )
         self.state, self.tally = LoopState.TRAINING, run.tally
         if not turns:
@@ -252,15 +237,15 @@ class SlowLoop:
             lambda: self.policies.publish(
                 weights,
                 parent=batch.policy_version,
-                base=self.parts.base,
+                base=self.base,
                 batch=batch.number,
                 steps=run.tally.moved,
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
         )
-        await self.parts.backend.close(discard=True)
-        await run_sync(keep_curve, self.parts.folder, batch.number, folder)
+        await self.backend.close(discard=True)
+        await run_sync(keep_curve, self.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info(
             "policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns)
@@ -271,12 +256,12 @@ class SlowLoop:
         """The size of the run: what the learning budget carries; where a judge scores, the one it
         was begun with.
         """
-        recipe, judging = self.parts.recipe, self.parts.judging
-        size = await run_sync(journal.size)
+        recipe, judging = self.recipe, self.judging
+        size = await journal.find("size", RunSize)
         if size is None:
             size = await judging.size(turns, recipe)
             if size.tokens_a_step:
-                await run_sync(journal.keep_size, size)
+                await journal.keep("size", size)
         self.notice = await judging.reduction(size, recipe)
         if self.notice is not None:
             log.info(
@@ -290,11 +275,11 @@ class SlowLoop:
 
     async def _may_step(self, size: RunSize) -> None:
         """Raise TrainingBudgetError where the judging of a whole step cannot be paid for."""
-        await self.parts.judging.require(size.tokens_a_step)
+        await self.judging.require(size.tokens_a_step)
         self.trouble = None
 
     def _run_folder(self, batch: TrainingBatch) -> Path:
-        return self.parts.folder / "runs" / f"{batch.number:06d}"
+        return self.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
         """The name of the folder of the version that comes next."""
@@ -314,11 +299,11 @@ class SlowLoop:
         return parent.weights
 
     async def _prove(self, candidate: PolicyVersion) -> None:
-        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is
+        """Weigh a candidate against what serves; what passes is promoted, what does not is
         rejected. Where general abilities are all that it lost, it is weighed again with its change
         made smaller."""
         self.state = LoopState.PROVING
-        kept = CandidateScale(self.parts.folder / "scales" / f"{candidate.number:06d}")
+        kept = CandidateScale(self.folder / "scales" / f"{candidate.number:06d}")
         scale = await run_sync(kept.read)
         report = await self._weigh(candidate, scale)
         while (
@@ -337,7 +322,7 @@ class SlowLoop:
             await run_sync(
                 kept.write, smaller
             )  # before it is done: what is tried once more than needed is judged more strictly
-            await self.parts.backend.shrink(
+            await self.backend.shrink(
                 candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
             )
             scale = smaller
@@ -355,8 +340,6 @@ class SlowLoop:
             log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)
         elif not report.is_passed:
             await run_sync(self.policies.reject, candidate.number, report, reason)
-        elif self.rules.canary_share > 0.0:
-            await self.versions.canary(candidate.number, report, reason)
         else:
             await self.versions.promote(candidate.number, reason, report)
         await run_sync(
@@ -377,9 +360,9 @@ class SlowLoop:
         serving = await run_sync(self.policies.version, self.versions.serving.version)
         held_out = await run_sync(self.turns.held_out, _HELD_OUT)
         with spending_on(PROVEN_ITEM):
-            await self.parts.judging.require_for_gate(held_out)
+            await self.judging.require_for_gate(held_out)
             self.trouble = None
-            return await self.parts.proof.weigh(
+            return await self.proof.weigh(
                 candidate.weights,
                 None if serving is None else serving.weights,
                 held_out,
@@ -394,7 +377,7 @@ class SlowLoop:
         """
         return (
             next((one for one in _SMALLER if one < scale), None)
-            if self.parts.backend.abilities.scales
+            if self.backend.abilities.scales
             else None
         )
 
@@ -439,8 +422,8 @@ class SlowLoop:
             skill for skill in lasting if self.versions.is_same(skill.name, version.generation)
         ]
         turns = await run_sync(self.turns.held_out, _HELD_OUT)
-        await self.parts.judging.require_for_gate(turns)
-        return await self.parts.absorption.find(version, version.absorbed, skills, turns)
+        await self.judging.require_for_gate(turns)
+        return await self.absorption.find(version, version.absorbed, skills, turns)
 
     async def _failed(
         self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError
@@ -481,7 +464,7 @@ class SlowLoop:
                 "batch_not_dropped batch=%d reason=%s", batch.number, again
             )  # it was dropped already
         try:
-            await self.parts.backend.close(discard=True)
+            await self.backend.close(discard=True)
         except TrainingError as again:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
@@ -493,9 +476,9 @@ class SlowLoop:
         it has is on disk, and it holds no memory."""
         reason = f"waits: {error}; retrying in {self.retry_s:.0f} s"
         if state is LoopState.UNPAID:
-            reason = await self.parts.judging.reason()
+            reason = await self.judging.reason()
             try:
-                await self.parts.backend.close(discard=False)
+                await self.backend.close(discard=False)
             except TrainingError as again:
                 log.warning("run_not_closed reason=%s", again)
         if reason != self._told:

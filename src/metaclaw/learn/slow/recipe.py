@@ -1,119 +1,35 @@
-"""The settings of a training run, in one value; its size by what the learning budget pays for, and
-by what fits into a window.
+"""The settings of a training run, in one value, and its size by what the learning budget pays for. A
+run whose judge the day's budget does not pay for waits until midnight."""
 
-A run whose judge the day's budget does not pay for waits until midnight. A piece of work that
-cannot be paused is begun only if it will very likely end before the window does. How long it takes
-is known from earlier ones of its kind; one for which three windows were too short is begun all the
-same, since some waste is better than no progress."""
-
-import json
 import logging
-import re
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
-from pathlib import Path
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.training import Adam, Loss, Window
+from metaclaw.domain.training import Adam
 from metaclaw.domain.turn import Step
-from metaclaw.errors import TrainingBudgetError, TrainingError
+from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.slow.training_turns import TrainingTurn
-from metaclaw.ports import Tokeniser, Windows
+from metaclaw.ports import Tokeniser
 from metaclaw.train import (
     GoldenItem,
     RehearsalSize,
     RunSize,
     ScheduleThresholds,
-    ScoredGroup,
-    Teacher,
-    Tracker,
-    TrainingData,
     fit_to_budget,
-    group_advantages,
     judged_size,
     ranking_tokens,
 )
 
 log = logging.getLogger(__name__)
 
-_KEY: Final = re.compile("[0-9a-f]{32}")
 _LARGE_STEP: Final = 256
 _SMALL_STEP_RATE: Final = 2.5e-4
 _JUDGED_VALIDATION: Final = 12
-
-
-class AdvantageEstimator(Protocol):
-    """How rewards become advantages."""
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step; `moved` is how far the weights have gone since the last one, in nats
-        a token.
-        """
-
-    def applied(self) -> None:
-        """The step was taken: what it taught may be remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatelessAdvantage:
-    """Advantages of each step by itself."""
-
-    rule: Callable[[Sequence[ScoredGroup]], TrainingData]
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step."""
-        return self.rule(groups)
-
-    def applied(self) -> None:
-        """Nothing is remembered."""
-
-
-class TrackedAdvantage:
-    """Advantages against running values, which are kept in a file between runs."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._tracker = _read(path)
-        self._next = self._tracker
-
-    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
-        """The data of a step, against what was remembered before it."""
-        harvest, self._next = self._tracker.judge(groups, moved)
-        return harvest
-
-    def applied(self) -> None:
-        """Remember the step, on disk too."""
-        self._tracker = self._next
-        unfinished = self._path.with_suffix(".tmp")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(json.dumps(self._tracker.state()), encoding="utf-8")
-            unfinished.replace(self._path)
-        except OSError as error:
-            raise TrainingError(f"cannot keep running values in {self._path}: {error}") from error
-
-
-def _read(path: Path) -> Tracker:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        # Files of earlier programs have the names of skills as keys.
-        state["values"] = {
-            key: value for key, value in state["values"].items() if _KEY.fullmatch(key)
-        }
-        return Tracker.of(state)
-    except FileNotFoundError:
-        return Tracker()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, TrainingError) as error:
-        log.warning("running_values_lost path=%s reason=%s", path, error)
-        return Tracker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +42,7 @@ class Recipe:
     nothing is. Of the checkpoints at the end of a run one is taken by `validation` prompts and by
     the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
     validation prompts also end a run that has learned enough. With `hindsight`, what the policy
-    answers with a hint also teaches what it answers without; with a teacher, what the teacher finds
-    likelier. A rate that is not fixed is lowered for small steps."""
+    answers with a hint also teaches what it answers without. A rate that is not fixed is lowered for small steps."""
 
     prompts_per_step: int = 32
     group_size: int = 16
@@ -137,14 +52,9 @@ class Recipe:
     max_tokens: int = 256
     temperature: float = 1.0
     rank: int = 16
-    loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
     has_fixed_rate: bool = True
-    advantage: AdvantageEstimator = field(
-        default_factory=lambda: StatelessAdvantage(group_advantages)
-    )
     hindsight: bool = False
-    teacher: Teacher | None = None
     rehearsal: float = 0.0
     rehearsal_size: RehearsalSize = field(default_factory=RehearsalSize)
     tokeniser: Tokeniser | None = None
@@ -263,57 +173,3 @@ def waits_until(room: TokenRoom) -> str:
         "waits: the day's learning budget for judging is used up; it goes on at"
         f" {room.resets_at:%H:%M}, or after a restart with a larger {room.setting}"
     )
-
-
-_REMEMBERED: Final = 8
-_MOST_PASSED_OVER: Final = 3
-_ASK_AGAIN_S: Final = 30.0
-"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may
-prove long enough after all.
-"""
-
-
-@dataclass(eq=False)
-class Pace:
-    """How long pieces take, and whether there is room for one."""
-
-    windows: Windows
-    _: KW_ONLY
-    yields: bool
-    now: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._took: dict[str, deque[float]] = {}
-
-    def expected_s(self, kind: str) -> float | None:
-        """The longest that the last pieces of this kind took; None where there was none."""
-        return max(self._took[kind]) if kind in self._took else None
-
-    @contextmanager
-    def timed(self, kind: str) -> Iterator[None]:
-        """Remember how long a piece takes that is done in this block. One that fails says
-        nothing.
-        """
-        began = self.now()
-        yield
-        self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self.now() - began)
-
-    async def room_for(self, kind: str) -> None:
-        """Wait for a window in which a piece of this kind may be begun."""
-        passed_over: set[Window] = set()
-        while True:
-            window = await self.windows.until_open()
-            expected_s = self.expected_s(kind)
-            if self.yields or expected_s is None or self.windows.has_room(expected_s):
-                return
-            passed_over.add(window)
-            if len(passed_over) > _MOST_PASSED_OVER:
-                log.info("piece_begun_without_room kind=%s expected_s=%.1f", kind, expected_s)
-                return
-            log.info("window_too_short kind=%s expected_s=%.1f", kind, expected_s)
-            with anyio.move_on_after(_ASK_AGAIN_S):
-                await self._other_than(window)
-
-    async def _other_than(self, window: Window) -> None:
-        while self.windows.window == window:
-            await anyio.sleep(0.2)

@@ -8,9 +8,10 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 again and comes out the same."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -22,18 +23,16 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
 from metaclaw.learn.slow.journal import (
-    DrawnGroup,
     Journal,
     RunCheckpoints,
     Sampler,
     StaleError,
-    group_of,
-    rollouts_of,
+    record_name,
 )
-from metaclaw.learn.slow.recipe import Pace, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
-from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend, Windows
 from metaclaw.train import (
     MAX_ADVANTAGE,
     REHEARSAL_TOKENS,
@@ -44,7 +43,7 @@ from metaclaw.train import (
     RehearsalQuestion,
     Rehearsed,
     ScoredGroup,
-    Skipped,
+    Skip,
     StepRecord,
     TrainingData,
     TrainingPrompt,
@@ -55,18 +54,17 @@ from metaclaw.train import (
     cut_pieces,
     demonstrate,
     demonstration_share,
-    drift_watch,
     earned_lengths,
+    find_drift,
     forgotten_nats,
-    fork_answer,
     gather_all,
     golden_items,
+    group_advantages,
     group_record,
     imitate_best,
     is_flat,
     is_settled,
     is_validation_due,
-    join_rollouts,
     longest_demonstration,
     mean_reward,
     moved_prefix,
@@ -75,9 +73,7 @@ from metaclaw.train import (
     ordinary_questions,
     rehearse,
     set_aside,
-    step_figures,
     step_size,
-    teacher_advantages,
     token_cap,
     weighted_mean,
 )
@@ -92,6 +88,7 @@ _FIRST_EXPLORED_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
 """Draws answers to some turns."""
+_PPO = Loss()
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
@@ -115,8 +112,7 @@ class RunTally:
     drawn: int = 0
     mean_reward: float | None = None
     validated: float | None = None
-    kl: float | None = None
-    skipped: Skipped = field(default_factory=Skipped)
+    skipped: Counter[Skip] = field(default_factory=Counter)
     phase: str = Phase.LEARN.value
     reason: str = ""
 
@@ -145,7 +141,7 @@ class TrainingRun:
     backend: TrainingBackend
     rewards: Rewards
     journal: Journal
-    pace: Pace
+    windows: Windows
     is_stale: Callable[[], bool]
     find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
         _no_demonstrations
@@ -173,7 +169,6 @@ class TrainingRun:
             recipe=self.recipe,
             backend=self.backend,
             journal=self.journal,
-            pace=self.pace,
             may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
@@ -183,24 +178,24 @@ class TrainingRun:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises
         TrainingError.
         """
-        chosen = await run_sync(self.journal.weights, "chosen")
+        chosen = await self.journal.find("weights-chosen", Weights)
         if chosen is None:
             await self._open()
             await self._learn(label)
             with spending_on(PROVEN_ITEM):
                 chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
-            await run_sync(self.journal.keep_weights, "chosen", chosen)
-        for weights in await run_sync(self.journal.all_weights):
+            await self.journal.keep("weights-chosen", chosen)
+        for weights in await self.journal.all_weights():
             if weights != chosen:
                 await self.backend.discard(weights)
         return chosen
 
     async def _open(self) -> None:
-        self._records = await run_sync(self.journal.records)
+        self._records = await self.journal.records()
         self._tell(sum(record.moved for record in self._records))
         await self._ready_to_step()
-        async with self._piece("open"):
-            progress = await self.backend.open(self.plan)
+        await self._may_go_on()
+        progress = await self.backend.open(self.plan)
         log.info(
             "run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces
         )
@@ -209,7 +204,7 @@ class TrainingRun:
             raise StaleError(
                 f"run {self.plan.name}: its journal does not tell of all steps that were made"
             )
-        await run_sync(self.journal.drop_records, len(self._records))
+        await self.journal.drop_records(len(self._records))
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
@@ -245,7 +240,7 @@ class TrainingRun:
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
         self._tell(self.tally.moved)
-        await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
+        await self.journal.keep(record_name(len(self._records) - 1), self._records[-1])
         log.info(
             "run_validated run=%s steps=%d mean_reward=%.3f",
             self.plan.name,
@@ -266,7 +261,7 @@ class TrainingRun:
             await self._move(step, rate, found)
         else:
             await self._record(step, found.record)
-        await run_sync(self.journal.forget_before, step + 1)
+        await self.journal.forget_before(step + 1)
         log.info(
             "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
             self.plan.name,
@@ -275,7 +270,7 @@ class TrainingRun:
             self.tally.mean_reward,
             len(found.rewarded.data),
             len(found.imitated),
-            found.rewarded.skipped.total,
+            found.rewarded.skipped.total(),
         )
 
     async def _step_data(self, step: int) -> _StepData:
@@ -284,9 +279,7 @@ class TrainingRun:
             await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
         ]
         scored = [one for piece in groups for one in piece]
-        rewarded = self.recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(
-            scored
-        )
+        rewarded = group_advantages(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
@@ -311,7 +304,7 @@ class TrainingRun:
             cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
             for some in (found.rewarded.data, (*found.imitated, *shown), old)
         ]
-        by_rewards = [(piece, self.recipe.loss) for piece in of_rewarded]
+        by_rewards = [(piece, _PPO) for piece in of_rewarded]
         stats = await self._accumulate(
             step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
         )
@@ -325,34 +318,32 @@ class TrainingRun:
                 self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]
             ),
         )
-        _, drift = drift_watch(self._records).see(step_figures(record))
+        drift = find_drift([*self._records, record])
         if drift is not None:
-            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift.reason)
-            await self._record(
-                step, msgspec.structs.replace(record, moved=False, drift=drift.reason)
-            )
+            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift)
+            await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift))
             return
         await self._record(step, record)
         adam = self.recipe.step_adam
-        async with self._piece("apply"):
-            moved = await self.backend.apply(
-                replace(adam, learning_rate=rate * adam.learning_rate), size
-            )
+        await self._may_go_on()
+        moved = await self.backend.apply(
+            replace(adam, learning_rate=rate * adam.learning_rate), size
+        )
         self._tell(moved.step)
         self._done = 0
-        await run_sync(self.recipe.advantage.applied)
 
     async def _accumulate(
         self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]
     ) -> list[PieceStats]:
         """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
         # A piece that was accumulated when the run was cut off may not have been told of.
-        told = await run_sync(self.journal.stats, step)
+        name = f"step-{step:05d}-stats"
+        told = await self.journal.find(name, list[PieceStats]) or []
         stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
         for data, loss in pieces[self._done :]:
-            async with self._piece("accumulate"):
-                stats.append(await self.backend.accumulate(data, loss))
-            await run_sync(self.journal.keep_stats, step, stats)
+            await self._may_go_on()
+            stats.append(await self.backend.accumulate(data, loss))
+            await self.journal.keep(name, stats)
         return stats
 
     def _shown(self, weight: float) -> list[Datum]:
@@ -363,7 +354,7 @@ class TrainingRun:
 
     @property
     def _can_imitate(self) -> bool:
-        return self.recipe.hindsight and LossKind.CROSS_ENTROPY in self.backend.abilities.losses
+        return self.recipe.hindsight
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
@@ -381,7 +372,7 @@ class TrainingRun:
         )
 
     async def _record(self, step: int, record: StepRecord) -> None:
-        await run_sync(self.journal.keep_record, step, record)
+        await self.journal.keep(record_name(step), record)
         self._records.append(record)
         self._tell(self.tally.moved)
 
@@ -396,9 +387,6 @@ class TrainingRun:
             ),
             None,
         )
-        self.tally.kl = next(
-            (record.kl for record in reversed(self._records) if record.kl is not None), None
-        )
 
     async def _drawn(
         self,
@@ -408,16 +396,17 @@ class TrainingRun:
         sample: TurnSampler | None = None,
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
-        kept = await run_sync(self.journal.read, step, number)
+        name = f"step-{step:05d}-piece-{number:05d}"
+        kept = await self.journal.find(name, list[ScoredGroup])
         if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
-            async with self._piece("draw"):
-                kept = await self._draw(step, number, turns, sample or self._sample)
-            await run_sync(self.journal.write, step, number, kept)
-        return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
+            await self._may_go_on()
+            kept = await self._draw(step, number, turns, sample or self._sample)
+            await self.journal.keep(name, kept)
+        return kept
 
     async def _draw(
         self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
-    ) -> list[DrawnGroup]:
+    ) -> list[ScoredGroup]:
         recipe = self.recipe
         drawing = Drawing(
             recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
@@ -428,7 +417,7 @@ class TrainingRun:
             [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
         )
         return [
-            group_of(turn.id, some, worth)
+            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key)
             for turn, some, worth in zip(turns, drawn, rewards, strict=True)
         ]
 
@@ -440,14 +429,6 @@ class TrainingRun:
     ) -> list[list[Rollout]]:
         return await self._sample(
             turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
-        )
-
-    async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
-        """What a teacher says of the same answers."""
-        if self.recipe.teacher is None:
-            return TrainingData(())
-        return await teacher_advantages(
-            self.recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored]
         )
 
     async def _imitated(
@@ -487,8 +468,7 @@ class TrainingRun:
     ) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
         """Better answers to some prompts whose answers all earn the same part, and all answers
         among which they were looked for; more prompts are tried where few of the step's are
-        `teaching` anything by themselves. In one step the answers are drawn hotter, in the next
-        they leave the settled answer at some token (`train.imitation`)."""
+        `teaching` anything by themselves."""
         if not self._can_imitate:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
@@ -496,52 +476,11 @@ class TrainingRun:
             : max(1, self.recipe.prompts_per_step // share)
         ]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        sample = (
-            self._sample_forked({group.turn: group for group in groups})
-            if step % 2
-            else self._sample_hotter
-        )
         for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
-            found |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
+            drawn = await self._drawn(step, number, piece, self._sample_hotter)
+            found |= {group.turn: group for group in drawn}
         explored = [found[group.turn] for group in groups]
         return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
-
-    def _sample_forked(self, settled: Mapping[str, ScoredGroup]) -> TurnSampler:
-        """Answers that begin like the settled ones and go on differently. The first other token is
-        the untrained model's, which has not settled on any manner of answering."""
-        tokeniser = self.recipe.tokeniser
-        if tokeniser is None:
-            return self._sample_hotter
-
-        async def sample(turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-            forks = [fork_answer(settled[turn.id], tokeniser.word, drawing.seed) for turn in turns]
-            places = [(*turn.prompt, *fork.tokens) for turn, fork in zip(turns, forks, strict=True)]
-            hot = replace(
-                drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE
-            )
-            others = await self.backend.sample_base(places, hot)
-            begun = [fork.answers_with(tokens) for fork, tokens in zip(forks, others, strict=True)]
-            room = max(
-                1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some)
-            )
-            unended = [
-                (*turn.prompt, *one.tokens_T)
-                for turn, some in zip(turns, begun, strict=True)
-                for one in some
-                if not one.is_whole
-            ]
-            drawn = (
-                await self.backend.sample(unended, replace(drawing, count=1, max_tokens=room))
-                if unended
-                else []
-            )
-            ends = (rest for (rest,) in drawn)
-            return [
-                [one if one.is_whole else join_rollouts(one, next(ends)) for one in some]
-                for some in begun
-            ]
-
-        return sample
 
     def _pieces(self) -> list[list[TrainingTurn]]:
         """The prompts of the next step, cut; those of a piece may have answers of the same
@@ -570,19 +509,10 @@ class TrainingRun:
         """Right answers that are known: from the journal, or looked for now."""
         if not self._can_imitate:
             return []
-        kept = await run_sync(self.journal.demonstrations)
-        if kept is None:
-            kept = await self.find_demonstrations(
-                [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
-            )
-            await run_sync(self.journal.keep_demonstrations, kept)
-            log.info(
-                "run_demonstrations run=%s known=%d longest=%d",
-                self.plan.name,
-                len(kept),
-                longest_demonstration(kept),
-            )
-        return kept
+        pool = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+        return await self.journal.once(
+            "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
+        )
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
@@ -599,11 +529,8 @@ class TrainingRun:
         at_once = max(1, self.recipe.prompts_a_piece * self.recipe.group_size // size.answers)
         found: list[Rehearsed] = []
         for number, at in enumerate(range(0, len(asked), at_once)):
-            piece = await run_sync(self.journal.rehearsed, number)
-            if piece is None:
-                piece = await self._answers(tokeniser, asked[at : at + at_once], number)
-                await run_sync(self.journal.keep_rehearsed, number, piece)
-            found += piece
+            some = partial(self._answers, tokeniser, asked[at : at + at_once], number)
+            found += await self.journal.once(f"rehearsal-{number:05d}", list[Rehearsed], some)
         return found
 
     async def _answers(
@@ -614,13 +541,11 @@ class TrainingRun:
         drawing = Drawing(
             self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number)
         )
-        async with self._piece("rehearse"):
-            drawn = list(
-                zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True)
-            )
-            if sure:
-                likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
-                drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
+        await self._may_go_on()
+        drawn = list(zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True))
+        if sure:
+            likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
+            drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
         return [
             Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T))
             for prompt, group in drawn
@@ -655,31 +580,17 @@ class TrainingRun:
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
 
-    @asynccontextmanager
-    async def _piece(self, kind: str) -> AsyncIterator[None]:
-        """Wait until a piece of work of this kind may begin, and remember how long it takes."""
-        await self._may_go_on(kind)
-        with self.pace.timed(kind):
-            yield
-
-    async def _may_go_on(self, kind: str) -> None:
-        """Wait for a window with room for a piece of this kind; raise where there is no sense in
-        going on.
-        """
+    async def _may_go_on(self) -> None:
+        """Wait for a window; raise where there is no sense in going on."""
         if await run_sync(self.is_stale):
             raise StaleError(
                 f"run {self.plan.name}: rules or skills have changed for all its turns, or it was"
                 " dropped"
             )
-        await self.pace.room_for(kind)
+        await self.windows.until_open()
 
     def _seed(self, step: int, piece: int = 0) -> int:
         return (self.plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
-
-
-def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
-    rewards = tuple(one.reward for one in group.drawn)
-    return ScoredGroup(turn.id, turn.prompt, tuple(rollouts_of(group)), rewards, turn.key)
 
 
 def _record(scored: Sequence[ScoredGroup]) -> StepRecord:

@@ -1,9 +1,8 @@
-"""The versions that serve: promoted, tried on a share of the sessions, rolled back. `version_watch`
-watches their turns.
+"""The version that serves: promoted, rolled back. `version_watch` watches its turns.
 
 The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be
 loaded is tried again: for as long as its host cannot be reached, and a few times where its weights
-are unusable; then it is rolled back, since a trial that cannot run holds training up."""
+are unusable; then it is rolled back."""
 
 import asyncio
 import logging
@@ -27,8 +26,6 @@ log = logging.getLogger(__name__)
 BY_A_PERSON: Final = "a person promoted it"
 """The note of a version that serves because a person said so."""
 _MOST_LOOKS: Final = 3
-_MOST_REFUSALS: Final = 10
-"""By the pauses between them, about a quarter of an hour."""
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -42,7 +39,6 @@ class Versions:
     policies: SqlPolicies
     slot: PolicySlot
     host: PolicyHost
-    canary_share: float
     is_same: Callable[[SkillName, int], bool]
     now: Callable[[], float] = time.monotonic
 
@@ -50,7 +46,7 @@ class Versions:
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
         self._missing = MissingVersions(self.now)
-        self._wanted_now: tuple[int, ...] = ()
+        self._wanted = BASE_POLICY
         self._given_up: dict[int, str] = {}
         self._unloading: set[asyncio.Task[None]] = set()
 
@@ -63,19 +59,21 @@ class Versions:
     def has_lost_some(self) -> bool:
         """Whether a version that is to serve is not there and is to be tried now: its host could
         not be reached, or its weights were unusable, or are so since the host was started again."""
-        serving = self.slot.serving
-        wanted = {number for number in (serving.version, serving.canary) if number}
-        return not wanted <= self.host.loaded or any(map(self._missing.is_due, self._absent()))
+        version = self.slot.serving.version
+        is_gone = version != BASE_POLICY and version not in self.host.loaded
+        return is_gone or (self._wanted in self._missing and self._missing.is_due(self._wanted))
 
     @property
     def troubles(self) -> list[str]:
         """Which versions do not answer though they are to, or were given up for that since the
         program started, and why.
         """
-        absent = [
-            f"version {number} is to answer and does not: {self._missing.description(number)}"
-            for number in self._absent()
-        ]
+        wanted = self._wanted
+        absent = (
+            [f"version {wanted} is to answer and does not: {self._missing.description(wanted)}"]
+            if wanted in self._missing
+            else []
+        )
         return [
             *absent,
             *(
@@ -105,14 +103,6 @@ class Versions:
             await self._settle()
             log.info("policy_promoted version=%d reason=%s", number, reason)
             return version
-
-    async def canary(self, number: int, report: GateReport | None, reason: str) -> None:
-        """This version serves a share of the sessions from now on."""
-        async with self._lock:
-            await self._loaded(number)
-            await run_sync(self.policies.canary, number, report, reason)
-            await self._settle()
-            log.info("policy_on_trial version=%d share=%g", number, self.canary_share)
 
     async def rollback(self, to: int | None, reason: str) -> Serving:
         """Go back; what serves then. Raises RefusedError, and changes nothing, where there is
@@ -154,36 +144,23 @@ class Versions:
             await self.host.load(number, version.weights)
         return version
 
-    async def _wanted(self) -> Serving:
-        serving = await run_sync(self.policies.serving, self.canary_share)
-        absorbed = {}
-        for number, names in serving.absorbed.items():
-            version = await run_sync(self.policies.version, number) if names else None
-            absorbed[number] = frozenset() if version is None else self.absorbed_still(version)
-        return replace(serving, absorbed=absorbed)
-
     async def _settle(self) -> None:
         """Serve what the database says; what is lost for good is given up there, until the rest can
         be served.
         """
         while True:
-            wanted = await self._wanted()
+            wanted = await run_sync(self.policies.serving)
+            if wanted.canary is not None:  # of an earlier program, which had trials
+                await run_sync(self.policies.rollback, None, "versions are no longer tried")
+                continue
+            self._wanted = wanted.version
             await self._serve(wanted)
-            if wanted.canary is not None and self._missing.is_lost(wanted.canary, on_trial=True):
-                await self._give_up(wanted.canary, wanted)
-            elif self._missing.is_lost(wanted.version, on_trial=False):
-                await self._give_up(wanted.version, wanted)
-            else:
+            if not self._missing.is_lost(wanted.version):
                 return
+            await self._give_up(wanted.version)
 
-    async def _give_up(self, number: int, wanted: Serving) -> None:
+    async def _give_up(self, number: int) -> None:
         reason = f"its weights are lost: {self._missing.why(number)}"
-        if number == wanted.version and wanted.canary is not None:
-            await run_sync(
-                self.policies.rollback,
-                None,
-                f"version {number}, with which it was compared, is lost",
-            )
         await run_sync(self.policies.rollback, None, reason)
         self._missing.came(number)
         self._given_up[number] = reason
@@ -191,26 +168,21 @@ class Versions:
 
     async def _serve(self, wanted: Serving) -> None:
         """Load what is wanted, flip, and let go of what is not."""
-        canary = (
-            None
-            if wanted.canary is None or not await self._is_there(wanted.canary)
-            else wanted.canary
-        )
-        serving = replace(wanted, version=await self._nearest(wanted.version), canary=canary)
-        self._wanted_now = tuple(number for number in (wanted.version, wanted.canary) if number)
+        absorbed = {}
+        for number, names in wanted.absorbed.items():
+            known = await run_sync(self.policies.version, number) if names else None
+            absorbed[number] = frozenset() if known is None else self.absorbed_still(known)
+        version = await self._nearest(wanted.version)
         before = self.slot.serving.version
-        self.slot.flip(serving)
-        if serving.version != before:
+        self.slot.flip(replace(wanted, version=version, absorbed=absorbed))
+        if version != before:
             self._before = before
-        for number in self.host.loaded - {serving.version, serving.canary, self._before}:
+        for number in self.host.loaded - {version, self._before}:
             # Its running answers are finished first, however long they take, without holding this
             # up.
             task = asyncio.create_task(self.host.unload(number), name=f"unload version {number}")
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
-
-    def _absent(self) -> list[int]:
-        return [number for number in self._wanted_now if number in self._missing]
 
     async def _nearest(self, number: int) -> int:
         """This version if it is there, else the nearest before it that is. No other is tried where
@@ -261,13 +233,10 @@ class MissingVersions:
     def failed(self, version: int, error: TrainingError) -> bool:
         """It could not be loaded; whether that is news."""
         before = self._failures.get(version)
-        tries, looks, refusals = (
-            (0, 0, 0) if before is None else (before.tries, before.looks, before.refusals)
-        )
+        tries, looks = (0, 0) if before is None else (before.tries, before.looks)
         again_at = self.now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
         looks += isinstance(error, WeightsLostError)
-        refusals += not isinstance(error, BackendDownError)
-        self._failures[version] = _Failure(error, tries + 1, looks, refusals, again_at)
+        self._failures[version] = _Failure(error, tries + 1, looks, again_at)
         return before is None or type(before.error) is not type(error)
 
     def came(self, version: int) -> None:
@@ -279,12 +248,10 @@ class MissingVersions:
         failure = self._failures.get(version)
         return failure is not None and isinstance(failure.error, BackendDownError)
 
-    def is_lost(self, version: int, *, on_trial: bool) -> bool:
-        """Whether there is no hope for it, or, of one on trial, not enough to wait for."""
+    def is_lost(self, version: int) -> bool:
+        """Whether there is no hope for it."""
         failure = self._failures.get(version)
-        return failure is not None and (
-            failure.looks >= _MOST_LOOKS or (on_trial and failure.refusals >= _MOST_REFUSALS)
-        )
+        return failure is not None and failure.looks >= _MOST_LOOKS
 
     def why(self, version: int) -> str:
         """What went wrong when it was tried last."""
@@ -298,11 +265,9 @@ class MissingVersions:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`looks` are the tries in which the weights were found unusable, `refusals` those that failed
-    for a reason other than an unreachable host."""
+    """`looks` are the tries in which the weights were found unusable."""
 
     error: TrainingError
     tries: int
     looks: int
-    refusals: int
     again_at: float

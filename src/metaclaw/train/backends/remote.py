@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeAlias
@@ -26,7 +26,6 @@ from metaclaw.domain.training import (
     Datum,
     Drawing,
     Loss,
-    LossKind,
     PieceStats,
     Rollout,
     RunProgress,
@@ -43,10 +42,7 @@ from metaclaw.train.backends.service import (
     ServiceSampler,
     Trainee,
     check_data,
-    distance,
-    fold,
     send_step,
-    summarise,
 )
 
 log = logging.getLogger(__name__)
@@ -101,10 +97,8 @@ class RemoteBackend:
 
     @property
     def abilities(self) -> Abilities:
-        """All losses, the KL term by way of advantages, and no standing still in the middle of what
-        was sent.
-        """
-        return Abilities(frozenset(LossKind), has_kl=True, yields=False, has_own_processor=True)
+        """No standing still in the middle of what was sent."""
+        return Abilities(yields=False, has_own_processor=True)
 
     async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on from its last durable step; pieces accumulated towards the next
@@ -163,13 +157,8 @@ class RemoteBackend:
         """Check one piece and hold it for `apply`, which alone knows what to divide by."""
         run = self._open_run()
         check_data(data, loss)
-        tokens = sum(len(datum.tokens_T) for datum in data)
-        if loss.kl == 0.0:
-            run.pieces.append((tuple(data), loss))
-            return PieceStats(tokens)
-        folded, apart = await self._folded(data, loss.kl)
-        run.pieces.append((folded, replace(loss, kl=0.0)))
-        return PieceStats(tokens, kl=apart / tokens)
+        run.pieces.append((tuple(data), loss))
+        return PieceStats(sum(len(datum.tokens_T) for datum in data))
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """Send what was accumulated, then the optimiser step; durable when it returns. If it does
@@ -229,7 +218,7 @@ class RemoteBackend:
         await ignore_failure(self._service.aclose())
 
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
-        grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
+        grad_norm = await send_step(run.trainee, run.pieces, adam, normaliser)
         self._samplers.forget_present()
         state = await run.trainee.save(
             _unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False
@@ -239,21 +228,7 @@ class RemoteBackend:
         )
         run.steps += 1
         run.pieces.clear()
-        return StepStats(run.steps, grad_norm, summarise(scored))
-
-    async def _folded(
-        self, data: Sequence[Datum], weight: float
-    ) -> tuple[tuple[Datum, ...], float]:
-        """The data with the distance to the untrained model in their advantages, and that
-        distance.
-        """
-        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
-        reference = await self.score_base(pairs)
-        bare = [pair for datum, pair in zip(data, pairs, strict=True) if datum.logprobs_T is None]
-        scored = iter(await self.score(bare) if bare else [])
-        now = [next(scored) if datum.logprobs_T is None else datum.logprobs_T for datum in data]
-        folded = tuple(fold(*each, weight) for each in zip(data, now, reference, strict=True))
-        return folded, sum(map(distance, now, reference))
+        return StepStats(run.steps, grad_norm)
 
     @asynccontextmanager
     async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:

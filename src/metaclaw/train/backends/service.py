@@ -1,4 +1,4 @@
-"""Protocols for training services, the layout of their data, and the statistics of a step.
+"""Protocols for training services, and the layout of their data.
 
 `remote.RemoteBackend` has the rules of a run; each SDK is a thin translation. Every call is bounded
 in time and may raise TrainingError.
@@ -15,34 +15,18 @@ targets:
 Every loss here is positively homogeneous in A, so scaling advantages scales only the gradient.
 
 The scaled pieces of a step are sent one after another, and the optimiser step directly after the
-last.
-
-**Statistics** come from the log-probabilities that the service returns with each piece. With ratio
-r = exp(log p_now − log p_drawn) on each drawn token: its mean, its maximum, and the share outside
-the clip range. The loss is the mean over drawn tokens of −min(r A, clip(r) A) for PPO, −r A for
-importance sampling, −clip(r) A log p for CISPO and −A log p for cross entropy.
-
-**Distance to the untrained model.** No service has a KL term, so it is folded into the advantages.
-With l a drawn token's log-probability under the weights that drew it, f under the untrained model,
-β = `Loss.kl`:
-
-    the term        β (exp(f − l) − (f − l) − 1)      Schulman's k3, which a backend that has the term adds to its loss
-    its gradient    β (1 − exp(f − l)) ∇l
-    hence           A' = A − β (1 − exp(f − l))       because every loss pushes by −A ∇l where the ratio is one
-
-So `kl` has the same effect on every backend, provided that the weights that drew the data are
-trained on them, as in every step here. A clipped advantage clips the distance in it, too."""
+last."""
 
 import asyncio
 import math
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, LossKind, PieceStats
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 
 
@@ -205,33 +189,19 @@ def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) ->
 
 
 def objective(loss: Loss, reduction: Reduction) -> Objective:
-    """The service's objective for a loss. Raises TrainingError for a loss with a KL term, which no
-    service has.
-    """
-    if loss.kl > 0.0:
-        raise TrainingError(
-            "a training service has no KL term; fold the distance into the advantages and use"
-            " kl = 0"
-        )
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return Objective("importance_sampling", None)
-        case LossKind.PPO | LossKind.CISPO:
-            # Thresholds are ratios, not distances from one.
-            return Objective(
-                loss.kind.value,
-                {
-                    "clip_low_threshold": 1.0 - loss.clip_low,
-                    "clip_high_threshold": 1.0 + loss.clip_high,
-                },
-            )
-        case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
-            return Objective("cross_entropy", None, sends_weights=True)
-        case LossKind.CROSS_ENTROPY:
-            # A service that averages divides by the sum of the weights, which loses their scale.
-            # CISPO with its ratio clipped to exactly one is -A · log p, which is the same loss with
-            # advantages.
-            return Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
+    """The service's objective for a loss."""
+    if loss.kind is LossKind.PPO:
+        return Objective("ppo", _thresholds(1.0 - loss.clip_low, 1.0 + loss.clip_high))
+    if reduction is Reduction.SUM:
+        return Objective("cross_entropy", None, sends_weights=True)
+    # A service that averages divides by the sum of the weights, which loses their scale. CISPO with
+    # its ratio clipped to exactly one is -A · log p, which is the same loss with advantages.
+    return Objective("cispo", _thresholds(1.0, 1.0))
+
+
+def _thresholds(low: float, high: float) -> dict[str, float]:
+    """The bounds of a ratio, as services want them: not distances from one."""
+    return {"clip_low_threshold": low, "clip_high_threshold": high}
 
 
 def check_data(data: Sequence[Datum], loss: Loss) -> None:
@@ -249,18 +219,12 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
 
 T = TypeVar("T")
 Piece: TypeAlias = tuple[Sequence[Datum], Loss]
-ScoredDatum = tuple[Datum, Loss, Sequence[float]]
-"""A datum, its loss, and the log-probabilities of its drawn tokens under the weights that were
-taught.
-"""
 
 
 async def send_step(
     trainee: Trainee, pieces: Sequence[Piece], adam: Adam, normaliser: float
-) -> tuple[float | None, list[ScoredDatum]]:
-    """Send a step. Returns the gradient's norm, and all data with their log-probabilities before
-    the step. Raises TrainingError.
-    """
+) -> float | None:
+    """Send a step; return the gradient's norm, if the service tells it. Raises TrainingError."""
     laid_out = lay_out_step([data for data, _ in pieces], normaliser, trainee.reduction)
     outputs: list[list[list[float]]] = []
     async with AsyncExitStack() as stack:
@@ -274,24 +238,31 @@ async def send_step(
         if waiting is not None:
             outputs.append(await waiting)
         norm = await stepping
-    scored = [
-        item
-        for piece, output in zip(pieces, outputs, strict=True)
-        for item in _score_piece(piece, output)
-    ]
-    return norm, scored
+    for (data, _), output in zip(pieces, outputs, strict=True):
+        check_output(data, output)
+    return norm
 
 
-def _score_piece(piece: Piece, output: Sequence[Sequence[float]]) -> list[ScoredDatum]:
-    data, loss = piece
+def check_output(data: Sequence[Datum], output: Sequence[Sequence[float]]) -> None:
+    """Raise TrainingError unless a piece came back with a log-probability for each of its
+    targets.
+    """
     if len(output) != len(data):
         raise TrainingError(
             f"log-probabilities of {len(output)} sequences came back for {len(data)}"
         )
-    return [
-        (datum, loss, drawn_part(datum, logprobs))
-        for datum, logprobs in zip(data, output, strict=True)
-    ]
+    for datum, logprobs in zip(data, output, strict=True):
+        expected = len(datum.prompt) + len(datum.tokens_T) - 1
+        if len(logprobs) != expected:
+            raise TrainingError(
+                f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected}"
+                " targets"
+            )
+        if not all(map(math.isfinite, logprobs[-len(datum.tokens_T) :])):
+            raise TrainingError(
+                f"turn {datum.turn}: a log-probability under the present weights is not a finite"
+                " number"
+            )
 
 
 def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]":
@@ -304,94 +275,3 @@ def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]
 
     stack.push_async_callback(leave)
     return task
-
-
-def drawn_part(datum: Datum, logprobs: Sequence[float]) -> tuple[float, ...]:
-    """The log-probabilities of the drawn tokens in a row. Raises TrainingError if their number is
-    wrong.
-    """
-    expected = len(datum.prompt) + len(datum.tokens_T) - 1
-    if len(logprobs) != expected:
-        raise TrainingError(
-            f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected} targets"
-        )
-    drawn = tuple(logprobs[-len(datum.tokens_T) :])
-    if not all(map(math.isfinite, drawn)):
-        raise TrainingError(
-            f"turn {datum.turn}: a log-probability under the present weights is not a finite number"
-        )
-    return drawn
-
-
-def summarise(scored: Sequence[ScoredDatum]) -> PieceStats:
-    """Statistics over all drawn tokens of a step."""
-    tokens = [token for item in scored for token in _tokens(item)]
-    count = len(tokens)
-    ratios = [ratio for ratio, _, _ in tokens if ratio is not None]
-    clipped = [is_clipped for _, is_clipped, _ in tokens if is_clipped is not None]
-    return PieceStats(
-        tokens=count,
-        loss=sum(loss for _, _, loss in tokens) / count,
-        ratio_mean=sum(ratios) / len(ratios) if ratios else None,
-        ratio_max=max(ratios, default=None),
-        clipped=sum(clipped) / len(clipped) if clipped else None,
-    )
-
-
-def _tokens(item: ScoredDatum) -> list[tuple[float | None, bool | None, float]]:
-    """For each drawn token: its ratio, whether it was clipped, and its loss."""
-    datum, loss, now_T = item
-    if datum.logprobs_T is None:
-        return [
-            (None, None, -advantage * now)
-            for advantage, now in zip(datum.advantages_T, now_T, strict=True)
-        ]
-    return [
-        _token(loss, now, then, advantage)
-        for now, then, advantage in zip(now_T, datum.logprobs_T, datum.advantages_T, strict=True)
-    ]
-
-
-def _token(
-    loss: Loss, now: float, then: float, advantage: float
-) -> tuple[float, bool | None, float]:
-    ratio = math.exp(min(now - then, 700.0))
-    kept = min(max(ratio, 1.0 - loss.clip_low), 1.0 + loss.clip_high)
-    match loss.kind:
-        case LossKind.IMPORTANCE_SAMPLING:
-            return ratio, None, -ratio * advantage
-        case LossKind.PPO:
-            return ratio, kept != ratio, -min(ratio * advantage, kept * advantage)
-        case LossKind.CISPO:
-            return ratio, kept != ratio, -kept * advantage * now
-        case LossKind.CROSS_ENTROPY:
-            return ratio, None, -advantage * now
-
-
-def fold(
-    datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], weight: float
-) -> Datum:
-    """The datum with the distance folded into its advantages. Raises TrainingError if the numbers
-    of log-probabilities differ.
-    """
-    if not len(datum.tokens_T) == len(now_T) == len(reference_T):
-        raise TrainingError(
-            f"turn {datum.turn}: {len(reference_T)} reference log-probabilities for"
-            f" {len(datum.tokens_T)} tokens"
-        )
-    terms = zip(datum.advantages_T, now_T, reference_T, strict=True)
-    try:
-        folded = tuple(
-            advantage + weight * math.expm1(reference - now) for advantage, now, reference in terms
-        )
-    except OverflowError as error:
-        raise TrainingError(
-            f"turn {datum.turn}: a drawn token is too far from the untrained model to be weighed"
-        ) from error
-    return replace(datum, advantages_T=folded)
-
-
-def distance(now_T: Sequence[float], reference_T: Sequence[float]) -> float:
-    """The k3 estimate of the KL divergence, summed over the tokens."""
-    apart_T = [reference - now for now, reference in zip(now_T, reference_T, strict=True)]
-    return math.fsum(math.expm1(apart) - apart for apart in apart_T)
