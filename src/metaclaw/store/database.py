@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,12 +26,13 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import WRITE, make_engine, store_errors
-from metaclaw.store.rows import ResultRow, pack_instant
+from metaclaw.store.rows import ResultRow, pack_json
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
     backups,
     check_schema,
+    events,
     require_head,
     stored_revision,
     upgrade,
@@ -124,6 +125,10 @@ class Database:
         with self.reading(doing) as connection:
             return [convert(row) for row in connection.execute(query)]
 
+    def records(self, doing: str, query: Executable, kind: Callable[..., T]) -> list[T]:
+        """The rows of a query, each as a record with the values of its columns in their order."""
+        return self.read(doing, query, lambda row: kind(*row))
+
     def read_one(
         self, doing: str, query: Executable, convert: Callable[[ResultRow], T]
     ) -> T | None:
@@ -135,7 +140,7 @@ class Database:
     def read_number(self, doing: str, query: Executable) -> int:
         """The one number that a query gives; 0 for none."""
         with self.reading(doing) as connection:
-            return int(connection.execute(query).scalar() or 0)
+            return int(connection.scalar(query) or 0)
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
@@ -195,7 +200,7 @@ class Database:
             with _writing_on(connection):
                 upgrade(connection, doing)
                 if kept is not None:
-                    row = {"path": str(kept), "made_us": pack_instant(utc_now())}
+                    row = {"path": str(kept), "made_us": utc_now()}
                     connection.execute(insert(backups), row)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
@@ -284,6 +289,13 @@ def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{WRITE: True})
     with connection.begin():
         yield
+
+
+def append_event(
+    connection: Connection, at: datetime, kind: str, data: Mapping[str, object]
+) -> None:
+    """Append an event to the event stream, in the caller's transaction."""
+    connection.execute(insert(events), {"at_us": at, "kind": kind, "data": pack_json(data)})
 
 
 def utc_now() -> datetime:

@@ -97,17 +97,12 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
         .join(forgotten, forgotten.c.turn == lessons.c.turn)
         .where(is_mine)
     )
-    ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
+    ids, accepted = _lineage(connection, set(connection.scalars(taught)))
     rows = _tainted(connection, {*ids, *_unsaved(connection, is_mine)}, accepted)
     carriers = _carriers(connection, rows)
-    query = (
-        select(forgotten_batches.c.batch)
-        .join(forgotten, forgotten.c.turn == forgotten_batches.c.turn)
-        .where(is_mine)
-        .distinct()
-    )
-    batches = set(connection.execute(query).scalars()) | _of_carriers(
-        connection, batch_turns.c.batch, batch_turns.c.turn, carriers
+    query = select(forgotten_batches.c.batch).join(forgotten).where(is_mine).distinct()
+    batches = set(connection.scalars(query)) | _of_carriers(
+        connection, *batch_turns.c["batch", "turn"], carriers
     )
     live = [row for row in rows if row.until is None]
     return DerivedData(
@@ -120,7 +115,7 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
         sessions=tuple(
             sorted(
                 SessionId(name)
-                for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers)
+                for name in _of_carriers(connection, *turns.c["session", "seq"], carriers)
             )
         ),
         batches=tuple(sorted(batches)),
@@ -134,24 +129,18 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
     """
     if not taught:
         return [], set()
-    columns = (
-        candidates.c.id,
-        candidates.c.name,
-        candidates.c.change,
-        candidates.c.standing,
-        candidates.c.proposal,
-    )
-    is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW.value)
+    columns = (*candidates.c["id", "name", "change", "standing", "proposal"],)
+    is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW)
     ids: list[str] = []
     names: set[str] = set()
     for row in connection.execute(
-        select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)
+        select(*columns).where(is_related).order_by(*candidates.c["made_us", "id"])
     ):
         if row.id in taught or not names.isdisjoint(
             unpack_document(row.proposal, dict)["replaces"]
         ):
             ids.append(row.id)
-            names |= {row.name} if row.standing == Standing.ACCEPTED.value else set()
+            names |= {row.name} if row.standing == Standing.ACCEPTED else set()
     return ids, names
 
 
@@ -162,7 +151,7 @@ def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
     query = (
         select(generations.c.candidate, skill_texts.c.extra)
         .join(memberships, memberships.c.since == generations.c.number)
-        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+        .join(skill_texts)
         .where(generations.c.candidate.is_not(None), ~is_saved)
     )
     sources = {
@@ -170,7 +159,7 @@ def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
         for row in connection.execute(query)
     }
     unwanted = select(forgotten.c.turn).where(is_mine, forgotten.c.turn.in_(sources))
-    return {sources[turn] for turn in connection.execute(unwanted).scalars()}
+    return {sources[turn] for turn in connection.scalars(unwanted)}
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
@@ -179,16 +168,14 @@ def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[
     if not ids:
         return []
     put = select(memberships.c.name).join(generations, generations.c.number == memberships.c.since)
-    named = set(
-        connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars()
-    )
+    named = set(connection.scalars(put.where(generations.c.candidate.in_(ids)).distinct()))
     named |= set(accepted)
     query = (
         select(memberships, skill_texts.c.author, generations.c.candidate)
-        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+        .join(skill_texts)
         .join(generations, generations.c.number == memberships.c.since)
         .where(memberships.c.name.in_(named))
-        .order_by(memberships.c.name, memberships.c.since)
+        .order_by(*memberships.c["name", "since"])
     )
     rows = connection.execute(query).all()
     known = {row.name for row in rows if row.candidate is not None}
@@ -223,7 +210,7 @@ def _inherited(
 
 
 def _is_by_person(row: ResultRow) -> bool:
-    return bool(row.author == Authorship.PERSON.value)
+    return bool(row.author == Authorship.PERSON)
 
 
 def _names(rows: Iterable[ResultRow]) -> tuple[SkillName, ...]:
@@ -247,9 +234,7 @@ def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, .
         held.append(and_(is_named, is_then))
     found: set[int] = set()
     for at in range(0, len(held), 50):
-        found.update(
-            connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars()
-        )
+        found.update(connection.scalars(select(turns.c.seq).where(or_(*held[at : at + 50]))))
     return tuple(sorted(found))
 
 
@@ -269,9 +254,9 @@ def _of_carriers(
     found: set[_T] = set()
     for at in range(0, len(carriers), _CARRIERS_AT_ONCE):
         found.update(
-            connection.execute(
+            connection.scalars(
                 select(wanted).where(turn.in_(carriers[at : at + _CARRIERS_AT_ONCE])).distinct()
-            ).scalars()
+            )
         )
     return found
 
@@ -279,7 +264,7 @@ def _of_carriers(
 def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
     """The versions that these batches trained, and their descendants."""
     found: set[int] = set()
-    columns = policies.c.number, policies.c.parent, policies.c.batch
+    columns = *policies.c["number", "parent"], policies.c.batch
     for number, parent, batch in (
         connection.execute(select(*columns).order_by(policies.c.number)) if batches else ()
     ):
@@ -304,17 +289,13 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     ids = derived.candidates
     # A name that another skill has or had may stay.
     shared = set(
-        connection.execute(
+        connection.scalars(
             select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()
-        ).scalars()
+        )
     )
     names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
-    proposed = (
-        connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids)))
-        .scalars()
-        .all()
-    )
+    proposed = connection.scalars(select(candidates.c.name).where(candidates.c.id.in_(ids))).all()
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
     erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is useless.
@@ -344,9 +325,7 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
         named = select(placements.c.snippet).where(
             _holds(placements.c.skills, pack_names([name])[1:-1])
         )
-        ours = set(
-            connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars()
-        )
+        ours = set(connection.scalars(named.where(placements.c.snippet.in_(list(blocks)))))
         marks += [sum_[1] for found in ours if (sum_ := _CHECKSUM.search(blocks[found]))]
     tainted = {found: body for found, body in placed.items() if any(mark in body for mark in marks)}
     for found in tainted:
@@ -363,27 +342,23 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
 def _snippets(connection: Connection, table: Table, lasts: Select[bytes]) -> dict[bytes, bytes]:
     """The texts of these chains of placements or splices, by id."""
     chain = (
-        select(table.c.hash, table.c.previous, table.c.snippet)
+        select(*table.c["hash", "previous", "snippet"])
         .where(table.c.hash.in_(lasts))
         .cte("chain", recursive=True)
     )
     chain = chain.union(
-        select(table.c.hash, table.c.previous, table.c.snippet).join(
+        select(*table.c["hash", "previous", "snippet"]).join(
             chain, table.c.hash == chain.c.previous
         )
     )
-    query = select(snippets.c.hash, snippets.c.body).where(
-        snippets.c.hash.in_(select(chain.c.snippet))
-    )
+    query = select(*snippets.c["hash", "body"]).where(snippets.c.hash.in_(select(chain.c.snippet)))
     return {row.hash: row.body for row in connection.execute(query)}
 
 
 def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[bytes]) -> None:
     """Remove the blocks from answers, because some providers repeat the instructions there."""
     blocks = [variant for body in placed for variant in _spellings(body)]
-    spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(
-        payloads.c.turn.in_(seqs)
-    )
+    spoken = select(*payloads.c["turn", "said", "seen"]).where(payloads.c.turn.in_(seqs))
     for row in connection.execute(spoken).all() if blocks else ():
         said, seen = row.said, row.seen
         for block in blocks:
@@ -414,10 +389,8 @@ def _clear_name(connection: Connection, name: str) -> None:
     """Replace a name in records that are kept for other reasons."""
     for column in (
         generations.c.reason,
-        candidates.c.reason,
-        candidates.c.certificate,
-        policies.c.note,
-        policies.c.report,
+        *candidates.c["reason", "certificate"],
+        *policies.c["note", "report"],
     ):
         connection.execute(
             update(column.table)

@@ -11,7 +11,6 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.store.database import Database
-from metaclaw.store.rows import pack_instant
 from metaclaw.store.schema import episodes, sessions
 
 _SESSIONS_THAT_REFUTE: Final = 5
@@ -78,9 +77,7 @@ class SqlEpisodes:
                 select(sessions.c.id).where(sessions.c.id == session)
             ).first()
             shown = set(
-                connection.execute(
-                    select(episodes.c.signature).where(mine, episodes.c.is_shown)
-                ).scalars()
+                connection.scalars(select(episodes.c.signature).where(mine, episodes.c.is_shown))
             )
             connection.execute(delete(episodes).where(mine))
             rows = [
@@ -90,7 +87,7 @@ class SqlEpisodes:
                     "workspace_id": scope.workspace,
                     "signature": signature,
                     "outcome": outcome,
-                    "at_us": pack_instant(at),
+                    "at_us": at,
                     "is_shown": signature in shown,
                 }
                 for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
@@ -103,7 +100,7 @@ class SqlEpisodes:
         """Failures that came in at least so many sessions of one person in one project and were not
         shown to an evolver.
         """
-        key = (episodes.c.user_id, episodes.c.workspace_id, episodes.c.signature)
+        key = episodes.c["user_id", "workspace_id", "signature"]
         waiting = and_(episodes.c.outcome == FAILED, episodes.c.is_shown.is_(False))
         often = (
             select(*key)
@@ -122,7 +119,7 @@ class SqlEpisodes:
                     episodes.c.signature == signature,
                 )
                 newest = select(episodes.c.session).where(same).order_by(episodes.c.seq.desc())
-                named = tuple(SessionId(one) for one in connection.execute(newest).scalars())
+                named = tuple(SessionId(one) for one in connection.scalars(newest))
                 scope = Scope(user, workspace)
                 found.append(RecurringFailure(signature, scope, named))
             return found
@@ -152,7 +149,7 @@ class SqlEpisodes:
 
     def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
         """How often a failure came before this moment and since, with one person in one project."""
-        is_since = episodes.c.at_us >= pack_instant(at)
+        is_since = episodes.c.at_us >= at
         is_failed = episodes.c.outcome == FAILED
 
         def number(condition: ColumnElement[bool]) -> ColumnElement[int]:

@@ -35,7 +35,7 @@ from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.rows import ResultRow, pack_instant
+from metaclaw.store.rows import ResultRow, pack_instant, unpack_instant
 from metaclaw.store.schema import (
     batch_turns,
     batches,
@@ -121,7 +121,9 @@ class SqlForgetting:
         the same name.
         """
         for session, asked_us in self.begun().items():
-            self._remove(session, turns.c.received_us <= asked_us, is_remembered=True)
+            self._remove(
+                session, turns.c.received_us <= unpack_instant(asked_us), is_remembered=True
+            )
 
     def end(self, done: Iterable[SessionId]) -> None:
         """Record that the turns of these sessions and the data derived from them are deleted."""
@@ -169,7 +171,7 @@ class SqlForgetting:
             found = find_derived_data(connection, None)
             if found.skills:
                 return False
-            now_us = pack_instant(self._clock())
+            now_us = self._clock()
             _drop_batches(connection, set(found.batches), now_us)
             erase(connection, found)
             give_up(connection, found.versions, reason, now_us)
@@ -212,16 +214,12 @@ class SqlForgetting:
 
     def forget_before(self, instant: datetime) -> ForgetResult:
         """Delete turns whose request came before `instant`. What was learned from them stays."""
-        is_old = turns.c.received_us < pack_instant(instant)
-        query = (
-            select(sessions.c.id)
-            .where(sessions.c.began_us < pack_instant(instant))
-            .limit(_SESSIONS_AT_ONCE)
-        )
+        is_old = turns.c.received_us < instant
+        query = select(sessions.c.id).where(sessions.c.began_us < instant).limit(_SESSIONS_AT_ONCE)
         removed = touched = 0
         while True:
             with self._database.reading("looking for what is old") as connection:
-                found = list(connection.execute(query).scalars())
+                found = list(connection.scalars(query))
             if not found:
                 break
             removed += sum(self._remove(session, is_old, is_remembered=False) for session in found)
@@ -294,8 +292,8 @@ def _newest_turns(
     """
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
-        select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"))
-        .outerjoin(payloads, payloads.c.turn == turns.c.seq)
+        select(*turns.c["seq", "id", "session", "kind"], size.label("size"))
+        .outerjoin(payloads)
         .where(turns.c.session == session, condition)
         .order_by(turns.c.seq.desc())
         .limit(_TURNS_AT_ONCE)
@@ -311,14 +309,14 @@ def _newest_turns(
 
 
 def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
-    at_us = pack_instant(at)
+    at_us = at
     connection.execute(
         insert(forgotten),
         [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows],
     )
     ids = {row.seq: row.id for row in rows}
     members = connection.execute(
-        select(batch_turns.c.turn, batch_turns.c.batch).where(batch_turns.c.turn.in_(ids))
+        select(*batch_turns.c["turn", "batch"]).where(batch_turns.c.turn.in_(ids))
     ).all()
     if members:
         connection.execute(
@@ -331,9 +329,9 @@ def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datet
 def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
     """Drop the open batches that contain a forgotten turn. Publishing a version changes the same
     row, so that it either comes first or is refused."""
-    is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
+    is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN)
     ended = {
-        "state": BatchState.DROPPED.value,
+        "state": BatchState.DROPPED,
         "note": "a turn of it was forgotten",
         "ended_us": at_us,
     }
@@ -349,7 +347,7 @@ def _recount(connection: Connection, session: str, removed: Sequence[ResultRow])
     if connection.execute(others).first() is None:
         connection.execute(delete(sessions).where(is_mine))
     elif removed:
-        main = sum(row.kind == TurnKind.MAIN.value for row in removed)
+        main = sum(row.kind == TurnKind.MAIN for row in removed)
         less = {
             "turns": sessions.c.turns - len(removed),
             "main_turns": sessions.c.main_turns - main,
@@ -386,12 +384,10 @@ class _SharedTexts:
 
 def _used_by(connection: Connection, seqs: list[int]) -> _SharedTexts:
     """The chains that these turns use."""
-    placed = connection.execute(
-        select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct()
-    ).scalars()
-    spliced = connection.execute(
+    placed = connection.scalars(select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct())
+    spliced = connection.scalars(
         select(payloads.c.splices).where(payloads.c.turn.in_(seqs)).distinct()
-    ).scalars()
+    )
     return _SharedTexts(
         frozenset(item for item in placed if item), frozenset(item for item in spliced if item)
     )
@@ -409,7 +405,7 @@ def _sweep_chains(
     while waiting:
         last = waiting.pop()
         row = connection.execute(
-            select(table.c.previous, table.c.snippet).where(table.c.hash == last)
+            select(*table.c["previous", "snippet"]).where(table.c.hash == last)
         ).one_or_none()
         if row is None:
             continue

@@ -360,9 +360,9 @@ def session_of(row: ResultRow) -> SessionRow:
         agent=row.agent,
         scope=scope_of(row),
         parent=_session_id(row.parent),
-        began_at=unpack_instant(row.began_us),
-        last_at=unpack_instant(row.last_us),
-        ended_at=None if row.ended_us is None else unpack_instant(row.ended_us),
+        began_at=row.began_us,
+        last_at=row.last_us,
+        ended_at=row.ended_us,
         end_reason=row.end_reason,
         turns=row.turns,
         main_turns=row.main_turns,
@@ -370,7 +370,7 @@ def session_of(row: ResultRow) -> SessionRow:
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    return LedgerEvent(row.seq, unpack_instant(row.at_us), row.kind, unpack_json(row.data))
+    return LedgerEvent(row.seq, row.at_us, row.kind, unpack_json(row.data))
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:
@@ -379,20 +379,20 @@ def turn_row_of(row: ResultRow) -> TurnRow:
         seq=row.seq,
         id=TurnId(row.id),
         session=SessionId(row.session),
-        kind=TurnKind(row.kind),
+        kind=row.kind,
         kind_reason=row.kind_reason,
         stamp=stamp_of(row),
-        wire=Wire(row.wire),
+        wire=row.wire,
         path=row.path,
         stream=bool(row.stream),
         model=row.model,
         provider=row.provider,
         status=row.status,
-        end=TurnEnd(row.outcome),
+        end=row.outcome,
         error=row.error,
-        finish=None if row.finish is None else Finish(row.finish),
+        finish=row.finish,
         usage=_usage_of(row),
-        times=Times(unpack_instant(row.received_us), row.first_byte_s, row.duration_s),
+        times=Times(row.received_us, row.first_byte_s, row.duration_s),
         segment=row.segment,
         retry_of=None if row.retry_of is None else TurnId(row.retry_of),
     )
@@ -420,7 +420,7 @@ def turn_of(
         stream=facts.stream,
         model=facts.model,
         provider=facts.provider,
-        provider_wire=Wire(row.provider_wire),
+        provider_wire=row.provider_wire,
         status=facts.status,
         end=facts.end,
         error=facts.error,
@@ -454,20 +454,6 @@ def placement_of(row: ResultRow) -> Placement:
 
 def draw_of(row: ResultRow) -> Draw:
     return Draw(SkillName(row.skill), bool(row.placed), row.propensity)
-
-
-def drawn_turn_of(row: ResultRow) -> DrawnTurn:
-    """Convert a draw with its turn's session and outcome."""
-    return DrawnTurn(
-        turn=TurnId(row.id),
-        session=SessionId(row.session),
-        segment=row.segment,
-        placed=bool(row.placed),
-        propensity=row.propensity,
-        outcome=None if row.outcome is None else Outcome(row.outcome),
-        generation=row.generation,
-        model=row.model,
-    )
 
 
 def scope_of(row: ResultRow) -> Scope:
