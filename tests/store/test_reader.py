@@ -12,12 +12,12 @@ from metaclaw.domain.turn import Draw, Placement, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import StoreError
 from metaclaw.store import (
-    RefusedError,
     Database,
     DrawnTurn,
     LedgerCounts,
     LedgerLimits,
     LedgerReader,
+    RefusedError,
     SqlCursors,
     SqlLedger,
     SqlVerdicts,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, update
@@ -12,6 +13,7 @@ from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.store.database import Database
 from metaclaw.store.schema import episodes, sessions
+from metaclaw.store.usage import present
 
 _SESSIONS_THAT_REFUTE: Final = 5
 FAILED, AVOIDED = "failed", "avoided"
@@ -73,12 +75,8 @@ class SqlEpisodes:
         """
         with self._database.writing("recording failures") as connection:
             mine = episodes.c.session == session
-            is_known = connection.execute(
-                select(sessions.c.id).where(sessions.c.id == session)
-            ).first()
-            shown = set(
-                connection.scalars(select(episodes.c.signature).where(mine, episodes.c.is_shown))
-            )
+            shown = select(episodes.c.signature).where(mine, episodes.c.is_shown)
+            were_shown = set(connection.scalars(shown))
             connection.execute(delete(episodes).where(mine))
             rows = [
                 {
@@ -88,12 +86,13 @@ class SqlEpisodes:
                     "signature": signature,
                     "outcome": outcome,
                     "at_us": at,
-                    "is_shown": signature in shown,
+                    "is_shown": signature in were_shown,
                 }
                 for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
                 for signature in found
             ]
-            if rows and is_known is not None:  # it may have been forgotten meanwhile
+            # The session may have been forgotten meanwhile.
+            if rows and present(connection, sessions.c.id, {session}):
                 connection.execute(insert(episodes), rows)
 
     def recurring(self, least: int, limit: int = 100) -> list[RecurringFailure]:
@@ -101,28 +100,24 @@ class SqlEpisodes:
         shown to an evolver.
         """
         key = episodes.c["user_id", "workspace_id", "signature"]
-        waiting = and_(episodes.c.outcome == FAILED, episodes.c.is_shown.is_(False))
-        often = (
-            select(*key)
-            .where(waiting)
-            .group_by(*key)
-            .having(func.count(episodes.c.session.distinct()) >= least)
-            .limit(limit)
+        is_waiting = and_(episodes.c.outcome == FAILED, episodes.c.is_shown.is_(False))
+        count = func.count(episodes.c.session.distinct())
+        often = select(episodes.c.signature).where(is_waiting).group_by(*key).having(count >= least)
+        query = (
+            select(*key, episodes.c.session)
+            .where(is_waiting, episodes.c.signature.in_(often))
+            .group_by(*key, episodes.c.session)
+            .order_by(func.max(episodes.c.seq).desc())
         )
-        with self._database.reading("reading failures") as connection:
-            found = []
-            for user, workspace, signature in connection.execute(often).all():
-                same = and_(
-                    waiting,
-                    episodes.c.user_id.is_not_distinct_from(user),
-                    episodes.c.workspace_id.is_not_distinct_from(workspace),
-                    episodes.c.signature == signature,
-                )
-                newest = select(episodes.c.session).where(same).order_by(episodes.c.seq.desc())
-                named = tuple(SessionId(one) for one in connection.scalars(newest))
-                scope = Scope(user, workspace)
-                found.append(RecurringFailure(signature, scope, named))
-            return found
+        found: dict[tuple[str, Scope], list[SessionId]] = {}
+        for user, workspace, signature, session in self._database.rows("reading failures", query):
+            found.setdefault((signature, Scope(user, workspace)), []).append(session)
+        due = (
+            RecurringFailure(signature, scope, tuple(named))
+            for (signature, scope), named in found.items()
+            if len(named) >= least
+        )
+        return list(islice(due, limit))
 
     def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
         """Record that an evolver was shown these failures of these sessions."""
@@ -164,8 +159,8 @@ class SqlEpisodes:
             episodes.c.user_id.is_not_distinct_from(scope.user),
             episodes.c.workspace_id.is_not_distinct_from(scope.workspace),
         )
-        with self._database.reading("counting failures") as connection:
-            return FailureCount(*connection.execute(query).one())
+        (count,) = self._database.records("counting failures", query, FailureCount)
+        return count
 
 
 def _scope_of(lesson: Lesson) -> Scope:
