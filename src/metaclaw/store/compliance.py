@@ -244,13 +244,13 @@ class SqlCompliance:
         if not any(outcome.is_shown for _, outcome in broken):
             return
         key = rule_counts.c["rule", "day"]
-        query = select(*key, func.sum(rule_counts.c.times)).where(
+        query = select(*key, func.sum(rule_counts.c.times).label("times")).where(
             rule_counts.c.rule.in_({outcome.rule for _, outcome in broken}),
             rule_counts.c.result == RuleResult.BROKEN,
         )
         times: Counter[tuple[str, str]] = Counter()
-        for rule, day, sum_ in connection.execute(query.group_by(*key)):
-            times[rule, day] = int(sum_)
+        for row in connection.execute(query.group_by(*key)):
+            times[row.rule, row.day] = int(row.times)
         at, told = self._clock(), list[dict[str, object]]()
         for turn, outcome in broken:
             rule = outcome.rule
@@ -398,7 +398,10 @@ class SqlTrueAnswers:
         rows = self._database.rows(
             "reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit)
         )
-        return [StoredAnswer(*row[:3], _answer(row, has_messages=False)) for row in rows]
+        return [
+            StoredAnswer(row.id, row.session, row.user_id, _answer(row, has_messages=False))
+            for row in rows
+        ]
 
     def read(self, turn: TurnId) -> TrueAnswer | None:
         """The true answer of a turn; None if there is none, or it was forgotten."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -102,9 +102,6 @@ class _Hashed(NamedTuple):
     text_id: bytes
     audience: Audience | None
     placed: str
-
-
-_Key = TypeVar("_Key", bound=tuple[str, ...])
 
 
 def _hashed(skill: Skill, text_id: bytes) -> _Hashed:
@@ -434,9 +431,9 @@ def _change_rows(
     table: Table,
     key: Sequence[str],
     value: str,
-    wanted: Mapping[_Key, object],
+    wanted: Mapping[Any, object],
     number: int,
-) -> tuple[list[_Key], list[_Key]]:
+) -> tuple[list[Any], list[Any]]:
     """Make these the values in force, by their keys, from this generation on: only changes are
     written. Returns the keys that got a value, and those whose value ended.
     """

@@ -318,7 +318,8 @@ class SqlCandidates:
         for attempt, group in groupby(rows, key=lambda row: row[:3]):
             ids, are_taught = zip(*(row[3:] for row in group), strict=True)
             if not any(are_taught):
-                found.append(SkillAttempt(*attempt, ids))
+                number, kind, generation = attempt
+                found.append(SkillAttempt(number, kind, generation, ids))
         return found
 
     def save_candidate(self, candidate: Candidate) -> None:
@@ -326,7 +327,7 @@ class SqlCandidates:
         kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""
         proposal, certificate = candidate.proposal, candidate.certificate
         with self._database.writing("saving a candidate") as connection:
-            row = {
+            row: dict[str, object] = {
                 "standing": candidate.standing,
                 "reason": candidate.reason,
                 "certificate": None if certificate is None else pack_document(certificate),

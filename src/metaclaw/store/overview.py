@@ -178,8 +178,13 @@ class Overview:
         query = select(*turns.c["session", "agent", "wire", "seq"]).where(turns.c.seq.in_(firsts))
         with self._database.reading("reading how sessions began") as connection:
             return [
-                FirstRequest(*facts, rebuild_body(connection, payloads, seq) or b"")
-                for *facts, seq in connection.execute(query).all()
+                FirstRequest(
+                    row.session,
+                    row.agent,
+                    row.wire,
+                    rebuild_body(connection, payloads, row.seq) or b"",
+                )
+                for row in connection.execute(query).all()
             ]
 
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
@@ -201,12 +206,13 @@ class Overview:
             .order_by(turns.c.seq.desc())
         )
         rows = self._database.rows("reading what was placed", query)
-        placed = [
-            (SkillName(name), turn) for skills, *turn in rows for name in unpack_placed(skills)[0]
-        ]
+        placed = [(SkillName(name), row) for row in rows for name in unpack_placed(row.skills)[0]]
         times = Counter(name for name, _ in placed)
         # Of several turns the newest counts, which comes last here.
-        return {name: LastPlaced(*turn, times[name]) for name, turn in reversed(placed)}
+        return {
+            name: LastPlaced(row.id, row.session, row.agent, row.received_us, times[name])
+            for name, row in reversed(placed)
+        }
 
     def calls(self, since: datetime) -> list[ProviderCall]:
         """The recent answers of providers, newest first."""

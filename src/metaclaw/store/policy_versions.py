@@ -280,8 +280,13 @@ class SqlPolicies:
         )
         rows = self._database.rows("reading what versions did", query)
         return [
-            VersionOutcome(*known, tuple(map(SkillName, unpack_names(skills))))
-            for *known, skills in reversed(rows)
+            VersionOutcome(
+                row.session,
+                row.policy_version,
+                row.outcome,
+                tuple(map(SkillName, unpack_names(row.skills))),
+            )
+            for row in reversed(rows)
         ]
 
     def publish(

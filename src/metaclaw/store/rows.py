@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from sqlalchemy import Row
@@ -32,7 +32,7 @@ from metaclaw.domain.verdict import Outcome
 Value: TypeAlias = bool | int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
 """The values of a row to insert, in the order of its columns."""
-ResultRow: TypeAlias = Row[*tuple[object, ...]]
+ResultRow: TypeAlias = Row[*tuple[Any, ...]]
 """A row that a query returned."""
 
 _NO_NAME = ""

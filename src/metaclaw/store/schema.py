@@ -146,7 +146,7 @@ _TYPES: Final = {
 def _type(table: str, column: str, kind: str) -> TypeEngine[Any]:
     if (choices := _CHOICES.get(f"{table}.{column}")) is not None:
         return Choice(choices)
-    return (Instant if column.endswith("_us") else _TYPES[kind])()
+    return Instant() if column.endswith("_us") else _TYPES[kind]()
 
 
 def _read_tables() -> MetaData:
