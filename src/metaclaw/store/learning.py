@@ -72,7 +72,7 @@ _GRADED = (Source.DETECTOR, Source.JUDGE)
 
 
 class SqlVerdicts:
-    """`ports.VerdictStore` on a database."""
+    """Verdicts in a database. Blocks: call it from a thread; raises StoreError."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -271,7 +271,7 @@ class SkillAttempt:
 
 
 class SqlCandidates:
-    """`ports.CandidateStore` on a database."""
+    """Attempts to learn and their candidates. Blocks: call it from a thread; raises StoreError."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
