@@ -14,7 +14,14 @@ from sqlalchemy import delete, insert, select
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
-from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
+from metaclaw.store.database import (
+    SUFFIXES,
+    Database,
+    Queries,
+    copy_database,
+    open_database,
+    put_in_place,
+)
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.schema import backups
 from metaclaw.store.upkeep import SalvagedTable, check_file, read_only, salvage
@@ -28,13 +35,10 @@ class Backup:
     made_at: datetime
 
 
-class SqlBackups:
+class SqlBackups(Queries):
     """The list of backups that `store backup` has written. A file may have been moved or deleted
     since.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, backup: Backup) -> None:
         """Add a backup to the list, in place of an earlier one at the same path."""

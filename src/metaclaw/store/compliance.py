@@ -5,7 +5,7 @@ transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -43,7 +43,7 @@ from metaclaw.domain.turn import (
     TrueAnswer,
     Turn,
 )
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Queries
 from metaclaw.store.dialects import insert_into
 from metaclaw.store.rows import (
     ResultRow,
@@ -71,14 +71,10 @@ _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
 _IS_BAD = rule_counts.c.result.in_((RuleResult.BROKEN, RuleResult.HELD))
 
 
-class SqlCompliance:
+class SqlCompliance(Queries):
     """Results by turn and rule. One reader of the ledger calls `record`, in order; turns are not
     counted twice.
     """
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def cursor(self) -> int | None:
         """The last turn that was counted; None if counting has not begun."""
@@ -385,11 +381,8 @@ class StoredAnswer(NamedTuple):
     answer: TrueAnswer
 
 
-class SqlTrueAnswers:
+class SqlTrueAnswers(Queries):
     """Reads true answers. Blocks; raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def newest(self, limit: int = _MOST_LOADED) -> Iterable[StoredAnswer]:
         """The newest true answers, without their messages, newest first."""

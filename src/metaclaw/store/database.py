@@ -55,6 +55,10 @@ _OWN_SQLITE_PRAGMAS = (
 )
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Database:
     """A database at this program's schema. Every failure is a StoreError. A database of another
     schema is never written to: each new connection and each writing transaction looks at the
@@ -284,6 +288,14 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
 
+class Queries:
+    """The reads and writes of one subject. They block: call them from a thread."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
+        self._database = database
+        self._clock = clock
+
+
 @contextmanager
 def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{WRITE: True})
@@ -296,10 +308,6 @@ def append_event(
 ) -> None:
     """Append an event to the event stream, in the caller's transaction."""
     connection.execute(insert(events), {"at_us": at, "kind": kind, "data": pack_json(data)})
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def connect(url: str) -> Database:

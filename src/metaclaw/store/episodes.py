@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.schema import episodes, sessions
 from metaclaw.store.usage import present
 
@@ -58,10 +58,7 @@ class LessonUse:
         return came >= _SESSIONS_THAT_REFUTE and came >= self.count.avoided
 
 
-class SqlEpisodes:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class SqlEpisodes(Queries):
     def record(
         self,
         session: SessionId,

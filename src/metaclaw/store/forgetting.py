@@ -28,7 +28,7 @@ from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Database, Queries
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
@@ -81,12 +81,8 @@ class ForgetResult:
     versions: tuple[int, ...] = ()
 
 
-class SqlForgetting:
+class SqlForgetting(Queries):
     """Deletes turns. Every step can be repeated: calling it again finishes an interrupted one."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def begin(self, session: SessionId) -> None:
         """Record durably that a session is to be forgotten, so that the next start finishes it. An

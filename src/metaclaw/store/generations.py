@@ -46,7 +46,7 @@ from metaclaw.domain.skill import (
     placed_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, append_event, utc_now
+from metaclaw.store.database import Database, Queries, append_event, utc_now
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (
@@ -492,11 +492,8 @@ def skill_of(row: ResultRow) -> Skill:
     ).read()
 
 
-class SqlTeams:
+class SqlTeams(Queries):
     """The configured teams in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
         """Replace all teams by these, each with its users."""

@@ -1,9 +1,9 @@
 """Verdicts (all are stored; one of each turn is current), the role of a turn and whether it has
 trained, and what failures lead to: attempts of an evolver, and candidates."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from metaclaw.domain.verdict import (
     Votes,
     outranks,
 )
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Queries
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.generations import forgotten_turn, last_revert
 from metaclaw.store.rows import (
@@ -71,12 +71,8 @@ _GOLD = (Source.USER, Source.CHECK)
 _GRADED = (Source.DETECTOR, Source.JUDGE)
 
 
-class SqlVerdicts:
+class SqlVerdicts(Queries):
     """Verdicts in a database. Blocks: call it from a thread; raises StoreError."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def record_verdict(self, verdict: Verdict) -> bool:
         """Store a verdict; True if it is the current one now. Raises RefusedError if there is no
@@ -270,12 +266,8 @@ class SkillAttempt:
     turns: tuple[TurnId, ...]
 
 
-class SqlCandidates:
+class SqlCandidates(Queries):
     """Attempts to learn and their candidates. Blocks: call it from a thread; raises StoreError."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """Make these turns support of this generation for ever, and return the number of a new

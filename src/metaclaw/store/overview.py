@@ -14,7 +14,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.generations import select_members, skill_of
 from metaclaw.store.rows import (
@@ -114,11 +114,8 @@ class SkillVersion:
     reason: str
 
 
-class Overview:
+class Overview(Queries):
     """Reads for the pages. Raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sessions(
         self, wanted: SessionFilter, limit: int, before: SessionId | None = None

@@ -23,7 +23,7 @@ from metaclaw.domain.policy import (
 from metaclaw.domain.training import BatchState, RoleKind
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database, append_event, utc_now
+from metaclaw.store.database import Queries, append_event
 from metaclaw.store.dialects import RefusedError, lock_table
 from metaclaw.store.rows import (
     ResultRow,
@@ -209,14 +209,10 @@ _ENDS = {
 }
 
 
-class SqlPolicies:
+class SqlPolicies(Queries):
     """Versions in a database, whose constraints allow at most one serving version and one on trial.
     Blocks: call it from a thread. All methods raise StoreError; a refused change raises
     RefusedError with the reason, and changes nothing."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def versions(self, limit: int = 100) -> list[PolicyVersion]:
         """Newest first."""

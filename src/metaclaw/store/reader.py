@@ -25,7 +25,7 @@ from metaclaw.domain.turn import ATTEMPT, Exchange, SessionTrace, Splice, Turn, 
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.dialects import begins_with, committed
 from metaclaw.store.learning import select_with_standing, standing_of
@@ -112,11 +112,8 @@ _SAID = select(*payloads.c["splices", "said", "seen"]).where(payloads.c.turn == 
 _DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.place)
 
 
-class LedgerReader:
+class LedgerReader(Queries):
     """Queries of the ledger, each a consistent snapshot. Raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
         """Sessions, the one with the newest request first; only those behind the session `before`,

@@ -28,7 +28,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.dialects import committed, insert_into
 from metaclaw.store.rows import (
     ResultRow,
@@ -53,11 +53,8 @@ ENFORCEMENT_OFF = "enforcement:off"
 """1 while held rules are switched off."""
 
 
-class SqlCursors:
+class SqlCursors(Queries):
     """Cursors by name. Each has one reader that moves it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def cursor(self, name: str) -> int:
         """The cursor of this name; 0 if there is none."""
@@ -110,11 +107,8 @@ _attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias(
 _parent, _first = turns.alias("parent"), turns.alias("first")
 
 
-class SqlSpending:
+class SqlSpending(Queries):
     """Sums of calls. Several processes may add to them at once."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, sums: Sums) -> None:
         """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any
@@ -255,11 +249,8 @@ class SkillUse:
     times: int
 
 
-class SqlUses:
+class SqlUses(Queries):
     """Uses by skill. One reader calls `note`, in order; turns are not counted twice."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def cursor(self) -> int:
         """The last turn that was counted."""
