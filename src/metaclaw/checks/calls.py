@@ -28,7 +28,6 @@ from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
-_MOST_COMMAND_CHARS: Final = 20_000
 # Keys of arguments by their meaning, as `plain_key` spells them; the first that a call has counts.
 _KEYS: Final = {meaning: keys.split() for meaning, keys in TABLES["call_keys"].items()}
 _STDIN_END: Final = "END-OF-STDIN"

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
-from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.training import BatchState, Rejection, RoleKind, TurnFacts, rejection
+from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, append_event, utc_now
 from metaclaw.store.dialects import RefusedError
@@ -33,20 +33,6 @@ from metaclaw.store.schema import (
     tokens,
     turns,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TurnFacts:
-    """The facts of a turn for `domain.training.rejection`; `tokens` is the number of sampled
-    tokens, None if not recorded.
-    """
-
-    kind: TurnKind
-    end: TurnEnd
-    stamp: Stamp
-    provider: str
-    tokens: int | None
-    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
