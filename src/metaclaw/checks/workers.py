@@ -162,7 +162,7 @@ class ProgramServer:
             self._folder.rmdir()
 
 
-W = TypeVar("W", Matcher, ProgramServer)
+W = TypeVar("W", bound=Matcher | ProgramServer)
 
 
 class Pool(Generic[W]):
