@@ -43,7 +43,7 @@ from metaclaw.domain.turn import (
     TrueAnswer,
     Turn,
 )
-from metaclaw.store.database import Queries
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import insert_into
 from metaclaw.store.rows import (
     ResultRow,
@@ -81,6 +81,7 @@ class SqlCompliance(Queries):
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, _CURSOR)
 
+    @writes
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         """Count the results of these turns, announce broken rules, and move the cursor to `upto`;
         all or nothing.
@@ -97,6 +98,7 @@ class SqlCompliance(Queries):
             self._add(connection, found)
             write_cursor(connection, _CURSOR, max(done, upto))
 
+    @writes
     def settle(self, turn: MeasuredTurn) -> bool:
         """Replace unknown results of a turn by a judge's. False if there is nothing to replace any
         more.

@@ -10,12 +10,13 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Executable, event, insert, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -288,12 +289,57 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
 
-class Queries:
-    """The reads and writes of one subject. They block: call them from a thread."""
+class RemoteWrites(Protocol):
+    """Carries out writes in the process that may write."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
+    def run(self, name: str, *arguments: object) -> Any:
+        """The result of the method of this name (`writes_of`), or its error. Blocks."""
+
+
+class Queries:
+    """The reads and writes of one subject. They block: call them from a thread. With `remote`, its
+    process carries out the writes."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], datetime] = utc_now,
+        remote: RemoteWrites | None = None,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._remote = remote
+
+
+_Q = TypeVar("_Q", bound=Queries)
+_P = ParamSpec("_P")
+
+
+def writes(
+    method: Callable[Concatenate[_Q, _P], T],
+) -> Callable[Concatenate[_Q, _P], T]:
+    """Mark a method of `Queries` as one that another process may carry out. It is then called with
+    arguments by position that can be pickled.
+    """
+
+    @wraps(method)
+    def write(self: _Q, *args: _P.args, **kwargs: _P.kwargs) -> T:
+        if self._remote is None or kwargs:
+            return method(self, *args, **kwargs)
+        done: T = self._remote.run(method.__qualname__, *args)
+        return done
+
+    return write
+
+
+def writes_of(stores: Iterable[Queries]) -> dict[str, Callable[..., object]]:
+    """The methods that another process may ask for, by the names under which it does."""
+    return {
+        method.__qualname__: getattr(store, name)
+        for store in stores
+        for name, method in vars(type(store)).items()
+        if hasattr(method, "__wrapped__")
+    }
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.store.database import Queries
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.schema import episodes, sessions
 from metaclaw.store.usage import present
 
@@ -59,6 +59,7 @@ class LessonUse:
 
 
 class SqlEpisodes(Queries):
+    @writes
     def record(
         self,
         session: SessionId,
@@ -116,6 +117,7 @@ class SqlEpisodes(Queries):
         )
         return list(islice(due, limit))
 
+    @writes
     def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
         """Record that an evolver was shown these failures of these sessions."""
         with self._database.writing("recording failures") as connection:

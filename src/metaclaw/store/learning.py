@@ -31,7 +31,7 @@ from metaclaw.domain.verdict import (
     Votes,
     outranks,
 )
-from metaclaw.store.database import Queries
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.generations import forgotten_turn, last_revert
 from metaclaw.store.rows import (
@@ -74,6 +74,7 @@ _GRADED = (Source.DETECTOR, Source.JUDGE)
 class SqlVerdicts(Queries):
     """Verdicts in a database. Blocks: call it from a thread; raises StoreError."""
 
+    @writes
     def record_verdict(self, verdict: Verdict) -> bool:
         """Store a verdict; True if it is the current one now. Raises RefusedError if there is no
         such turn.
@@ -269,6 +270,7 @@ class SkillAttempt:
 class SqlCandidates(Queries):
     """Attempts to learn and their candidates. Blocks: call it from a thread; raises StoreError."""
 
+    @writes
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """Make these turns support of this generation for ever, and return the number of a new
         attempt. Raises RefusedError, and changes nothing, if one of them has a role already or is
@@ -286,6 +288,7 @@ class SqlCandidates(Queries):
             connection.execute(insert(roles), [{"turn": turn, **support} for turn in numbers])
             return number
 
+    @writes
     def end_attempt(self, number: int) -> None:
         """Mark an attempt as ended: it makes no further candidate."""
         with self._database.writing("ending an attempt") as connection:
@@ -314,6 +317,7 @@ class SqlCandidates(Queries):
                 found.append(SkillAttempt(number, kind, generation, ids))
         return found
 
+    @writes
     def save_candidate(self, candidate: Candidate) -> None:
         """Insert a candidate, or update its standing, reason and certificate; the former values are
         kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""

@@ -168,6 +168,7 @@ class SqlUpkeep:
         is_over = sessions.c.ended_us.is_not(None) | (sessions.c.last_us < self._now() - _IDLE)
         is_training = exists(
             select(turns.c.seq)
+            .select_from(turns)
             .join(batch_turns)
             .join(batches)
             .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN)

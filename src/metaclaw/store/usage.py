@@ -28,7 +28,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Queries
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import committed, insert_into
 from metaclaw.store.rows import (
     ResultRow,
@@ -64,6 +64,7 @@ class SqlCursors(Queries):
         """Whether there is a cursor of this name."""
         return bool(self._database.rows("reading a cursor", _cursor(name)))
 
+    @writes
     def move_cursor(self, name: str, seq: int) -> None:
         """Record that the reader of this name has read everything up to `seq`."""
         with self._database.writing("moving a cursor") as connection:
@@ -110,6 +111,7 @@ _parent, _first = turns.alias("parent"), turns.alias("first")
 class SqlSpending(Queries):
     """Sums of calls. Several processes may add to them at once."""
 
+    @writes
     def add(self, sums: Sums) -> None:
         """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any
         more are left out.
@@ -161,6 +163,7 @@ class SqlSpending(Queries):
         rows = self._database.rows("reading what calls to models cost", query)
         return dict(_sum_of(row, row.item if by_item else "") for row in rows)
 
+    @writes
     def forget_items_before(self, day: str) -> None:
         """Remove the items from the sums of earlier days."""
         is_old = (spending.c.day < day) & (spending.c.item != "")
@@ -256,6 +259,7 @@ class SqlUses(Queries):
         """The last turn that was counted."""
         return self._database.read_number("reading a cursor", _cursor(_USES_CURSOR))
 
+    @writes
     def note(self, rows: Sequence[TurnRow]) -> None:
         """Count the skills that matched in the main turns among these, and move the cursor behind
         them; all or nothing.
@@ -270,6 +274,7 @@ class SqlUses(Queries):
             _add_uses(connection, fresh)
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
+    @writes
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         """Count these new skills as used at this moment."""
         wanted = set(names)
