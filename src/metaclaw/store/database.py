@@ -323,7 +323,7 @@ def writes(
     """
 
     @wraps(method)
-    def write(self: _Q, *args: _P.args, **kwargs: _P.kwargs) -> T:
+    def write(self: _Q, /, *args: _P.args, **kwargs: _P.kwargs) -> T:
         if self._remote is None or kwargs:
             return method(self, *args, **kwargs)
         done: T = self._remote.run(method.__qualname__, *args)
