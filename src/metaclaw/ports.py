@@ -10,15 +10,12 @@ from typing import Protocol
 import msgspec
 
 from metaclaw.domain.candidate import (
-    Candidate,
-    CandidateId,
     Probe,
     ReplayCost,
     ReplayResult,
-    Standing,
 )
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
-from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.domain.skill import (
     ChangesSince,
@@ -41,7 +38,6 @@ from metaclaw.domain.training import (
     Window,
 )
 from metaclaw.domain.turn import Turn
-from metaclaw.domain.verdict import OpenFailure, Verdict
 
 Headers = Sequence[tuple[str, str]]
 
@@ -215,43 +211,6 @@ class Replayer(Protocol):
         """Replay the turn with the skill and without those it replaces, for at most `limit` tokens.
         If the turn cannot be replayed or judged, the outcome is unknown and the note says why; this
         raises nothing."""
-
-
-class VerdictStore(Protocol):
-    """Stores verdicts. Every method blocks (call it in a thread) and may raise StoreError."""
-
-    def record_verdict(self, verdict: Verdict) -> bool:
-        """Store a verdict; True if it replaces the standing one (`domain.verdict.outranks`)."""
-
-    def verdict_of(self, turn: TurnId) -> Verdict | None:
-        """The standing verdict."""
-
-    def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
-        """The newest main turns up to this generation from whose failure a skill may be made,
-        oldest first. Turns that have a role, are too old, or were made before a revert are left
-        out."""
-
-
-class CandidateStore(Protocol):
-    """Stores attempts to learn and their candidates. Every method blocks (call it in a thread) and
-    may raise StoreError.
-    """
-
-    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation, in one transaction, before an evolver reads
-        them. Returns the attempt's number.
-
-        Raises RefusedError and changes nothing if one of them has a role: each failure teaches
-        once."""
-
-    def save_candidate(self, candidate: Candidate) -> None:
-        """Insert the candidate, or update its standing, reason and certificate; `events` keeps the
-        earlier ones.
-        """
-
-    def candidate(self, candidate: CandidateId) -> Candidate | None: ...
-    def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
-        """Newest first."""
 
 
 @dataclass(frozen=True, slots=True)

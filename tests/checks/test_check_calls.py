@@ -53,16 +53,14 @@ def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
     ("arguments", "texts"),
     [
         ({"command": "cd x && git push"}, ["cd x && git push"]),
-        ({"command": "bash -lc 'cd x && git push'"}, ["cd x && git push"]),
-        ({"command": ["bash", "-lc", "git push"]}, ["git push"]),
-        ({"command": '["bash", "-lc", "git push"]'}, ["git push"]),
+        ({"command": ["bash", "-lc", "git push"]}, ["bash -lc 'git push'"]),
+        ({"command": '["bash", "-lc", "git push"]'}, ["bash -lc 'git push'"]),
         (
             {"command": ["git", "commit", "-m", "fix: two words"]},
             ["git commit -m 'fix: two words'"],
         ),
         ({"command": "git", "args": ["push", "--force"]}, ["git push --force"]),
         ({"commands": ["git add .", "git push"]}, ["git add .\ngit push"]),
-        ({"command": "/bin/sh -c \"bash -c 'git push'\""}, ["git push"]),
         ({"command": 'sudo bash -c "git push"'}, ['sudo bash -c "git push"']),
         ({"command": 'cd x && bash -c "git push"'}, ['cd x && bash -c "git push"']),
         ({"command": "echo 'an open quote"}, ["echo 'an open quote"]),
@@ -71,10 +69,21 @@ def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
         ({}, []),
     ],
 )
-def test_a_command_is_freed_from_what_only_starts_it(
-    arguments: dict[str, Any], texts: list[str]
-) -> None:
+def test_the_commands_of_a_call_are_its_texts(arguments: dict[str, Any], texts: list[str]) -> None:
     assert [text for one in seen_calls(call("bash", arguments)) for text in one.texts] == texts
+
+
+@each(
+    "command",
+    [
+        "bash -lc 'cd x && git push'",
+        ["bash", "-lc", "git push"],
+        "/bin/sh -c \"bash -c 'git push'\"",
+    ],
+)
+def test_a_command_for_a_shell_is_read_without_the_shell(command: object) -> None:
+    check = parse_check("not in calls of shell: ^git push$")
+    assert run_check(check, [call("bash", {"command": command})]) is Outcome.FAIL
 
 
 def test_several_files_of_a_patch_are_looked_at_one_by_one() -> None:

@@ -110,15 +110,15 @@ def test_a_check_that_would_never_end_is_unknown_in_good_time(text: str) -> None
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("task", [{"pattern": "(?:a+)+b"}, {"patterns": [["(?:a+)+b", [0]]]}])
-def test_a_pattern_that_waits_for_a_processor_is_not_late(task: dict[str, Json]) -> None:
+def test_a_pattern_that_waits_for_a_processor_is_not_late() -> None:
+    task: dict[str, Json] = {"patterns": [["(?:a+)+b", [0]]]}
     matcher = Matcher()
     try:
         matcher.ask({**task, "texts": ["ab"]}, 60.0)
         os.kill(matcher.pid, signal.SIGSTOP)
         begins = threading.Timer(0.6, os.kill, (matcher.pid, signal.SIGCONT))
         begins.start()
-        assert matcher.ask({**task, "texts": ["aab"]}, 0.3) not in (None, [None])
+        assert matcher.ask({**task, "texts": ["aab"]}, 0.3) != [None]
         begins.join()
     finally:
         matcher.close()
@@ -270,4 +270,4 @@ def test_a_slow_pattern_does_not_take_the_time_of_the_others() -> None:
     *late, found = examine_all([*slow, quick], [command], limit_s=1.0)
     assert found.outcome is Outcome.FAIL
     assert [one.outcome for one in late] == [Outcome.UNKNOWN] * len(slow)
-    assert all("took longer than its share of 1 s" in one.reason for one in late)
+    assert all("took longer than 1 s" in one.reason for one in late)

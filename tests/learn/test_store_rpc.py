@@ -26,17 +26,20 @@ from metaclaw.learn.store_rpc import (
     CallResult,
     Channel,
     ForgetSession,
-    RemoteCandidates,
-    RemoteCursors,
     RemoteLibrary,
     RemoteProvider,
-    RemoteUses,
-    RemoteVerdicts,
     StoreCall,
     StoreClient,
     WakeLearner,
 )
-from metaclaw.store import RefusedError
+from metaclaw.store import (
+    RefusedError,
+    SqlCandidates,
+    SqlCursors,
+    SqlUses,
+    SqlVerdicts,
+    writes_of,
+)
 from metaclaw.wires import deltas_of
 from tests.learn.conftest import NewLearning
 from tests.learn.learning import TASK, ScriptedLearning, Talk, learned_skill, running
@@ -82,19 +85,12 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
 ) -> None:
     learning = await new_learning()
     turn = await Talk(learning).say(TASK.format(1))
-    calls = Direct(
-        record_verdict=learning.verdicts.record_verdict,
-        begin_attempt=learning.candidates.begin_attempt,
-        end_attempt=learning.candidates.end_attempt,
-        move_cursor=learning.cursors.move_cursor,
-        note_uses=learning.uses.note,
-        begin_uses=learning.uses.begin,
-    )
-    verdicts, candidates = (
-        RemoteVerdicts(learning.database, calls),
-        RemoteCandidates(learning.database, calls),
-    )
-    cursors, uses = RemoteCursors(learning.database, calls), RemoteUses(learning.database, calls)
+    kinds = SqlVerdicts, SqlCandidates, SqlCursors, SqlUses
+    calls = Direct(**writes_of(kind(learning.database) for kind in kinds))
+    verdicts = SqlVerdicts(learning.database, remote=calls)
+    candidates = SqlCandidates(learning.database, remote=calls)
+    cursors = SqlCursors(learning.database, remote=calls)
+    uses = SqlUses(learning.database, remote=calls)
     assert verdicts.record_verdict(
         Verdict(turn, Outcome.FAIL, Source.DETECTOR, None, fault=Fault.AGENT)
     )
@@ -109,19 +105,17 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     assert cursors.cursor("somewhere") == 7
     rows = learning.reader.turns_after(0)
     uses.note(rows)
-    uses.note([])
     assert uses.cursor() == rows[-1].seq
     learning.library.publish([learned_skill("new")], (), "a skill of the library")
     uses.begin([SkillName("new")], datetime.now(UTC))
-    uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
     once_each = [
-        "record_verdict",
-        "begin_attempt",
-        "end_attempt",
-        "move_cursor",
-        "note_uses",
-        "begin_uses",
+        "SqlVerdicts.record_verdict",
+        "SqlCandidates.begin_attempt",
+        "SqlCandidates.end_attempt",
+        "SqlCursors.move_cursor",
+        "SqlUses.note",
+        "SqlUses.begin",
     ]
     assert calls.names == once_each
 
@@ -131,9 +125,8 @@ async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(
 ) -> None:
     learning = await new_learning()
     turn = await Talk(learning).say(TASK.format(1))
-    candidates = RemoteCandidates(
-        learning.database, Direct(begin_attempt=learning.candidates.begin_attempt)
-    )
+    calls = Direct(**writes_of([learning.candidates]))
+    candidates = SqlCandidates(learning.database, remote=calls)
     candidates.begin_attempt("dates", 0, [turn])
     with pytest.raises(RefusedError):
         candidates.begin_attempt("dates", 0, [turn])

@@ -22,7 +22,6 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.training import RoleKind, TurnRole
 from metaclaw.domain.turn import Turn
-from metaclaw.ports import CandidateStore
 from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlLedger
 
 pytestmark = pytest.mark.anyio
@@ -65,10 +64,9 @@ async def record(ledger: SqlLedger, *turns: Turn) -> None:
     assert all(await asyncio.gather(*(ledger.record(turn) for turn in turns)))
 
 
-def test_the_store_is_what_the_port_asks_for(store: SqlCandidates) -> None:
-    port: CandidateStore = store
-    assert port.candidates() == []
-    assert port.candidate(CandidateId("c_nobody")) is None
+def test_an_empty_store_knows_nothing(store: SqlCandidates) -> None:
+    assert store.candidates() == []
+    assert store.candidate(CandidateId("c_nobody")) is None
 
 
 async def test_the_turns_of_an_attempt_are_support_for_ever(

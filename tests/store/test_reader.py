@@ -17,6 +17,7 @@ from metaclaw.store import (
     LedgerCounts,
     LedgerLimits,
     LedgerReader,
+    RefusedError,
     SqlCursors,
     SqlLedger,
     SqlVerdicts,
@@ -254,5 +255,5 @@ async def test_a_store_that_cannot_be_read_is_a_store_error(
 
 
 async def test_an_instant_without_a_time_zone_is_no_cursor(reader: LedgerReader) -> None:
-    with pytest.raises(ValueError, match="time zone"):
+    with pytest.raises(RefusedError, match="time zone"):
         reader.recent_traces(since=datetime(2026, 1, 1))

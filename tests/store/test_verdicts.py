@@ -13,7 +13,6 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes
-from metaclaw.ports import VerdictStore
 from metaclaw.store import (
     Database,
     LedgerReader,
@@ -47,10 +46,9 @@ async def record(ledger: SqlLedger, *turns: Turn) -> None:
     assert all(await asyncio.gather(*(ledger.record(turn) for turn in turns)))
 
 
-async def test_the_store_is_what_the_port_asks_for(store: SqlVerdicts) -> None:
-    port: VerdictStore = store
-    assert port.verdict_of(TurnId("t_nobody")) is None
-    assert port.open_failures(0) == []
+async def test_an_empty_store_knows_nothing(store: SqlVerdicts) -> None:
+    assert store.verdict_of(TurnId("t_nobody")) is None
+    assert store.open_failures(0) == []
 
 
 async def test_a_verdict_is_read_back_with_all_its_evidence(

@@ -23,9 +23,8 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.ports import CandidateStore
 from metaclaw.skills import LibraryView, Rulebook
-from metaclaw.store import GenerationRow, LedgerReader, SqlCompliance, SqlEpisodes
+from metaclaw.store import GenerationRow, LedgerReader, SqlCandidates, SqlCompliance, SqlEpisodes
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -49,7 +48,7 @@ class LearningRoutes:
 
     reader: LedgerReader
     feed: EventFeed
-    candidates: CandidateStore
+    candidates: SqlCandidates
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]

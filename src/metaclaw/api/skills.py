@@ -15,7 +15,6 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson, Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.ports import CandidateStore
 from metaclaw.skills import (
     LibraryView,
     Rulebook,
@@ -28,7 +27,7 @@ from metaclaw.skills import (
     render_skill,
     trial_trouble,
 )
-from metaclaw.store import LessonUse, SqlEpisodes
+from metaclaw.store import LessonUse, SqlCandidates, SqlEpisodes
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -68,7 +67,7 @@ class SkillRoutes:
     rulebook: Rulebook
     skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]
-    candidates: CandidateStore
+    candidates: SqlCandidates
     episodes: SqlEpisodes
 
     def table(self) -> list[Route]:

@@ -30,24 +30,29 @@ from metaclaw.learn import (
     Learning,
     LearningStores,
     Provider,
-    RemoteCandidates,
-    RemoteCompliance,
-    RemoteCursors,
-    RemoteEpisodes,
     RemoteEvents,
     RemoteLibrary,
     RemoteProvider,
-    RemoteSpending,
-    RemoteUses,
-    RemoteVerdicts,
     StoreCall,
-    StoreCalls,
     StoreClient,
     Supervisor,
     WakeLearner,
 )
 from metaclaw.proxy import own_words
-from metaclaw.store import Database, SqlGenerations, connect
+from metaclaw.store import (
+    Database,
+    PriceServed,
+    RemoteWrites,
+    SqlCandidates,
+    SqlCompliance,
+    SqlCursors,
+    SqlEpisodes,
+    SqlGenerations,
+    SqlSpending,
+    SqlUses,
+    SqlVerdicts,
+    connect,
+)
 
 log = logging.getLogger(__name__)
 
@@ -164,19 +169,27 @@ def only_read(database: Database) -> None:
     event.listen(database.engine, "connect", set_up)
 
 
-def _stores(database: Database, calls: StoreCalls) -> LearningStores:
+def _stores(database: Database, calls: RemoteWrites) -> LearningStores:
     return LearningStores(
-        RemoteVerdicts(database, calls),
-        RemoteCandidates(database, calls),
-        RemoteCursors(database, calls),
-        RemoteUses(database, calls),
-        RemoteSpending(database, calls),
-        RemoteCompliance(database, calls),
-        RemoteEpisodes(database, calls),
+        SqlVerdicts(database, remote=calls),
+        SqlCandidates(database, remote=calls),
+        SqlCursors(database, remote=calls),
+        SqlUses(database, remote=calls),
+        _Spending(database, remote=calls),
+        SqlCompliance(database, remote=calls),
+        SqlEpisodes(database, remote=calls),
     )
 
 
-def _providers(begin: LearnerStart, calls: StoreCalls) -> list[Provider]:
+class _Spending(SqlSpending):
+    def add_served(self, price: PriceServed) -> int:
+        """The serving process counts them all, by its own prices."""
+        assert self._remote is not None
+        self._remote.run("add_served")
+        return 0
+
+
+def _providers(begin: LearnerStart, calls: RemoteWrites) -> list[Provider]:
     configured = {one.name: one for one in begin.config.fallback_order}
     return [
         build_endpoint(configured[name]) if inside is None else RemoteProvider(name, inside, calls)

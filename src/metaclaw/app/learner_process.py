@@ -56,6 +56,7 @@ from metaclaw.store import (
     SqlSpending,
     SqlUses,
     SqlVerdicts,
+    writes_of,
 )
 
 log = logging.getLogger(__name__)
@@ -305,13 +306,6 @@ class WorkerCommands:
 
     def by_name(self, loop: asyncio.AbstractEventLoop) -> Mapping[str, Command]:
         """The commands; those that need the event loop run on `loop`."""
-        verdicts, candidates = SqlVerdicts(self.database), SqlCandidates(self.database)
-        episodes = SqlEpisodes(self.database)
-        cursors, uses, spending = (
-            SqlCursors(self.database),
-            SqlUses(self.database),
-            SqlSpending(self.database),
-        )
 
         def announce(kind: str, data: dict[str, Json]) -> bool:
             try:
@@ -326,21 +320,10 @@ class WorkerCommands:
                 _whole(self.models[provider], request, version), loop
             ).result()
 
-        return {
-            "record_verdict": verdicts.record_verdict,
-            "begin_attempt": candidates.begin_attempt,
-            "end_attempt": candidates.end_attempt,
-            "save_candidate": candidates.save_candidate,
-            "move_cursor": cursors.move_cursor,
-            "note_uses": uses.note,
-            "begin_uses": uses.begin,
-            "add_spending": spending.add,
+        stores = (SqlVerdicts, SqlCandidates, SqlCursors, SqlUses, SqlSpending, SqlEpisodes)
+        return writes_of([*(store(self.database) for store in stores), self._compliance]) | {
+            "SqlCompliance.record": self._record_compliance,
             "add_served": self.budget.count_served,
-            "forget_items_before": spending.forget_items_before,
-            "record_compliance": self._record_compliance,
-            "settle_compliance": self._compliance.settle,
-            "record_episodes": episodes.record,
-            "mark_episodes": episodes.mark_shown,
             "publish": self._publish,
             "announce": announce,
             "generate": generate,

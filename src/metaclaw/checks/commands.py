@@ -22,7 +22,6 @@ from metaclaw.checks.code import hides_code, scan
 from metaclaw.checks.script_parts import (
     DOWNLOADING,
     GitState,
-    bare_words,
     code_in,
     commands_in,
     file_names,
@@ -48,6 +47,7 @@ from metaclaw.checks.shell_programs import (
     RECORDING,
     SHELLS,
     TABLES,
+    bare_words,
     program_name,
     quoted_places,
     shortened,

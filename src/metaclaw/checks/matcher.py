@@ -2,9 +2,9 @@
 long.
 
 This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON
-object per line and answers with one. For a pattern it answers with the places where it is found and
-the number of its parts that are found; for documents with the first fault of each. Several patterns
-in one task share a list of texts, by number. Each pattern gets a short time first; those that need
+object per line and answers with one. For each pattern it answers with the places where it is found
+and the number of its parts that are found; for documents with the first fault of each. The patterns
+of a task share a list of texts, by number. Each pattern gets a short time first; those that need
 more share the rest, so that a slow pattern does not delay the others. All limits are processor time
 of this process: a task that waits for a processor loses nothing."""
 
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -36,7 +36,7 @@ def main() -> int:
         except _LateError:
             reply = {"found": None}
         except Exception as error:  # noqa: BLE001 - libraries raise various classes for a reference that cannot be resolved
-            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+            reply = {"error": _words(error)}
         reply["work_s"] = time.process_time() - began
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
@@ -47,8 +47,6 @@ def _answer(task: dict[str, Any]) -> object:
     limit_s = task["limit_s"]
     if "patterns" in task:
         return _match_all(task["patterns"], task["texts"], time.process_time() + limit_s)
-    if "pattern" in task:
-        return _limited(limit_s, lambda: match(task["pattern"], task["texts"]))
     return _limited(limit_s, lambda: validate(task["schema"], task["documents"]))
 
 
@@ -65,10 +63,13 @@ def _match_all(patterns: list[Any], texts: list[str], until: float) -> list[obje
         for turn, place in enumerate(waiting):
             pattern, places = patterns[place]
             share = (until - time.process_time()) / (len(waiting) - turn) if is_last else _FIRST_S
+            chosen = [texts[at] for at in places]
             try:
-                found[place] = _match_or_error(pattern, [texts[at] for at in places], share)
+                found[place] = _limited(share, partial(match, pattern, chosen))
             except _LateError:
                 late.append(place)
+            except Exception as error:  # noqa: BLE001 - the other patterns must get their answer
+                found[place] = _words(error)
         waiting = late
     return found
 
@@ -90,14 +91,8 @@ def _limited(limit_s: float, task: Callable[[], object]) -> object:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
-    """The result of one pattern, or its error. Raises _LateError after `limit_s`."""
-    try:
-        return _limited(limit_s, lambda: match(pattern, texts))
-    except _LateError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the other patterns must get their answer
-        return f"{type(error).__name__}: {error}"[:300]
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def _limit(memory_mib: int) -> None:

@@ -147,28 +147,33 @@ def _match_together(
     """The findings of patterns by the index of their check, without those that could not be run
     together.
     """
-    texts: dict[str, int] = {}
-    wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
-    for at, check in enumerate(checks):
-        if isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check)):
-            wanted.append((at, check, seen))
-            for text in seen:
-                texts.setdefault(text.text, len(texts))
+    wanted = {
+        at: (check, seen)
+        for at, check in enumerate(checks)
+        if isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check))
+    }
     if len(wanted) < 2:
         return {}
-    patterns: list[Json] = [
-        [check.pattern, [texts[text.text] for text in seen]] for _, check, seen in wanted
-    ]
-    found: Any
     try:
-        task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns}
-        found = ask_matcher(task, limit_s) or [None] * len(wanted)
+        found = _ask(list(wanted.values()), limit_s)
     except (OSError, ValueError, WorkerError):
         return {}
     return {
-        at: _if_read(check, answer, _of_together(check, seen, result, limit_s))
-        for (at, check, seen), result in zip(wanted, found, strict=True)
+        at: _if_read(check, answer, _matched(check, seen, result, limit_s, is_strict=False))
+        for (at, (check, seen)), result in zip(wanted.items(), found, strict=True)
     }
+
+
+def _ask(wanted: Sequence[tuple[PatternCheck, list[SeenText]]], limit_s: float) -> Sequence[Any]:
+    """The matcher's result for each pattern and its texts."""
+    numbers: dict[str, int] = {}
+    patterns: list[Json] = [
+        [check.pattern, [numbers.setdefault(one.text, len(numbers)) for one in seen]]
+        for check, seen in wanted
+    ]
+    task: dict[str, Json] = {"texts": list[Json](numbers), "patterns": patterns}
+    found: Any = ask_matcher(task, limit_s)
+    return found or [None] * len(wanted)
 
 
 def _if_read(check: PatternCheck, answer: Sequence[Part], finding: Finding) -> Finding:
@@ -181,18 +186,6 @@ def _if_read(check: PatternCheck, answer: Sequence[Part], finding: Finding) -> F
     return _undecided(f"a command could not be read: {unread}") if unread else finding
 
 
-def _of_together(
-    check: PatternCheck, seen: Sequence[SeenText], matches: Any, limit_s: float
-) -> Finding:
-    if matches is None:
-        return _failed(f"the pattern took longer than its share of {limit_s:g} s")
-    return (
-        _failed(f"the pattern broke: {matches}")
-        if isinstance(matches, str)
-        else _matched(check, seen, matches, is_strict=False)
-    )
-
-
 def _match(
     check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool
 ) -> Finding:
@@ -201,23 +194,26 @@ def _match(
         if unread := unread_part(answer, check.where):
             return _undecided(f"a command could not be read: {unread}")
         return _unknown(f"there is nothing to look at in the {check.where.place}")
-    texts = [text.text for text in seen]
-    found: Any
-    try:
-        if _PLAIN.fullmatch(check.pattern):
-            found = matcher.match(check.pattern, texts)
-        else:
-            found = ask_matcher({"pattern": check.pattern, "texts": list[Json](texts)}, limit_s)
-    except ValueError as error:
-        return _failed(f"the pattern broke: {error}")
-    if found is None:
-        return _failed(f"the pattern took longer than {limit_s:g} s")
-    return _matched(check, seen, found, is_strict=is_strict)
+    if _PLAIN.fullmatch(check.pattern):
+        found: Any = matcher.match(check.pattern, [text.text for text in seen])
+    else:
+        (found,) = _ask([(check, seen)], limit_s)
+    return _matched(check, seen, found, limit_s, is_strict=is_strict)
 
 
 def _matched(
-    check: PatternCheck, seen: Sequence[SeenText], matches: Any, *, is_strict: bool
+    check: PatternCheck,
+    seen: Sequence[SeenText],
+    matches: Any,
+    limit_s: float,
+    *,
+    is_strict: bool,
 ) -> Finding:
+    """The finding for the matcher's result."""
+    if matches is None:
+        return _failed(f"the pattern took longer than {limit_s:g} s")
+    if isinstance(matches, str):
+        return _failed(f"the pattern broke: {matches}")
     is_found = any(
         text.counts(begin, end)
         for text, result in zip(seen, matches, strict=True)
@@ -227,9 +223,7 @@ def _matched(
     if is_found is not check.must_match:
         return scored(0.0 if is_found else max(map(_partly, matches)), reason)
     is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
-    if is_whole_wanted and not is_ordinary_beside(
-        seen[0].text, [(begin, end) for begin, end in matches[0]["spans"]]
-    ):
+    if is_whole_wanted and not is_ordinary_beside(seen[0].text, matches[0]["spans"]):
         return scored(0.0, "the pattern was found, but the rest is no ordinary text")
     return scored(1.0, reason)
 
@@ -361,7 +355,7 @@ _LEAST_REPEATED: Final = 3
 _MOST_STRANGE: Final = 4
 
 
-def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
+def is_ordinary_beside(text: str, spans: Sequence[Sequence[int]]) -> bool:
     """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the
     match touch a match, if long matches touch each other, if one match is repeated many times, or
     if most of the rest is no words."""
@@ -388,7 +382,7 @@ def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
     return strange < _MOST_STRANGE or 2 * strange <= len(words)
 
 
-def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+def _without(text: str, spans: Sequence[Sequence[int]]) -> str:
     kept, at = [], 0
     for begin, end in spans:
         kept.append(text[at:begin])

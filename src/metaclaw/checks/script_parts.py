@@ -4,7 +4,6 @@ runs and writes, and the branch of git that it switches to."""
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Final
 
@@ -16,7 +15,6 @@ from metaclaw.checks.shell_programs import (
     TABLES,
     patched_files,
     program_name,
-    shortened,
     words,
 )
 
@@ -44,17 +42,6 @@ _MOST_EDITS: Final = 100
 _COPYING: Final = words("cp mv install ln")
 _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*[oO]|--output|--output-document")
 _PATCHING: Final = words("patch apply_patch applypatch")
-
-
-@lru_cache(1024)  # called several times for each command
-def bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """A command without its starters."""
-    for _ in range(8):
-        shorter = shortened(texts)
-        if shorter is None:
-            break
-        texts = tuple(shorter)
-    return texts
 
 
 def _operands(texts: Sequence[str]) -> list[str]:

@@ -80,6 +80,17 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
     return None if at is None else list(texts[at:])
 
 
+@lru_cache(1024)  # called several times for each command
+def bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """A command without its starters."""
+    for _ in range(_MOST_STEPS):
+        shorter = shortened(texts)
+        if shorter is None:
+            break
+        texts = tuple(shorter)
+    return texts
+
+
 def _behind(texts: Sequence[str], at: int, options: frozenset[str], operands: int) -> list[str]:
     """The words after the options, settings and operands of a command that starts another."""
     while at < len(texts):
@@ -135,25 +146,18 @@ _BLANK: Final = re.compile(r"\S\s+\S")
 
 def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
     """The words of a command that are only text to it, as ranges of the first and last index."""
-    plain = list(texts)
-    for _ in range(_MOST_STEPS):
-        if plain and program_name(plain[0]) in QUOTING:
-            break
-        shorter = shortened(plain)
-        if shorter is None:
-            break
-        plain = shorter
+    plain = bare_words(tuple(texts))
     if not plain:
         return []
     name, last = program_name(plain[0]), len(texts) - 1
     offset = len(texts) - len(plain)
     if shows_help(texts):
         return [(0, last)]
-    if name in QUOTING or (name == "command" and plain[1:2] in (["-v"], ["-V"])):
+    if name in QUOTING or (name == "command" and plain[1:2] in (("-v",), ("-V",))):
         return [(offset + 1, last)] if last > offset else []
     if name in ("awk", "gawk") and not any("system" in text or "|" in text for text in plain):
         return [(offset + 1, last)] if last > offset else []
-    if plain[:2] == ["git", "grep"] and last > offset + 1:
+    if plain[:2] == ("git", "grep") and last > offset + 1:
         return [(offset + 2, last)]
     if name in INTERPRETERS or name in DATABASES:
         return []

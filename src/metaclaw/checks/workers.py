@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from metaclaw.checks import program_server
 from metaclaw.domain.chat import Json
@@ -60,13 +60,6 @@ class ProgramResult:
     status: int | None
     output: str
     errors: str
-
-
-class Worker(Protocol):
-    """A process that does one task at a time."""
-
-    def close(self) -> None:
-        """End it."""
 
 
 class Matcher:
@@ -169,7 +162,7 @@ class ProgramServer:
             self._folder.rmdir()
 
 
-W = TypeVar("W", bound=Worker)
+W = TypeVar("W", bound=Matcher | ProgramServer)
 
 
 class Pool(Generic[W]):

@@ -258,8 +258,8 @@ class GenerationChange:
     published_at: datetime | None
     reason: str
     is_revert: bool
-    before: Mapping[SkillName, Skill]
-    after: Mapping[SkillName, Skill]
+    before: dict[SkillName, Skill]
+    after: dict[SkillName, Skill]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.turn import Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Verdict
 
 
@@ -76,23 +75,18 @@ class BatchState(StrEnum):
     DROPPED = "dropped"
 
 
-class TurnAttributes(Protocol):
-    """The attributes of a turn that `rejection` reads. The store loads them without the bodies of
-    the turn.
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What `rejection` reads of a turn: the store loads it without the bodies of the turn. `tokens`
+    is the number of sampled tokens, None if they were not recorded.
     """
 
-    @property
-    def kind(self) -> TurnKind: ...
-    @property
-    def end(self) -> TurnEnd: ...
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def provider(self) -> str: ...
-    @property
-    def tokens(self) -> object | None: ...
-    @property
-    def truncated(self) -> bool: ...
+    kind: TurnKind
+    end: TurnEnd
+    stamp: Stamp
+    provider: str
+    tokens: int | None
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class TurnStanding:
 
 
 def rejection(
-    turn: TurnAttributes,
+    turn: Turn | TurnFacts,
     standing: TurnStanding,
     generation: int,
     policy_version: int,

@@ -18,9 +18,8 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
 from metaclaw.learn.chores import SkillCounts, SkillTally
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.ports import VerdictStore
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
+from metaclaw.store import LedgerReader, RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class OwnerActions:
     were dropped, because other weights may have to serve."""
 
     reader: LedgerReader
-    verdicts: VerdictStore
+    verdicts: SqlVerdicts
     candidates: SqlCandidates
     erasure: SessionErasure
     library: SkillLibrary

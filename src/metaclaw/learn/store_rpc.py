@@ -5,48 +5,31 @@ Messages are pickled values with their length in front, on private pipes. Both e
 program, so pickle is safe: data from outside is only text inside a message.
 
 The learner reads the store directly; the serving process writes for it. So a killed learner leaves
-no half-done write, and serving never waits for a lock of the learner. The `Remote` classes have the
-interface of the stores they replace."""
+no half-done write, and serving never waits for a lock of the learner. A store with a `StoreClient`
+sends its writes by itself (`store.RemoteWrites`); the `Remote` classes have the interface of what
+they replace."""
 
 import itertools
 import pickle
 import struct
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import IO, Final, Protocol, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config
-from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import ChatRequest, Delta, Json
-from metaclaw.domain.compliance import MeasuredTurn
-from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
-from metaclaw.domain.turn import Scope
-from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import MetaClawError
 from metaclaw.learn.supervision import WorkItem
 from metaclaw.skills import LibraryView, SkillLibrary
-from metaclaw.store import (
-    Database,
-    PriceServed,
-    SqlCandidates,
-    SqlCompliance,
-    SqlCursors,
-    SqlEpisodes,
-    SqlGenerations,
-    SqlSpending,
-    SqlUses,
-    SqlVerdicts,
-    Sums,
-    TurnRow,
-)
+from metaclaw.store import RemoteWrites, SqlGenerations
 
 _LENGTH: Final = struct.Struct("!Q")
 _PIECE_BYTES: Final = 1 << 20
@@ -156,13 +139,6 @@ class Channel:
         return bytes(data)
 
 
-class StoreCalls(Protocol):
-    """Carries out calls in the serving process."""
-
-    def run(self, name: str, *arguments: object) -> object:
-        """Return the result, or raise the error of the call. Blocks."""
-
-
 class StoreClient:
     """Sends calls over a channel, and hands each answer to the thread that waits for it."""
 
@@ -172,7 +148,7 @@ class StoreClient:
         self._waiting: dict[int, Future[object]] = {}
         self._lock = threading.Lock()
 
-    def run(self, name: str, *arguments: object) -> object:
+    def run(self, name: str, *arguments: object) -> Any:
         """Send a call and wait for its answer. Any number of threads may wait at once."""
         answer: Future[object] = Future()
         with self._lock:
@@ -191,88 +167,10 @@ class StoreClient:
             waiting.set_exception(answer.error)
 
 
-class _RemoteStore:
-    """Reads the database; the subclasses have the serving process write."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)  # type: ignore[call-arg]  # calls the store, the second base class of the subclasses
-        self._calls = calls
-
-
-class RemoteVerdicts(_RemoteStore, SqlVerdicts):
-    def record_verdict(self, verdict: Verdict) -> bool:
-        return bool(self._calls.run("record_verdict", verdict))
-
-
-class RemoteCandidates(_RemoteStore, SqlCandidates):
-    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
-
-    def end_attempt(self, number: int) -> None:
-        self._calls.run("end_attempt", number)
-
-    def save_candidate(self, candidate: Candidate) -> None:
-        self._calls.run("save_candidate", candidate)
-
-
-class RemoteCursors(_RemoteStore, SqlCursors):
-    def move_cursor(self, name: str, seq: int) -> None:
-        self._calls.run("move_cursor", name, seq)
-
-
-class RemoteUses(_RemoteStore, SqlUses):
-    def note(self, rows: Sequence[TurnRow]) -> None:
-        if rows:
-            self._calls.run("note_uses", tuple(rows))
-
-    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
-        if new := tuple(names):
-            self._calls.run("begin_uses", new, at)
-
-
-class RemoteSpending(_RemoteStore, SqlSpending):
-    def add(self, sums: Sums) -> None:
-        if sums:
-            self._calls.run("add_spending", dict(sums))
-
-    def add_served(self, price: PriceServed) -> int:
-        """The serving process counts them all, by its own prices."""
-        self._calls.run("add_served")
-        return 0
-
-    def forget_items_before(self, day: str) -> None:
-        self._calls.run("forget_items_before", day)
-
-
-class RemoteCompliance(_RemoteStore, SqlCompliance):
-    def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
-        self._calls.run("record_compliance", tuple(measured), upto)
-
-    def settle(self, turn: MeasuredTurn) -> bool:
-        return bool(self._calls.run("settle_compliance", turn))
-
-
-class RemoteEpisodes(_RemoteStore, SqlEpisodes):
-    def record(
-        self,
-        session: SessionId,
-        scope: Scope,
-        at: datetime,
-        failed: Collection[str],
-        avoided: Collection[str],
-    ) -> None:
-        self._calls.run(
-            "record_episodes", session, scope, at, frozenset(failed), frozenset(avoided)
-        )
-
-    def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
-        self._calls.run("mark_episodes", tuple(signatures), tuple(named))
-
-
 class RemoteLibrary:
     """The skills in force, read from the store; the serving process publishes."""
 
-    def __init__(self, generations: SqlGenerations, calls: StoreCalls) -> None:
+    def __init__(self, generations: SqlGenerations, calls: RemoteWrites) -> None:
         self._generations = generations
         self._calls = calls
         self._following = threading.Lock()
@@ -327,7 +225,7 @@ AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 
 
 class RemoteEvents:
-    def __init__(self, calls: StoreCalls) -> None:
+    def __init__(self, calls: RemoteWrites) -> None:
         self._calls = calls
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
@@ -338,7 +236,7 @@ class RemoteEvents:
 class RemoteProvider:
     """A `ModelProvider` that asks the serving process to generate."""
 
-    def __init__(self, name: str, models: tuple[str, ...], calls: StoreCalls) -> None:
+    def __init__(self, name: str, models: tuple[str, ...], calls: RemoteWrites) -> None:
         self.name = name
         self.models = models
         self._calls = calls
@@ -356,8 +254,3 @@ class RemoteProvider:
 
     async def aclose(self) -> None:
         """Nothing is open here."""
-
-
-def _number(value: object) -> int:
-    assert isinstance(value, int)
-    return value

@@ -5,7 +5,14 @@ learned data in one database.
 from metaclaw.domain.training import BatchState
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
-from metaclaw.store.database import Database, connect, open_database
+from metaclaw.store.database import (
+    Database,
+    Queries,
+    RemoteWrites,
+    connect,
+    open_database,
+    writes_of,
+)
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes

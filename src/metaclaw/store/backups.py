@@ -14,9 +14,15 @@ from sqlalchemy import delete, insert, select
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
-from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
+from metaclaw.store.database import (
+    SUFFIXES,
+    Database,
+    Queries,
+    copy_database,
+    open_database,
+    put_in_place,
+)
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.rows import pack_instant, unpack_instant
 from metaclaw.store.schema import backups
 from metaclaw.store.upkeep import SalvagedTable, check_file, read_only, salvage
 
@@ -29,22 +35,17 @@ class Backup:
     made_at: datetime
 
 
-class SqlBackups:
+class SqlBackups(Queries):
     """The list of backups that `store backup` has written. A file may have been moved or deleted
     since.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, backup: Backup) -> None:
         """Add a backup to the list, in place of an earlier one at the same path."""
         path = str(backup.path)
         with self._database.writing("noting a backup") as connection:
             connection.execute(delete(backups).where(backups.c.path == path))
-            connection.execute(
-                insert(backups), {"path": path, "made_us": pack_instant(backup.made_at)}
-            )
+            connection.execute(insert(backups), {"path": path, "made_us": backup.made_at})
 
     def remove(self, path: Path) -> None:
         with self._database.writing("removing a backup from the list") as connection:
@@ -56,7 +57,7 @@ class SqlBackups:
         return self._database.read(
             "reading the known backups",
             query,
-            lambda row: Backup(Path(row.path), unpack_instant(row.made_us)),
+            lambda row: Backup(Path(row.path), row.made_us),
         )
 
 

@@ -5,18 +5,28 @@ transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    true,
+    tuple_,
+)
 
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import (
     COMPARED_DAYS,
     Compliance,
     CountedResult,
     MeasuredTurn,
-    Reminded,
     RuleOutcome,
     RuleRecord,
     RuleResult,
@@ -29,20 +39,17 @@ from metaclaw.domain.turn import (
     ATTEMPT,
     EnforcedRule,
     Enforcement,
-    HoldEnd,
     ShownCall,
     TrueAnswer,
     Turn,
 )
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import insert_into
 from metaclaw.store.rows import (
     ResultRow,
     Values,
-    pack_instant,
     pack_json,
     pack_text,
-    unpack_instant,
     unpack_json,
 )
 from metaclaw.store.schema import (
@@ -61,117 +68,89 @@ _CURSOR = "compliance"
 _DAYS_SHOWN = 14
 _FAILED_DAYS = 7
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
-_RULE, _DAY = _KEYS.index("rule"), _KEYS.index("day")
-_FIND = select(rule_counts.c.seq)
-_BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
+_IS_BAD = rule_counts.c.result.in_((RuleResult.BROKEN, RuleResult.HELD))
 
 
-class SqlCompliance:
+class SqlCompliance(Queries):
     """Results by turn and rule. One reader of the ledger calls `record`, in order; turns are not
     counted twice.
     """
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def cursor(self) -> int | None:
         """The last turn that was counted; None if counting has not begun."""
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, _CURSOR)
 
+    @writes
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         """Count the results of these turns, announce broken rules, and move the cursor to `upto`;
         all or nothing.
         """
         with self._database.writing("counting how rules are followed") as connection:
             done = read_cursor(connection, _CURSOR) or 0
-            fresh = [turn for turn in measured if turn.seq > done and turn.outcomes]
+            found = [(turn, out) for turn in measured if turn.seq > done for out in turn.outcomes]
             # Turns that were forgotten meanwhile are not counted, and neither are forgotten rules.
-            recorded = present(connection, turns.c.seq, {turn.seq for turn in fresh})
-            known = present(
-                connection,
-                memberships.c.name,
-                {out.rule for turn in fresh for out in turn.outcomes},
-            )
-            found = [(turn, out) for turn in fresh if turn.seq in recorded for out in turn.outcomes]
-            self._add(connection, [(turn, out) for turn, out in found if out.rule in known])
+            recorded = present(connection, turns.c.seq, {turn.seq for turn, _ in found})
+            known = present(connection, memberships.c.name, {out.rule for _, out in found})
+            found = [
+                (turn, out) for turn, out in found if turn.seq in recorded and out.rule in known
+            ]
+            self._add(connection, found)
             write_cursor(connection, _CURSOR, max(done, upto))
 
+    @writes
     def settle(self, turn: MeasuredTurn) -> bool:
         """Replace unknown results of a turn by a judge's. False if there is nothing to replace any
         more.
         """
         with self._database.writing("counting how a rule is followed") as connection:
-            is_done = False
+            settled = []
             for outcome in turn.outcomes:
-                unknown = _count_of(connection, turn, outcome, RuleResult.UNKNOWN)
-                mine = (rule_results.c.turn == turn.seq) & (rule_results.c.count == unknown)
-                if (
-                    unknown is not None
-                    and connection.execute(delete(rule_results).where(mine)).rowcount
-                ):
-                    self._add(connection, [(turn, outcome)])
-                    is_done = True
-            return is_done
+                key = _key(turn, outcome) | {"result": RuleResult.UNKNOWN}
+                unknown = select(rule_counts.c.seq).where(
+                    *(rule_counts.c[name] == value for name, value in key.items())
+                )
+                mine = rule_results.c.turn == turn.seq, rule_results.c.count.in_(unknown)
+                if connection.execute(delete(rule_results).where(*mine)).rowcount:
+                    settled.append((turn, outcome))
+            self._add(connection, settled)
+            return bool(settled)
 
     def counted(
         self, rules: Collection[SkillName] | None = None, since: str = ""
     ) -> list[CountedResult]:
         """The sums of the days from `since` on, of these rules or of all."""
-        query = select(rule_counts).where(rule_counts.c.day >= since, rule_counts.c.times > 0)
-        if rules is not None:
-            query = query.where(rule_counts.c.rule.in_(rules))
-        return self._database.read(
-            "reading how rules are followed",
-            query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq),
-            lambda row: CountedResult(
-                SkillName(row.rule),
-                row.hash,
-                row.agent,
-                row.model,
-                row.day,
-                RuleResult(row.result),
-                Reminded(row.reminder),
-                row.times,
-            ),
+        query = (
+            select(*rule_counts.c[*_KEYS, "times"])
+            .where(
+                rule_counts.c.day >= since,
+                rule_counts.c.times > 0,
+                true() if rules is None else rule_counts.c.rule.in_(rules),
+            )
+            .order_by(rule_counts.c.day.desc(), rule_counts.c.seq)
         )
+        return self._database.records("reading how rules are followed", query, CountedResult)
 
     def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
         """The last turn that broke each text of a rule, from this day on, by rule and hash."""
-        last = func.max(rule_results.c.turn).label("last")
+        text = rule_counts.c["rule", "hash"]
         query = (
-            select(rule_counts.c.rule, rule_counts.c.hash, last)
-            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
-            .where(rule_counts.c.day >= since, rule_counts.c.result.in_(_BAD))
-            .group_by(rule_counts.c.rule, rule_counts.c.hash)
+            _results_with(*text, func.max(rule_results.c.turn))
+            .where(rule_counts.c.day >= since, _IS_BAD)
+            .group_by(*text)
         )
-        return dict(
-            self._database.read(
-                "reading where rules were broken last",
-                query,
-                lambda row: ((SkillName(row.rule), row.hash), row.last),
-            )
-        )
+        rows = self._database.rows("reading where rules were broken last", query)
+        return {(rule, hash_): last for rule, hash_, last in rows}
 
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
         """The compliance of the rules with these hashes, by agent; empty for a rule that never
         applied.
         """
-        columns = (
-            rule_counts.c.rule,
-            rule_counts.c.hash,
-            rule_counts.c.agent,
-            rule_counts.c.result,
-        )
-        query = select(*columns, func.sum(rule_counts.c.times).label("times")).group_by(*columns)
-        found: dict[SkillName, dict[str, Compliance]] = {name: {} for name in hashes}
-        with self._database.reading("reading how rules are followed") as connection:
-            for row in connection.execute(query):
-                rule, agent = SkillName(row.rule), row.agent
-                if hashes.get(rule) == row.hash:
-                    more = Compliance.of({RuleResult(row.result): int(row.times)})
-                    found[rule][agent] = found[rule].get(agent, Compliance()) + more
+        found: dict[SkillName, dict[str, Compliance]] = {}
+        counted = [one for one in self.counted(hashes) if hashes.get(one.rule) == one.hash]
+        for name in hashes:
+            mine = [one for one in counted if one.rule == name]
+            found[name] = _grouped(mine, lambda one: one.agent)
         return found
 
     def of_rule(self, rule: SkillName, hash_: str) -> RuleRecord:
@@ -191,85 +170,45 @@ class SqlCompliance:
     def violations(self, rule: SkillName, hash_: str, limit: int = 10) -> list[Violation]:
         """The last turns that broke this text of a rule, newest first."""
         query = (
-            select(
-                turns.c.id,
-                turns.c.received_us,
-                rule_counts.c.agent,
-                rule_counts.c.model,
-                rule_counts.c.result,
+            _results_with(
+                *turns.c["id", "received_us"],
+                *rule_counts.c["agent", "model"],
+                rule_counts.c.result == RuleResult.HELD,
+                func.coalesce(rule_results.c.reason, ""),
             )
-            .add_columns(rule_results.c.reason)
-            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
             .join(turns, turns.c.seq == rule_results.c.turn)
-            .where(
-                rule_counts.c.rule == rule,
-                rule_counts.c.hash == hash_,
-                rule_counts.c.result.in_(_BAD),
-            )
+            .where(rule_counts.c.rule == rule, rule_counts.c.hash == hash_, _IS_BAD)
             .order_by(rule_results.c.turn.desc())
             .limit(limit)
         )
-        return self._database.read(
-            "reading where a rule was broken",
-            query,
-            lambda row: Violation(
-                TurnId(row.id),
-                unpack_instant(row.received_us),
-                row.agent,
-                row.model,
-                row.result == RuleResult.HELD.value,
-                row.reason or "",
-            ),
-        )
+        return self._database.records("reading where a rule was broken", query, Violation)
 
     def failed_checks(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, str]:
         """The rules with these hashes whose check failed on the last turn of the last days, and
         why.
         """
         since = (self._clock() - timedelta(days=_FAILED_DAYS)).date().isoformat()
-        results = (
-            select(
-                rule_counts.c.rule,
-                rule_counts.c.hash,
-                rule_counts.c.result,
-                rule_results.c.turn,
-                rule_results.c.reason,
-            )
-            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
-            .where(
-                rule_counts.c.rule.in_(hashes),
-                rule_counts.c.day >= since,
-            )
-            .subquery()
+        is_mine = rule_counts.c.rule.in_(hashes), rule_counts.c.day >= since
+        text, turn = rule_counts.c["rule", "hash"], rule_results.c.turn
+        last = _results_with(*text, func.max(turn)).where(*is_mine).group_by(*text)
+        query = _results_with(*text, rule_results.c.reason).where(
+            tuple_(*text, turn).in_(last),
+            rule_counts.c.result == RuleResult.UNKNOWN,
+            rule_results.c.reason.is_not(None),
         )
-        of_rule = (results.c.rule, results.c.hash)
-        is_last = tuple_(*of_rule, results.c.turn).in_(
-            select(*of_rule, func.max(results.c.turn)).group_by(*of_rule)
-        )
-        query = select(results).where(
-            is_last, results.c.result == RuleResult.UNKNOWN.value, results.c.reason.is_not(None)
-        )
-        found = self._database.read(
-            "reading which checks failed",
-            query,
-            lambda row: (SkillName(row.rule), row.hash, row.reason),
-        )
-        return {rule: reason for rule, hash_, reason in found if hashes[rule] == hash_}
+        rows = self._database.rows("reading which checks failed", query)
+        return {rule: reason for rule, hash_, reason in rows if hashes[rule] == hash_}
 
     def broken_in(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
         query = (
-            select(rule_counts.c.rule, rule_results.c.reason)
-            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            _results_with(rule_counts.c.rule, func.coalesce(rule_results.c.reason, ""))
             .join(turns, turns.c.seq == rule_results.c.turn)
-            .where(turns.c.id == turn, rule_counts.c.result == RuleResult.BROKEN.value)
+            .where(turns.c.id == turn, rule_counts.c.result == RuleResult.BROKEN)
             .order_by(rule_counts.c.rule)
         )
-        return self._database.read(
-            "reading which rules a turn broke",
-            query,
-            lambda row: (SkillName(row.rule), row.reason or ""),
-        )
+        rows = self._database.rows("reading which rules a turn broke", query)
+        return [(rule, reason) for rule, reason in rows]
 
     def _add(
         self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]
@@ -278,18 +217,17 @@ class SqlCompliance:
         if not outcomes:
             return
         self._announce(connection, outcomes)
-        keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in outcomes]
+        keys = [tuple(_key(turn, outcome).values()) for turn, outcome in outcomes]
         begun = insert_into(rule_counts, connection.dialect.name).on_conflict_do_nothing()
         rows = [dict(zip(_KEYS, key, strict=True)) | {"times": 0} for key in dict.fromkeys(keys)]
         connection.execute(begun, rows)
-        columns = [rule_counts.c[name] for name in _KEYS]
-        rules, days = {key[_RULE] for key in keys}, {key[_DAY] for key in keys}
-        query = select(rule_counts.c.seq, *columns).where(
-            rule_counts.c.rule.in_(rules), rule_counts.c.day.in_(days)
+        query = select(*rule_counts.c["seq", *_KEYS]).where(
+            rule_counts.c.rule.in_({outcome.rule for _, outcome in outcomes}),
+            rule_counts.c.day.in_({turn.day for turn, _ in outcomes}),
         )
         counts = {tuple(key): seq for seq, *key in connection.execute(query)}
         results = [
-            {"turn": turn.seq, "count": counts[key], "reason": _reason(outcome)}
+            {"turn": turn.seq, "count": counts[key], "reason": outcome.reason or None}
             for (turn, outcome), key in zip(outcomes, keys, strict=True)
         ]
         connection.execute(insert(rule_results), results)
@@ -300,32 +238,33 @@ class SqlCompliance:
         """Append an event for each broken rule that was in the prompt, and a notice for the first
         event of a rule on a day.
         """
-        broken = [
-            (turn, outcome) for turn, outcome in outcomes if outcome.result is RuleResult.BROKEN
-        ]
+        broken = [(turn, one) for turn, one in outcomes if one.result is RuleResult.BROKEN]
         if not any(outcome.is_shown for _, outcome in broken):
             return
-        is_mine = rule_counts.c.rule.in_({outcome.rule for _, outcome in broken})
-        query = select(rule_counts.c.rule, rule_counts.c.day, func.sum(rule_counts.c.times)).where(
-            is_mine, rule_counts.c.result == RuleResult.BROKEN.value
+        key = rule_counts.c["rule", "day"]
+        query = select(*key, func.sum(rule_counts.c.times).label("times")).where(
+            rule_counts.c.rule.in_({outcome.rule for _, outcome in broken}),
+            rule_counts.c.result == RuleResult.BROKEN,
         )
         times: Counter[tuple[str, str]] = Counter()
-        for rule, day, sum_ in connection.execute(
-            query.group_by(rule_counts.c.rule, rule_counts.c.day)
-        ):
-            times[rule, day] = int(sum_)
-        told: list[tuple[str, dict[str, Json]]] = []
+        for row in connection.execute(query.group_by(*key)):
+            times[row.rule, row.day] = int(row.times)
+        at, told = self._clock(), list[dict[str, object]]()
         for turn, outcome in broken:
             rule = outcome.rule
             if outcome.is_shown:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
-                told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
+                said = _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
+                told += [
+                    {"at_us": at, "kind": kind, "data": pack_json(data)} for kind, data in said
+                ]
             times[rule, turn.day] += 1
-        at = pack_instant(self._clock())
-        connection.execute(
-            insert(events),
-            [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told],
-        )
+        connection.execute(insert(events), told)
+
+
+def _results_with(*columns: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """A query of the results of turns, each with its rule."""
+    return select(*columns).select_from(rule_results).join(rule_counts)
 
 
 def _events_of(
@@ -349,29 +288,16 @@ def _events_of(
     return [("rule_broken", data), ("notice", {"skill": outcome.rule, "text": words})]
 
 
-def _reason(outcome: RuleOutcome) -> str | None:
-    return outcome.reason if outcome.reason else None
-
-
-def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:
+def _key(turn: MeasuredTurn, outcome: RuleOutcome) -> dict[str, str]:
     return {
         "rule": outcome.rule,
         "hash": outcome.hash,
         "agent": turn.agent,
         "model": turn.model,
         "day": turn.day,
-        "result": result.value,
-        "reminder": outcome.reminded.value,
+        "result": outcome.result,
+        "reminder": outcome.reminded,
     }
-
-
-def _count_of(
-    connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult
-) -> int | None:
-    key = _key(turn, outcome, result)
-    query = _FIND.where(*(rule_counts.c[name] == value for name, value in key.items()))
-    found: int | None = connection.execute(query).scalar()
-    return found
 
 
 def _grouped(
@@ -395,7 +321,9 @@ _MOST_LOADED = 50_000
 
 IS_ATTEMPT = turns.c.kind_reason == ATTEMPT
 _RULES = (
-    select(held_rules).where(held_rules.c.turn == bindparam("seq")).order_by(held_rules.c.place)
+    select(*held_rules.c["rule", "attempts", "outcome", "reason"])
+    .where(held_rules.c.turn == bindparam("seq"))
+    .order_by(held_rules.c.place)
 )
 _ATTEMPTS = (
     select(turns)
@@ -414,7 +342,7 @@ def attempts_of(turn: Turn) -> tuple[Turn, ...]:
 def rule_rows(seq: int, enforcement: Enforcement) -> list[Values]:
     """The rows of the rules that held."""
     return [
-        (seq, place, pack_text(one.rule), one.attempts, one.end.value, pack_text(one.reason))
+        (seq, place, pack_text(one.rule), one.attempts, one.end, pack_text(one.reason))
         for place, one in enumerate(enforcement.rules)
     ]
 
@@ -431,14 +359,14 @@ def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
         return []
     calls = pack_json({"calls": [[call.id, call.arguments] for call in answer.calls]})
     texts = (calls, pack_text(answer.mark), pack_text(answer.answer_id), pack_text(answer.last_id))
-    return [(seq, answer.wire.value, *texts, answer.messages, answer.rest)]
+    return [(seq, answer.wire, *texts, answer.messages, answer.rest)]
 
 
 def enforcement_of(
     connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]
 ) -> Enforcement | None:
     """The record of turn `seq`; None if no rule held and no tool of ours was called."""
-    rules = tuple(_rule(row) for row in connection.execute(_RULES, {"seq": seq}))
+    rules = tuple(EnforcedRule(*row) for row in connection.execute(_RULES, {"seq": seq}))
     attempts = tuple(read_turn(row) for row in connection.execute(_ATTEMPTS, {"seq": seq}).all())
     if not attempts:
         return None
@@ -455,55 +383,32 @@ class StoredAnswer(NamedTuple):
     answer: TrueAnswer
 
 
-class SqlTrueAnswers:
+class SqlTrueAnswers(Queries):
     """Reads true answers. Blocks; raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def newest(self, limit: int = _MOST_LOADED) -> Iterable[StoredAnswer]:
         """The newest true answers, without their messages, newest first."""
         columns = [column for column in true_answers.c if column.name not in ("messages", "rest")]
-        query = select(turns.c.id, turns.c.session, turns.c.user_id, *columns).join(
-            turns, turns.c.seq == true_answers.c.turn
-        )
+        query = select(*turns.c["id", "session", "user_id"], *columns).join(turns)
         rows = self._database.rows(
             "reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit)
         )
         return [
-            StoredAnswer(
-                TurnId(row.id),
-                SessionId(row.session),
-                row.user_id,
-                _answer(row, has_messages=False),
-            )
+            StoredAnswer(row.id, row.session, row.user_id, _answer(row, has_messages=False))
             for row in rows
         ]
 
     def read(self, turn: TurnId) -> TrueAnswer | None:
         """The true answer of a turn; None if there is none, or it was forgotten."""
-        query = (
-            select(true_answers)
-            .join(turns, turns.c.seq == true_answers.c.turn)
-            .where(turns.c.id == turn)
-        )
+        query = select(true_answers).join(turns).where(turns.c.id == turn)
         return self._database.read_one("reading a true answer", query, lambda row: _answer(row))
-
-
-def _rule(row: ResultRow) -> EnforcedRule:
-    return EnforcedRule(
-        SkillName(row.rule),
-        row.attempts,
-        HoldEnd(row.outcome),
-        row.reason,
-    )
 
 
 def _answer(row: ResultRow, *, has_messages: bool = True) -> TrueAnswer:
     stored = unpack_json(row.calls)["calls"]
     calls = stored if isinstance(stored, list) else []
     return TrueAnswer(
-        wire=Wire(row.wire),
+        wire=row.wire,
         calls=tuple(ShownCall(str(one[0]), str(one[1])) for one in calls if isinstance(one, list)),
         mark=row.mark,
         answer_id=row.answer_id,

@@ -10,12 +10,13 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Executable, event, insert, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -26,12 +27,13 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import WRITE, make_engine, store_errors
-from metaclaw.store.rows import ResultRow, pack_instant
+from metaclaw.store.rows import ResultRow, pack_json
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
     backups,
     check_schema,
+    events,
     require_head,
     stored_revision,
     upgrade,
@@ -52,6 +54,10 @@ _OWN_SQLITE_PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 16000",
     "PRAGMA journal_size_limit = 67108864",
 )
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Database:
@@ -124,6 +130,10 @@ class Database:
         with self.reading(doing) as connection:
             return [convert(row) for row in connection.execute(query)]
 
+    def records(self, doing: str, query: Executable, kind: Callable[..., T]) -> list[T]:
+        """The rows of a query, each as a record with the values of its columns in their order."""
+        return self.read(doing, query, lambda row: kind(*row))
+
     def read_one(
         self, doing: str, query: Executable, convert: Callable[[ResultRow], T]
     ) -> T | None:
@@ -135,7 +145,7 @@ class Database:
     def read_number(self, doing: str, query: Executable) -> int:
         """The one number that a query gives; 0 for none."""
         with self.reading(doing) as connection:
-            return int(connection.execute(query).scalar() or 0)
+            return int(connection.scalar(query) or 0)
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
@@ -195,7 +205,7 @@ class Database:
             with _writing_on(connection):
                 upgrade(connection, doing)
                 if kept is not None:
-                    row = {"path": str(kept), "made_us": pack_instant(utc_now())}
+                    row = {"path": str(kept), "made_us": utc_now()}
                     connection.execute(insert(backups), row)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
@@ -279,6 +289,59 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
 
+class RemoteWrites(Protocol):
+    """Carries out writes in the process that may write."""
+
+    def run(self, name: str, *arguments: object) -> Any:
+        """The result of the method of this name (`writes_of`), or its error. Blocks."""
+
+
+class Queries:
+    """The reads and writes of one subject. They block: call them from a thread. With `remote`, its
+    process carries out the writes."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], datetime] = utc_now,
+        remote: RemoteWrites | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._remote = remote
+
+
+_Q = TypeVar("_Q", bound=Queries)
+_P = ParamSpec("_P")
+
+
+def writes(
+    method: Callable[Concatenate[_Q, _P], T],
+) -> Callable[Concatenate[_Q, _P], T]:
+    """Mark a method of `Queries` as one that another process may carry out. It is then called with
+    arguments by position that can be pickled.
+    """
+
+    @wraps(method)
+    def write(self: _Q, /, *args: _P.args, **kwargs: _P.kwargs) -> T:
+        if self._remote is None or kwargs:
+            return method(self, *args, **kwargs)
+        done: T = self._remote.run(method.__qualname__, *args)
+        return done
+
+    return write
+
+
+def writes_of(stores: Iterable[Queries]) -> dict[str, Callable[..., object]]:
+    """The methods that another process may ask for, by the names under which it does."""
+    return {
+        method.__qualname__: getattr(store, name)
+        for store in stores
+        for name, method in vars(type(store)).items()
+        if hasattr(method, "__wrapped__")
+    }
+
+
 @contextmanager
 def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{WRITE: True})
@@ -286,8 +349,11 @@ def _writing_on(connection: Connection) -> Iterator[None]:
         yield
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
+def append_event(
+    connection: Connection, at: datetime, kind: str, data: Mapping[str, object]
+) -> None:
+    """Append an event to the event stream, in the caller's transaction."""
+    connection.execute(insert(events), {"at_us": at, "kind": kind, "data": pack_json(data)})
 
 
 def connect(url: str) -> Database:

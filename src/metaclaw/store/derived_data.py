@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Table,
     and_,
     delete,
+    exists,
     func,
     or_,
     select,
@@ -26,6 +27,7 @@ from metaclaw.domain.candidate import CandidateId, Change, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
 from metaclaw.store.deduplication import remove_bodies
+from metaclaw.store.generations import select_members
 from metaclaw.store.rows import (
     ResultRow,
     pack_names,
@@ -57,10 +59,11 @@ from metaclaw.store.schema import (
     turns,
     uses,
 )
-from metaclaw.store.usage import erase_items
+from metaclaw.store.usage import erase_items, present
 
 _T = TypeVar("_T")
 _CARRIERS_AT_ONCE: Final = 500
+_CONDITIONS_AT_ONCE: Final = 50
 NAMELESS: Final = "forgotten"
 """Replaces the name of a forgotten skill in records that are kept."""
 
@@ -92,37 +95,24 @@ class DerivedData:
 def find_derived_data(connection: Connection, session: SessionId | None) -> DerivedData:
     """Find the data derived from the forgotten turns of a session, or of all sessions."""
     is_mine = true() if session is None else forgotten.c.session == session
-    taught = (
-        select(lessons.c.candidate)
-        .join(forgotten, forgotten.c.turn == lessons.c.turn)
-        .where(is_mine)
-    )
-    ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
-    rows = _tainted(connection, {*ids, *_unsaved(connection, is_mine)}, accepted)
+    gone = select(forgotten.c.turn).where(is_mine)
+    taught = select(lessons.c.candidate).where(lessons.c.turn.in_(gone))
+    ids, accepted = _lineage(connection, set(connection.scalars(taught)))
+    rows = _tainted(connection, {*ids, *_unsaved(connection, gone)}, accepted)
     carriers = _carriers(connection, rows)
-    query = (
-        select(forgotten_batches.c.batch)
-        .join(forgotten, forgotten.c.turn == forgotten_batches.c.turn)
-        .where(is_mine)
-        .distinct()
-    )
-    batches = set(connection.execute(query).scalars()) | _of_carriers(
-        connection, batch_turns.c.batch, batch_turns.c.turn, carriers
-    )
-    live = [row for row in rows if row.until is None]
+    taught_on = select(forgotten_batches.c.batch).where(forgotten_batches.c.turn.in_(gone))
+    batches = set(connection.scalars(taught_on))
+    batches |= _of_carriers(connection, batch_turns.c.batch, batch_turns.c.turn, carriers)
+    theirs = [row for row in rows if not _is_by_person(row)]
+    sessions = _of_carriers(connection, turns.c.session, turns.c.seq, carriers)
     return DerivedData(
-        candidates=tuple(CandidateId(candidate) for candidate in ids),
-        skills=_names(row for row in live if not _is_by_person(row)),
-        edited=_names(row for row in live if _is_by_person(row)),
-        names=frozenset(row.name for row in rows if not _is_by_person(row)),
-        texts=frozenset(row.skill for row in rows if not _is_by_person(row)),
+        candidates=tuple(map(CandidateId, ids)),
+        skills=_names(row for row in theirs if row.until is None),
+        edited=_names(row for row in rows if row.until is None and _is_by_person(row)),
+        names=frozenset(row.name for row in theirs),
+        texts=frozenset(row.skill for row in theirs),
         carriers=carriers,
-        sessions=tuple(
-            sorted(
-                SessionId(name)
-                for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers)
-            )
-        ),
+        sessions=tuple(map(SessionId, sorted(sessions))),
         batches=tuple(sorted(batches)),
         versions=_trained_on(connection, batches),
     )
@@ -134,43 +124,31 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
     """
     if not taught:
         return [], set()
-    columns = (
-        candidates.c.id,
-        candidates.c.name,
-        candidates.c.change,
-        candidates.c.standing,
-        candidates.c.proposal,
-    )
-    is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW.value)
+    is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW)
     ids: list[str] = []
     names: set[str] = set()
-    for row in connection.execute(
-        select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)
-    ):
-        if row.id in taught or not names.isdisjoint(
-            unpack_document(row.proposal, dict)["replaces"]
-        ):
+    query = select(candidates).where(is_related).order_by(*candidates.c["made_us", "id"])
+    for row in connection.execute(query):
+        replaced = unpack_document(row.proposal, dict)["replaces"]
+        if row.id in taught or not names.isdisjoint(replaced):
             ids.append(row.id)
-            names |= {row.name} if row.standing == Standing.ACCEPTED.value else set()
+            names |= {row.name} if row.standing is Standing.ACCEPTED else set()
     return ids, names
 
 
-def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
+def _unsaved(connection: Connection, gone: Select[str]) -> set[str]:
     """Candidates that were not saved although their rule is in force, because the program was
     killed in between. The rule names its turn."""
-    is_saved = select(candidates.c.id).where(candidates.c.id == generations.c.candidate).exists()
-    query = (
-        select(generations.c.candidate, skill_texts.c.extra)
-        .join(memberships, memberships.c.since == generations.c.number)
-        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-        .where(generations.c.candidate.is_not(None), ~is_saved)
+    is_saved = exists().where(candidates.c.id == generations.c.candidate)
+    query = select_members(generations.c.candidate).where(
+        generations.c.candidate.is_not(None), ~is_saved
     )
     sources = {
         str(unpack_json(row.extra).get("source")): str(row.candidate)
         for row in connection.execute(query)
     }
-    unwanted = select(forgotten.c.turn).where(is_mine, forgotten.c.turn.in_(sources))
-    return {sources[turn] for turn in connection.execute(unwanted).scalars()}
+    unwanted = gone.where(forgotten.c.turn.in_(sources))
+    return {sources[turn] for turn in connection.scalars(unwanted)}
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
@@ -178,17 +156,12 @@ def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[
     state, a person's edit, the same text after a revert."""
     if not ids:
         return []
-    put = select(memberships.c.name).join(generations, generations.c.number == memberships.c.since)
-    named = set(
-        connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars()
-    )
-    named |= set(accepted)
+    put = select_members().where(generations.c.candidate.in_(ids))
+    named = {row.name for row in connection.execute(put)} | accepted
     query = (
-        select(memberships, skill_texts.c.author, generations.c.candidate)
-        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-        .join(generations, generations.c.number == memberships.c.since)
+        select_members(*memberships.c["since", "until", "skill"], generations.c.candidate)
         .where(memberships.c.name.in_(named))
-        .order_by(memberships.c.name, memberships.c.since)
+        .order_by(*memberships.c["name", "since"])
     )
     rows = connection.execute(query).all()
     known = {row.name for row in rows if row.candidate is not None}
@@ -223,7 +196,7 @@ def _inherited(
 
 
 def _is_by_person(row: ResultRow) -> bool:
-    return bool(row.author == Authorship.PERSON.value)
+    return bool(row.author == Authorship.PERSON)
 
 
 def _names(rows: Iterable[ResultRow]) -> tuple[SkillName, ...]:
@@ -246,11 +219,13 @@ def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, .
         )
         held.append(and_(is_named, is_then))
     found: set[int] = set()
-    for at in range(0, len(held), 50):
-        found.update(
-            connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars()
-        )
+    for some in _chunks(held, _CONDITIONS_AT_ONCE):
+        found.update(connection.scalars(select(turns.c.seq).where(or_(*some))))
     return tuple(sorted(found))
+
+
+def _chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def _blocks_from(is_first: ColumnElement[bool]) -> Select[bytes]:
@@ -267,22 +242,16 @@ def _of_carriers(
     connection: Connection, wanted: Column[_T], turn: Column[int], carriers: tuple[int, ...]
 ) -> set[_T]:
     found: set[_T] = set()
-    for at in range(0, len(carriers), _CARRIERS_AT_ONCE):
-        found.update(
-            connection.execute(
-                select(wanted).where(turn.in_(carriers[at : at + _CARRIERS_AT_ONCE])).distinct()
-            ).scalars()
-        )
+    for some in _chunks(carriers, _CARRIERS_AT_ONCE):
+        found.update(connection.scalars(select(wanted).where(turn.in_(some)).distinct()))
     return found
 
 
 def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
     """The versions that these batches trained, and their descendants."""
     found: set[int] = set()
-    columns = policies.c.number, policies.c.parent, policies.c.batch
-    for number, parent, batch in (
-        connection.execute(select(*columns).order_by(policies.c.number)) if batches else ()
-    ):
+    query = select(*policies.c["number", "parent", "batch"]).order_by(policies.c.number)
+    for number, parent, batch in connection.execute(query) if batches else ():
         if batch in batches or parent in found:
             found.add(number)
     return tuple(sorted(found))
@@ -293,36 +262,25 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     must be retired.
     """
     names = sorted(derived.names - set(derived.edited))
-    for at in range(0, len(derived.carriers), _PROMPTS_AT_ONCE):
-        _clear_prompts(connection, derived.carriers[at : at + _PROMPTS_AT_ONCE], names)
+    for carriers in _chunks(derived.carriers, _PROMPTS_AT_ONCE):
+        _clear_prompts(connection, carriers, names)
     is_over = memberships.c.skill.in_(derived.texts) & memberships.c.name.in_(derived.names)
     connection.execute(delete(memberships).where(is_over))
-    is_unused = (
-        ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
-    )
-    connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(derived.texts), is_unused))
+    is_used = exists().where(memberships.c.skill == skill_texts.c.hash)
+    connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(derived.texts), ~is_used))
     ids = derived.candidates
     # A name that another skill has or had may stay.
-    shared = set(
-        connection.execute(
-            select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()
-        ).scalars()
-    )
+    shared = present(connection, memberships.c.name, names)
     names = [name for name in names if name not in shared]
-    _delete_events(connection, [*ids, *names])
-    proposed = (
-        connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids)))
-        .scalars()
-        .all()
-    )
-    connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
+    for word in (*ids, *names):
+        connection.execute(delete(events).where(_holds(events.c.data, word)))
+    is_mine = candidates.c.id.in_(ids)
+    proposed = connection.scalars(select(candidates.c.name).where(is_mine)).all()
+    connection.execute(delete(candidates).where(is_mine))
     erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is useless.
-    connection.execute(
-        delete(attempts).where(
-            ~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()
-        )
-    )
+    has_turns = exists().where(roles.c.attempt == attempts.c.seq)
+    connection.execute(delete(attempts).where(~has_turns))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(rule_counts).where(rule_counts.c.rule.in_(names)))
     for name in names:
@@ -344,9 +302,7 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
         named = select(placements.c.snippet).where(
             _holds(placements.c.skills, pack_names([name])[1:-1])
         )
-        ours = set(
-            connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars()
-        )
+        ours = set(connection.scalars(named.where(placements.c.snippet.in_(list(blocks)))))
         marks += [sum_[1] for found in ours if (sum_ := _CHECKSUM.search(blocks[found]))]
     tainted = {found: body for found, body in placed.items() if any(mark in body for mark in marks)}
     for found in tainted:
@@ -362,28 +318,17 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
 
 def _snippets(connection: Connection, table: Table, lasts: Select[bytes]) -> dict[bytes, bytes]:
     """The texts of these chains of placements or splices, by id."""
-    chain = (
-        select(table.c.hash, table.c.previous, table.c.snippet)
-        .where(table.c.hash.in_(lasts))
-        .cte("chain", recursive=True)
-    )
-    chain = chain.union(
-        select(table.c.hash, table.c.previous, table.c.snippet).join(
-            chain, table.c.hash == chain.c.previous
-        )
-    )
-    query = select(snippets.c.hash, snippets.c.body).where(
-        snippets.c.hash.in_(select(chain.c.snippet))
-    )
+    columns = table.c["hash", "previous", "snippet"]
+    chain = select(*columns).where(table.c.hash.in_(lasts)).cte("chain", recursive=True)
+    chain = chain.union(select(*columns).join(chain, table.c.hash == chain.c.previous))
+    query = select(snippets).where(snippets.c.hash.in_(select(chain.c.snippet)))
     return {row.hash: row.body for row in connection.execute(query)}
 
 
 def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[bytes]) -> None:
     """Remove the blocks from answers, because some providers repeat the instructions there."""
     blocks = [variant for body in placed for variant in _spellings(body)]
-    spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(
-        payloads.c.turn.in_(seqs)
-    )
+    spoken = select(*payloads.c["turn", "said", "seen"]).where(payloads.c.turn.in_(seqs))
     for row in connection.execute(spoken).all() if blocks else ():
         said, seen = row.said, row.seen
         for block in blocks:
@@ -405,19 +350,12 @@ def _spellings(body: bytes) -> Iterable[bytes]:
     yield body
 
 
-def _delete_events(connection: Connection, words: Sequence[str]) -> None:
-    for word in words:
-        connection.execute(delete(events).where(_holds(events.c.data, word)))
-
-
 def _clear_name(connection: Connection, name: str) -> None:
     """Replace a name in records that are kept for other reasons."""
     for column in (
         generations.c.reason,
-        candidates.c.reason,
-        candidates.c.certificate,
-        policies.c.note,
-        policies.c.report,
+        *candidates.c["reason", "certificate"],
+        *policies.c["note", "report"],
     ):
         connection.execute(
             update(column.table)

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
 
 from metaclaw.errors import StoreError
@@ -241,20 +241,16 @@ class RefusedError(StoreError):
 def store_errors(doing: str, dialect: Dialect) -> Iterator[None]:
     """Translate failures inside to a StoreError that says what was being done and why it failed."""
     driver = dialect.loaded_dbapi
+    refusals = (driver.IntegrityError, driver.DataError)
+    unfit = (OverflowError, struct.error, TypeError, ValueError)
     try:
         yield
-    except DBAPIError as error:
-        cause = error.orig if isinstance(error.orig, Exception) else error
-        refused = isinstance(cause, (driver.IntegrityError, driver.DataError))
-        raise (RefusedError if refused else StoreError)(f"{doing}: {plain_words(cause)}") from error
-    except SQLAlchemyError as error:
-        raise StoreError(f"{doing}: {plain_words(error)}") from error
-    except (driver.IntegrityError, driver.DataError) as error:
-        raise RefusedError(f"{doing}: {plain_words(error)}") from error
-    except driver.Error as error:
-        raise StoreError(f"{doing}: {plain_words(error)}") from error
-    except (OverflowError, struct.error, TypeError, ValueError) as error:
-        raise RefusedError(f"{doing}: a value cannot be stored: {error}") from error
+    except (SQLAlchemyError, driver.Error, *unfit) as error:
+        cause: BaseException = (error.orig if isinstance(error, StatementError) else None) or error
+        if isinstance(cause, unfit):
+            raise RefusedError(f"{doing}: a value cannot be stored: {cause}") from error
+        kind = RefusedError if isinstance(cause, refusals) else StoreError
+        raise kind(f"{doing}: {plain_words(cause)}") from error
     except OSError as error:
         raise StoreError(f"{doing}: {error.strerror or error}") from error
 
@@ -277,7 +273,7 @@ _PLAIN = {
 }
 
 
-def plain_words(error: Exception) -> str:
+def plain_words(error: BaseException) -> str:
     """Why the database failed, for a person; the driver's own word follows in brackets."""
     own = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, sqlite3.Error):

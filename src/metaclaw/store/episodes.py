@@ -1,8 +1,10 @@
 """How often tool calls failed in one way, by session: what lessons are made from and judged by."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, update
@@ -10,9 +12,9 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.store.database import Database
-from metaclaw.store.rows import pack_instant, unpack_instant
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.schema import episodes, sessions
+from metaclaw.store.usage import present
 
 _SESSIONS_THAT_REFUTE: Final = 5
 _NEEDED_WITHIN: Final = timedelta(days=60)
@@ -64,10 +66,8 @@ class LessonUse:
         return bool(times) and now - max(times) >= _NEEDED_WITHIN
 
 
-class SqlEpisodes:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class SqlEpisodes(Queries):
+    @writes
     def record(
         self,
         session: SessionId,
@@ -81,14 +81,8 @@ class SqlEpisodes:
         """
         with self._database.writing("recording failures") as connection:
             mine = episodes.c.session == session
-            is_known = connection.execute(
-                select(sessions.c.id).where(sessions.c.id == session)
-            ).first()
-            shown = set(
-                connection.execute(
-                    select(episodes.c.signature).where(mine, episodes.c.is_shown)
-                ).scalars()
-            )
+            shown = select(episodes.c.signature).where(mine, episodes.c.is_shown)
+            were_shown = set(connection.scalars(shown))
             connection.execute(delete(episodes).where(mine))
             rows = [
                 {
@@ -97,13 +91,14 @@ class SqlEpisodes:
                     "workspace_id": scope.workspace,
                     "signature": signature,
                     "outcome": outcome,
-                    "at_us": pack_instant(at),
-                    "is_shown": signature in shown,
+                    "at_us": at,
+                    "is_shown": signature in were_shown,
                 }
                 for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
                 for signature in found
             ]
-            if rows and is_known is not None:  # it may have been forgotten meanwhile
+            # The session may have been forgotten meanwhile.
+            if rows and present(connection, sessions.c.id, {session}):
                 connection.execute(insert(episodes), rows)
 
     def recurring(self, least: int, limit: int = 100) -> list[RecurringFailure]:
@@ -111,32 +106,33 @@ class SqlEpisodes:
         not shown to an evolver, and in as many as were: one that made no lesson is shown again more
         and more rarely.
         """
-        key = (episodes.c.user_id, episodes.c.workspace_id, episodes.c.signature)
-        waiting = and_(episodes.c.outcome == FAILED, episodes.c.is_shown.is_(False))
-        new = func.count(case((waiting, episodes.c.session)).distinct())
-        shown = func.count(case((episodes.c.is_shown, episodes.c.session)).distinct())
-        often = (
-            select(*key)
-            .where(episodes.c.outcome == FAILED)
-            .group_by(*key)
-            .having(and_(new >= least, new >= shown))
-            .limit(limit)
+        key = episodes.c["user_id", "workspace_id", "signature"]
+        is_waiting = episodes.c.is_shown.is_(False)
+        waits = select(episodes.c.signature).where(episodes.c.outcome == FAILED, is_waiting)
+        query = (
+            select(*key, episodes.c.session, episodes.c.is_shown)
+            .where(episodes.c.outcome == FAILED, episodes.c.signature.in_(waits))
+            .group_by(*key, episodes.c.session, episodes.c.is_shown)
+            .order_by(func.max(episodes.c.seq).desc())
         )
-        with self._database.reading("reading failures") as connection:
-            found = []
-            for user, workspace, signature in connection.execute(often).all():
-                same = and_(
-                    waiting,
-                    episodes.c.user_id.is_not_distinct_from(user),
-                    episodes.c.workspace_id.is_not_distinct_from(workspace),
-                    episodes.c.signature == signature,
-                )
-                newest = select(episodes.c.session).where(same).order_by(episodes.c.seq.desc())
-                named = tuple(SessionId(one) for one in connection.execute(newest).scalars())
-                scope = Scope(user, workspace)
-                found.append(RecurringFailure(signature, scope, named))
-            return found
+        new: dict[tuple[str, Scope], list[SessionId]] = {}
+        shown: Counter[tuple[str, Scope]] = Counter()
+        for user, workspace, signature, session, was_shown in self._database.rows(
+            "reading failures", query
+        ):
+            failure = (signature, Scope(user, workspace))
+            if was_shown:
+                shown[failure] += 1
+            else:
+                new.setdefault(failure, []).append(session)
+        due = (
+            RecurringFailure(signature, scope, tuple(named))
+            for (signature, scope), named in new.items()
+            if len(named) >= max(least, shown[signature, scope])
+        )
+        return list(islice(due, limit))
 
+    @writes
     def mark_shown(self, signatures: Sequence[str], named: Sequence[SessionId]) -> None:
         """Record that an evolver was shown these failures of these sessions."""
         with self._database.writing("recording failures") as connection:
@@ -162,7 +158,7 @@ class SqlEpisodes:
 
     def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
         """How often a failure came before this moment and since, with one person in one project."""
-        is_since = episodes.c.at_us >= pack_instant(at)
+        is_since = episodes.c.at_us >= at
         is_failed = episodes.c.outcome == FAILED
 
         def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -178,10 +174,8 @@ class SqlEpisodes:
             episodes.c.user_id.is_not_distinct_from(scope.user),
             episodes.c.workspace_id.is_not_distinct_from(scope.workspace),
         )
-        with self._database.reading("counting failures") as connection:
-            before, since, avoided, last_us = connection.execute(query).one()
-        last = None if last_us is None else unpack_instant(last_us)
-        return FailureCount(before, since, avoided, last)
+        (count,) = self._database.records("counting failures", query, FailureCount)
+        return count
 
 
 def _scope_of(lesson: Lesson) -> Scope:

@@ -5,22 +5,21 @@ long for the lock.
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
-    Select,
     Table,
     delete,
     func,
     insert,
     select,
     true,
-    union,
     update,
 )
 from sqlalchemy.engine.interfaces import DBAPICursor
@@ -29,13 +28,13 @@ from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Database, Queries
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.rows import ResultRow, pack_instant
+from metaclaw.store.rows import ResultRow, pack_instant, unpack_instant
 from metaclaw.store.schema import (
     batch_turns,
     batches,
@@ -52,7 +51,7 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
-from metaclaw.store.usage import SqlCursors, write_cursor
+from metaclaw.store.usage import SqlCursors, present, write_cursor
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +81,8 @@ class ForgetResult:
     versions: tuple[int, ...] = ()
 
 
-class SqlForgetting:
+class SqlForgetting(Queries):
     """Deletes turns. Every step can be repeated: calling it again finishes an interrupted one."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
 
     def begin(self, session: SessionId) -> None:
         """Record durably that a session is to be forgotten, so that the next start finishes it. An
@@ -95,10 +90,7 @@ class SqlForgetting:
         came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
-            if (
-                connection.execute(select(sessions.c.id).where(sessions.c.id == session)).first()
-                is None
-            ):
+            if not present(connection, sessions.c.id, {session}):
                 return
             write_cursor(connection, _ASKED + session, pack_instant(now))
         self._database.drop_turns(session, now)
@@ -108,20 +100,17 @@ class SqlForgetting:
         forget.
         """
         query = select(cursors).where(cursors.c.name.startswith(_ASKED))
-        return dict(
-            self._database.read(
-                "looking for what is to be forgotten",
-                query,
-                lambda row: (SessionId(row.name.removeprefix(_ASKED)), row.seq),
-            )
-        )
+        rows = self._database.rows("looking for what is to be forgotten", query)
+        return {SessionId(row.name.removeprefix(_ASKED)): row.seq for row in rows}
 
     def delete_begun(self) -> None:
         """Delete the turns of these sessions, except later ones: they belong to a new session of
         the same name.
         """
         for session, asked_us in self.begun().items():
-            self._remove(session, turns.c.received_us <= asked_us, is_remembered=True)
+            self._remove(
+                session, turns.c.received_us <= unpack_instant(asked_us), is_remembered=True
+            )
 
     def end(self, done: Iterable[SessionId]) -> None:
         """Record that the turns of these sessions and the data derived from them are deleted."""
@@ -142,7 +131,9 @@ class SqlForgetting:
         log.info(
             "session removed session=%s turns=%d skills=%d", session, removed, len(found.skills)
         )
-        learned = (
+        return ForgetResult(
+            1 if removed else 0,
+            removed,
             found.candidates,
             found.skills,
             found.edited,
@@ -150,7 +141,6 @@ class SqlForgetting:
             found.batches,
             found.versions,
         )
-        return ForgetResult(1 if removed else 0, removed, *learned)
 
     def derived_data(self, session: SessionId | None = None) -> DerivedData:
         """The data derived from the forgotten turns of a session, or of all sessions, that is not
@@ -169,10 +159,10 @@ class SqlForgetting:
             found = find_derived_data(connection, None)
             if found.skills:
                 return False
-            now_us = pack_instant(self._clock())
-            _drop_batches(connection, set(found.batches), now_us)
+            now = self._clock()
+            _drop_batches(connection, found.batches, now)
             erase(connection, found)
-            give_up(connection, found.versions, reason, now_us)
+            give_up(connection, found.versions, reason, now)
             return True
 
     def erase_traces(self, derived: DerivedData) -> None:
@@ -206,25 +196,18 @@ class SqlForgetting:
         it.
         """
         query = select(forgotten.c.turn).where(forgotten.c.session == session).limit(1)
-        with self._database.reading("looking for a forgotten session") as connection:
-            is_forgotten = connection.execute(query).first() is not None
+        is_forgotten = bool(self._database.rows("looking for a forgotten session", query))
         return is_forgotten and self.is_unfinished()
 
     def forget_before(self, instant: datetime) -> ForgetResult:
         """Delete turns whose request came before `instant`. What was learned from them stays."""
-        is_old = turns.c.received_us < pack_instant(instant)
-        query = (
-            select(sessions.c.id)
-            .where(sessions.c.began_us < pack_instant(instant))
-            .limit(_SESSIONS_AT_ONCE)
-        )
+        query = select(sessions.c.id).where(sessions.c.began_us < instant)
+        query = query.limit(_SESSIONS_AT_ONCE)
         removed = touched = 0
-        while True:
-            with self._database.reading("looking for what is old") as connection:
-                found = list(connection.execute(query).scalars())
-            if not found:
-                break
-            removed += sum(self._remove(session, is_old, is_remembered=False) for session in found)
+        while found := self._database.records("looking for what is old", query, SessionId):
+            for session in found:
+                is_old = turns.c.received_us < instant
+                removed += self._remove(session, is_old, is_remembered=False)
             touched += len(found)
         if removed:
             log.info("old turns forgotten turns=%d sessions=%d", removed, touched)
@@ -238,28 +221,23 @@ class SqlForgetting:
         """Remove the turns of a session that meet the condition, newest first, so that few
         remaining bodies are patches on them.
         """
-        removed = 0
+        removed = refusals = 0
         while True:
             began_s = time.monotonic()
-            count = self._try_again(
-                lambda: self._remove_some(session, condition, is_remembered=is_remembered)
-            )
-            removed += count
+            try:
+                count = self._remove_some(session, condition, is_remembered=is_remembered)
+            except RefusedError as error:
+                # The ledger began to use a text that was to be deleted.
+                refusals += 1
+                if refusals == _TRIES:
+                    raise
+                log.debug("forgetting again reason=%s", error)
+                continue
+            removed, refusals = removed + count, 0
             if count == 0:
                 return removed
             # Give writers that wait for the lock the time to wake up and take it.
             time.sleep(min(0.05, time.monotonic() - began_s))
-
-    def _try_again(self, step: Callable[[], int]) -> int:
-        """Retry a step that the database refused because the ledger began to use a text that was to
-        be deleted.
-        """
-        for _ in range(_TRIES - 1):
-            try:
-                return step()
-            except RefusedError as error:
-                log.debug("forgetting again reason=%s", error)
-        return step()
 
     def _remove_some(
         self, session: str, condition: ColumnElement[bool], *, is_remembered: bool
@@ -270,12 +248,15 @@ class SqlForgetting:
             if rows:
                 if is_remembered:
                     _note_forgotten(connection, rows, self._clock())
-                left = _used_by(connection, seqs)
-                remove_bodies(connection, payloads, seqs)
-                remove_bodies(connection, translations, seqs)
+                chains = {
+                    user: set(connection.scalars(select(user).where(key.in_(seqs)))) - {None}
+                    for user, key in _CHAINS.items()
+                }
+                for table in (payloads, translations):
+                    remove_bodies(connection, table, seqs)
                 connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
                 connection.execute(delete(turns).where(turns.c.seq.in_(seqs)))
-                left.sweep(connection)
+                _sweep(connection, chains)
             _recount(connection, session, rows)
             return len(rows)
 
@@ -294,8 +275,8 @@ def _newest_turns(
     """
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
-        select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"))
-        .outerjoin(payloads, payloads.c.turn == turns.c.seq)
+        select(*turns.c["seq", "id", "session", "kind"], size.label("size"))
+        .outerjoin(payloads)
         .where(turns.c.session == session, condition)
         .order_by(turns.c.seq.desc())
         .limit(_TURNS_AT_ONCE)
@@ -311,32 +292,21 @@ def _newest_turns(
 
 
 def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
-    at_us = pack_instant(at)
-    connection.execute(
-        insert(forgotten),
-        [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows],
-    )
+    gone = [{"turn": row.id, "session": row.session, "at_us": at} for row in rows]
+    connection.execute(insert(forgotten), gone)
     ids = {row.seq: row.id for row in rows}
-    members = connection.execute(
-        select(batch_turns.c.turn, batch_turns.c.batch).where(batch_turns.c.turn.in_(ids))
-    ).all()
+    query = select(batch_turns).where(batch_turns.c.turn.in_(ids))
+    members = [{"turn": ids[row.turn], "batch": row.batch} for row in connection.execute(query)]
     if members:
-        connection.execute(
-            insert(forgotten_batches),
-            [{"turn": ids[turn], "batch": batch} for turn, batch in members],
-        )
-    _drop_batches(connection, {batch for _, batch in members}, at_us)
+        connection.execute(insert(forgotten_batches), members)
+    _drop_batches(connection, {member["batch"] for member in members}, at)
 
 
-def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
+def _drop_batches(connection: Connection, taught: Collection[int], at: datetime) -> None:
     """Drop the open batches that contain a forgotten turn. Publishing a version changes the same
     row, so that it either comes first or is refused."""
-    is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
-    ended = {
-        "state": BatchState.DROPPED.value,
-        "note": "a turn of it was forgotten",
-        "ended_us": at_us,
-    }
+    is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN)
+    ended = {"state": BatchState.DROPPED, "note": "a turn of it was forgotten", "ended_us": at}
     connection.execute(update(batches).where(is_open), ended)
 
 
@@ -344,88 +314,54 @@ def _recount(connection: Connection, session: str, removed: Sequence[ResultRow])
     """Update the counts of the session, or delete it if it has no turns; when nothing more was
     removed, update its beginning.
     """
-    is_mine = sessions.c.id == session
-    others = select(turns.c.seq).where(turns.c.session == session).limit(1)
-    if connection.execute(others).first() is None:
-        connection.execute(delete(sessions).where(is_mine))
+    mine = update(sessions).where(sessions.c.id == session)
+    if not present(connection, turns.c.session, {session}):
+        connection.execute(delete(sessions).where(sessions.c.id == session))
     elif removed:
-        main = sum(row.kind == TurnKind.MAIN.value for row in removed)
+        main = sum(row.kind == TurnKind.MAIN for row in removed)
         less = {
             "turns": sessions.c.turns - len(removed),
             "main_turns": sessions.c.main_turns - main,
         }
-        connection.execute(update(sessions).where(is_mine).values(less))
+        connection.execute(mine.values(less))
     else:
-        oldest = (
-            select(func.min(turns.c.received_us))
-            .where(turns.c.session == session)
-            .scalar_subquery()
-        )
-        connection.execute(update(sessions).where(is_mine).values(began_us=oldest))
+        oldest = select(func.min(turns.c.received_us)).where(turns.c.session == session)
+        connection.execute(mine.values(began_us=oldest.scalar_subquery()))
 
 
-@dataclass(frozen=True, slots=True)
-class _SharedTexts:
-    """Ids of the placements and splices that are used by turns about to be deleted."""
-
-    placements: frozenset[bytes]
-    splices: frozenset[bytes]
-
-    def sweep(self, connection: Connection) -> None:
-        """Delete the chains and texts that no turn uses any more."""
-        unused = _sweep_chains(connection, placements, select(turns.c.placements), self.placements)
-        unused |= _sweep_chains(connection, splices, select(payloads.c.splices), self.splices)
-        for snippet in unused:
-            users = union(
-                select(placements.c.snippet).where(placements.c.snippet == snippet),
-                select(splices.c.snippet).where(splices.c.snippet == snippet),
-            )
-            if connection.execute(users).first() is None:
-                connection.execute(delete(snippets).where(snippets.c.hash == snippet))
+_CHAINS = {turns.c.placements: turns.c.seq, payloads.c.splices: payloads.c.turn}
+"""The columns that name the last row of a chain, with the turn that uses it."""
 
 
-def _used_by(connection: Connection, seqs: list[int]) -> _SharedTexts:
-    """The chains that these turns use."""
-    placed = connection.execute(
-        select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct()
-    ).scalars()
-    spliced = connection.execute(
-        select(payloads.c.splices).where(payloads.c.turn.in_(seqs)).distinct()
-    ).scalars()
-    return _SharedTexts(
-        frozenset(item for item in placed if item), frozenset(item for item in spliced if item)
-    )
+def _sweep(connection: Connection, chains: Mapping[Column[bytes], Iterable[bytes]]) -> None:
+    """Delete those of the chains, by the column that named them, and their texts, that no turn uses
+    any more.
+    """
+    unused: set[bytes] = set()
+    for (user, lasts), table in zip(chains.items(), (placements, splices), strict=True):
+        unused |= _sweep_chains(connection, table, user, lasts)
+    for table in (placements, splices):
+        unused -= present(connection, table.c.snippet, unused)
+    connection.execute(delete(snippets).where(snippets.c.hash.in_(unused)))
 
 
 def _sweep_chains(
-    connection: Connection, table: Table, users: Select[bytes], lasts: Iterable[bytes]
+    connection: Connection, table: Table, user: Column[bytes], lasts: Iterable[bytes]
 ) -> set[bytes]:
     """Delete the rows of each chain, last to first, until a row is in use. Returns the snippets of
     the deleted rows.
     """
-    (user,) = users.selected_columns
     freed: set[bytes] = set()
     waiting = list(lasts)
     while waiting:
         last = waiting.pop()
-        row = connection.execute(
-            select(table.c.previous, table.c.snippet).where(table.c.hash == last)
-        ).one_or_none()
-        if row is None:
+        if any(present(connection, column, {last}) for column in (user, table.c.previous)):
             continue
-        is_used = connection.execute(users.where(user == last).limit(1)).first() is not None
-        if (
-            is_used
-            or connection.execute(
-                select(table.c.hash).where(table.c.previous == last).limit(1)
-            ).first()
-            is not None
-        ):
-            continue
-        connection.execute(delete(table).where(table.c.hash == last))
-        freed.add(row.snippet)
-        if row.previous is not None:
-            waiting.append(row.previous)
+        row = delete(table).where(table.c.hash == last)
+        found = connection.execute(row.returning(*table.c["previous", "snippet"])).one_or_none()
+        if found is not None:
+            freed.add(found.snippet)
+            waiting += [found.previous] if found.previous is not None else []
     return freed
 
 
@@ -443,43 +379,35 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
         raw = connection.execution_options(isolation_level="AUTOCOMMIT").connection
         cursor = raw.cursor()
         try:
-            if may_compact and not _vacuum(cursor, deadline_s):
+            if may_compact and not _until(deadline_s, lambda: _try(cursor, "VACUUM") is not None):
                 return False
             # Most of the log is written back without a lock, so that the last step is brief.
             cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
             cursor.execute(f"PRAGMA busy_timeout = {_LOCK_MS}")
-            while not _is_emptied(cursor):
-                if time.monotonic() > deadline_s:
-                    return False
-                time.sleep(_PAUSE_S)
+            emptying = "PRAGMA wal_checkpoint(TRUNCATE)"
+            if not _until(deadline_s, lambda: (_try(cursor, emptying) or (1,))[0] == 0):
+                return False
         finally:
             cursor.close()
             connection.invalidate()  # its settings differ from the pool's
     return may_compact
 
 
-def _vacuum(cursor: DBAPICursor, deadline_s: float) -> bool:
-    """Rebuild the file; False if others wrote until the deadline."""
-    while True:
-        try:
-            cursor.execute("VACUUM")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode not in _BUSY:
-                raise
-        else:
-            return True
+def _until(deadline_s: float, attempt: Callable[[], bool]) -> bool:
+    """Repeat an attempt until it succeeds; False if it did not before the deadline."""
+    while not attempt():
         if time.monotonic() > deadline_s:
             return False
         time.sleep(_PAUSE_S)
+    return True
 
 
-def _is_emptied(cursor: DBAPICursor) -> bool:
-    """Empty the log; False while another connection reads from it."""
+def _try(cursor: DBAPICursor, statement: str) -> Sequence[object] | None:
+    """The first row of a statement's result; None if others use the database."""
     try:
-        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (is_busy, *_) = cursor.fetchone() or (1,)
+        cursor.execute(statement)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode not in _BUSY:
             raise
-        return False
-    return not is_busy
+        return None
+    return cursor.fetchone() or ()

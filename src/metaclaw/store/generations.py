@@ -5,27 +5,33 @@ publication is one transaction.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     ScalarSelect,
+    Select,
+    Table,
     and_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     or_,
     select,
+    true,
     update,
 )
 
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.front_matter import SkillRecord, front_matter
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.front_matter import SkillRecord, record_of
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import (
     Audience,
-    Authorship,
     ChangesSince,
     GenerationChange,
     LearnedFrom,
@@ -40,23 +46,19 @@ from metaclaw.domain.skill import (
     placed_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Database, Queries, append_event, utc_now
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (
     ResultRow,
-    Value,
     Values,
-    pack_instant,
     pack_json,
     pack_texts,
-    unpack_instant,
     unpack_json,
 )
 from metaclaw.store.schema import (
     attempts,
     candidates,
-    events,
     forgotten,
     generations,
     memberships,
@@ -68,7 +70,6 @@ from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
-_BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ class _Hashed(NamedTuple):
     placed: str
 
 
+def _hashed(skill: Skill, text_id: bytes) -> _Hashed:
+    return _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
+
+
 class SqlGenerations:
     """`ports.GenerationStore` on a database. The skills of a generation are sorted by name."""
 
@@ -115,16 +120,14 @@ class SqlGenerations:
     def latest(self) -> SkillGeneration:
         """The newest generation; number 0, without skills, if nothing was ever published."""
         with self._database.reading("reading the latest generation") as connection:
-            number = _latest_number(connection)
-            return _generation(connection, number)
+            found = _generation(connection, _latest_number(connection))
+            assert found is not None
+            return found
 
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of this number, or None."""
         with self._database.reading("reading a generation") as connection:
-            found = connection.execute(
-                select(generations.c.number).where(generations.c.number == number)
-            ).scalar()
-            return None if found is None else _generation(connection, number)
+            return _generation(connection, number)
 
     def publish(
         self,
@@ -143,9 +146,7 @@ class SqlGenerations:
         than the removal of a skill it would bring back. Evidence from a forgotten session is
         refused here."""
         # First, because it refuses two skills of the same name before anything is written.
-        draft = SkillGeneration(
-            0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name))
-        )
+        draft = SkillGeneration(0, library_hash(skills), _sorted(skills))
         hashes = self._hashes(draft.skills)
         libraries = audience_hashes(
             (hashed.audience, hashed.placed) for hashed in self._hashed.values()
@@ -158,168 +159,112 @@ class SqlGenerations:
                 raise OvertakenError(
                     f"publishing a generation: the newest is {number - 1}, not {after}"
                 )
-            if learned is not None:
-                _refuse_forgotten(connection, learned)
-            now = pack_instant(self._clock())
-            row: dict[str, Value] = {
+            if learned is not None and forgotten_turn(connection, learned.turns):
+                raise RefusedError(
+                    "publishing a generation: a session that taught it was forgotten"
+                )
+            now = self._clock()
+            row = {
                 "number": number,
                 "hash": draft.hash,
                 "reason": reason,
                 "published_us": now,
+                "reverted_to": reverted_to,
+                "learned_in": None if learned is None else learned.generation,
+                "candidate": None if learned is None else learned.candidate,
             }
-            row |= {"reverted_to": reverted_to}
-            row |= (
-                {}
-                if learned is None
-                else {"learned_in": learned.generation, "candidate": learned.candidate}
-            )
             connection.execute(insert(generations), row)
             if reverted_to is not None:
                 _drop_learning_in_flight(connection, now)
-            put, gone = _change_members(connection, number, hashes)
-            _change_libraries(connection, number, libraries)
+            texts = {(name,): text_id for name, text_id in hashes.items()}
+            put, gone = _change_rows(connection, memberships, ("name",), "skill", texts, number)
+            _change_rows(connection, scope_libraries, Audience._fields, "hash", libraries, number)
             data = {
                 "generation": number,
                 "hash": draft.hash,
                 "reason": reason,
-                "put": put,
-                "gone": gone,
+                "put": [name for (name,) in put[:_MOST_TOLD]],
+                "gone": [name for (name,) in gone if name not in hashes][:_MOST_TOLD],
             }
-            connection.execute(
-                insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)}
-            )
+            append_event(connection, now, "generation", data)
         return SkillGeneration(number, draft.hash, draft.skills)
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill has its present text and state; None if it is not in force."""
-        what = (
-            skill_texts.c.trigger,
-            skill_texts.c.body,
-            skill_texts.c.category,
-            skill_texts.c.scope,
-        )
         query = (
-            select(
-                memberships.c.since,
-                memberships.c.until,
-                generations.c.published_us,
-                skill_texts.c.state,
-                *what,
-            )
-            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-            .join(generations, generations.c.number == memberships.c.since)
+            select_members(*memberships.c["since", "until"], generations.c.published_us)
             .where(memberships.c.name == name)
             .order_by(memberships.c.since.desc())
         )
         rows = self._database.rows("reading since when a skill is in force", query)
         if not rows or rows[0].until is not None:
             return None
+        text = itemgetter("trigger", "body", "category", "scope")
         said = rows[0]
         for row in rows[1:]:
-            if row.until != said.since or row[4:] != said[4:]:
+            if row.until != said.since or text(row._mapping) != text(said._mapping):
                 break
             said = row
-        canaries = sum(row.state == SkillState.CANARY.value for row in rows)
-        return InForce(rows[0].since, unpack_instant(rows[0].published_us), said.since, canaries)
+        canaries = sum(row.state == SkillState.CANARY for row in rows)
+        return InForce(rows[0].since, rows[0].published_us, said.since, canaries)
 
     def since(self, number: int) -> ChangesSince:
         """The changes from the generation of this number to the newest."""
-        texts = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
         with self._database.reading("reading what changed since a generation") as connection:
-            latest = (
-                select(generations.c.number, generations.c.hash)
-                .order_by(generations.c.number.desc())
-                .limit(1)
-            )
-            newest, digest = connection.execute(latest).one()
+            latest = select(*generations.c["number", "hash"]).order_by(generations.c.number.desc())
+            newest, digest = connection.execute(latest.limit(1)).one()
             if newest == number:
                 return ChangesSince(newest, digest, (), ())
             # Up to `newest` only: PostgreSQL shows each query what another process has published
             # meanwhile.
-            is_member = or_(memberships.c.until.is_(None), memberships.c.until > newest)
-            came = connection.execute(
-                texts.where(memberships.c.since > number, memberships.c.since <= newest, is_member)
-            )
+            began = memberships.c.since.between(number + 1, newest)
+            came = connection.execute(select_members().where(began, _is_member(newest)))
             put = tuple(skill_of(row) for row in came)
-            is_over = and_(memberships.c.until > number, memberships.c.until <= newest)
-            went = connection.execute(select(memberships.c.name).where(is_over)).scalars()
-            gone = {SkillName(name) for name in went} - {skill.name for skill in put}
-            return ChangesSince(newest, digest, put, tuple(sorted(gone)))
+            is_over = memberships.c.until.between(number + 1, newest)
+            gone = {*connection.scalars(select(memberships.c.name).where(is_over))}
+            gone -= {skill.name for skill in put}
+            return ChangesSince(newest, digest, put, tuple(map(SkillName, sorted(gone))))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
-        came = (
-            select(memberships.c.since.label("number"), func.count().label("count"))
-            .group_by(memberships.c.since)
-            .subquery()
+        came, went = (
+            select(func.count())
+            .where(column == generations.c.number)
+            .correlate(generations)
+            .scalar_subquery()
+            for column in (memberships.c.since, memberships.c.until)
         )
-        went = (
-            select(memberships.c.until.label("number"), func.count().label("count"))
-            .group_by(memberships.c.until)
-            .subquery()
-        )
-        query = (
-            select(
-                generations,
-                func.coalesce(came.c.count, 0).label("added"),
-                func.coalesce(went.c.count, 0).label("removed"),
-            )
-            .outerjoin(came, came.c.number == generations.c.number)
-            .outerjoin(went, went.c.number == generations.c.number)
-            .order_by(generations.c.number.desc())
-            .limit(limit)
-        )
-        return self._database.read(
-            "listing generations",
-            query,
-            lambda row: GenerationRow(
-                row.number,
-                row.hash,
-                row.reason,
-                _published(row.published_us),
-                row.added,
-                row.removed,
-            ),
-        )
+        columns = generations.c["number", "hash", "reason", "published_us"]
+        query = select(*columns, came, went).order_by(generations.c.number.desc()).limit(limit)
+        return self._database.records("listing generations", query, GenerationRow)
 
     def changes(
         self, before: int | None = None, limit: int = 50, *, skip: str | None = None
     ) -> list[GenerationChange]:
         """The changes of each generation, newest first; if given, only generations below `before`,
         and without those whose reason begins with `skip`."""
-        rows = select(generations).where(generations.c.number > 0)
-        if before is not None:
-            rows = rows.where(generations.c.number < before)
-        if skip is not None:
-            rows = rows.where(generations.c.reason.not_like(f"{skip}%"))
-        texts = select(memberships.c.since, memberships.c.until, skill_texts).join(
-            skill_texts, skill_texts.c.hash == memberships.c.skill
+        rows = select(generations).where(
+            generations.c.number > 0,
+            true() if before is None else generations.c.number < before,
+            true() if skip is None else generations.c.reason.not_like(f"{skip}%"),
         )
+        rows = rows.order_by(generations.c.number.desc()).limit(limit)
         with self._database.reading("reading what generations changed") as connection:
-            found = connection.execute(
-                rows.order_by(generations.c.number.desc()).limit(limit)
-            ).all()
-            numbers = [row.number for row in found]
-            put: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
-            gone: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
-            concerned = or_(memberships.c.since.in_(numbers), memberships.c.until.in_(numbers))
-            for row in connection.execute(texts.where(concerned)):
+            found = {
+                row.number: GenerationChange(
+                    row.number, row.published_us, row.reason, row.reverted_to is not None, {}, {}
+                )
+                for row in connection.execute(rows)
+            }
+            is_concerned = or_(memberships.c.since.in_(found), memberships.c.until.in_(found))
+            members = select_members(*memberships.c["since", "until"])
+            for row in connection.execute(members.where(is_concerned)):
                 skill = skill_of(row)
-                if row.since in put:
-                    put[row.since][skill.name] = skill
-                if row.until in gone:
-                    gone[row.until][skill.name] = skill
-        return [
-            GenerationChange(
-                row.number,
-                _published(row.published_us),
-                row.reason,
-                row.reverted_to is not None,
-                gone[row.number],
-                put[row.number],
-            )
-            for row in found
-        ]
+                if row.since in found:
+                    found[row.since].after[skill.name] = skill
+                if row.until in found:
+                    found[row.until].before[skill.name] = skill
+        return list(found.values())
 
     def skill_changes(self, after: int) -> list[SkillChange]:
         """Skills that came into force or got another text in generations newer than `after`, oldest
@@ -327,66 +272,56 @@ class SqlGenerations:
         (state, author or examples)."""
         newer = select(memberships.c.name).where(memberships.c.since > after)
         query = (
-            select(
-                memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts
-            )
-            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-            .join(generations, generations.c.number == memberships.c.since)
+            select_members(*memberships.c["since", "until"], generations.c.published_us)
             .where(
                 memberships.c.name.in_(newer),
                 or_(memberships.c.until.is_(None), memberships.c.until > after),
             )
-            .order_by(memberships.c.name, memberships.c.since)
+            .order_by(*memberships.c["name", "since"])
         )
-        rows = self._database.rows("reading which skills changed", query)
         found: list[SkillChange] = []
         before: tuple[SkillName, int | None, object] | None = None
-        for row in rows:
+        for row in self._database.rows("reading which skills changed", query):
             skill = skill_of(row)
             placed = (audience_of(skill), placed_hash(skill))
             is_new = before != (skill.name, row.since, placed)
             if is_new and row.since > after and skill.is_skill and placed[0] is not None:
-                found.append(SkillChange(row.since, unpack_instant(row.published_us), skill))
+                found.append(SkillChange(row.since, row.published_us, skill))
             before = (skill.name, row.until, placed)
         return sorted(found, key=lambda change: (change.number, change.skill.name))
 
     def retired(self) -> list[RetiredSkill]:
         """Retired skills, rules and facts, the last retired first."""
-        last = (
-            select(memberships.c.name, func.max(memberships.c.since).label("since"))
-            .group_by(memberships.c.name)
-            .subquery()
+        later = memberships.alias("later")
+        is_last = ~exists().where(
+            later.c.name == memberships.c.name, later.c.since > memberships.c.since
         )
         query = (
-            select(generations.c.published_us, generations.c.reason, skill_texts)
-            .join(memberships, memberships.c.until == generations.c.number)
-            .join(
-                last, and_(last.c.name == memberships.c.name, last.c.since == memberships.c.since)
-            )
-            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+            select(*generations.c["published_us", "reason"], skill_texts)
+            .select_from(memberships)
+            .join(skill_texts)
+            .join(generations, generations.c.number == memberships.c.until)
+            .where(is_last)
             .order_by(memberships.c.until.desc(), memberships.c.name)
         )
         return self._database.read(
             "listing retired skills",
             query,
-            lambda row: RetiredSkill(skill_of(row), _published(row.published_us), row.reason),
+            lambda row: RetiredSkill(skill_of(row), row.published_us, row.reason),
         )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
         """For each skill in force: when it first came into force, and when it last changed."""
         live = select(memberships.c.name).where(memberships.c.until.is_(None))
-        first, last = func.min(generations.c.published_us), func.max(generations.c.published_us)
+        at = generations.c.published_us
         query = (
-            select(memberships.c.name, first.label("first"), last.label("last"))
+            select(memberships.c.name, func.min(at), func.max(at))
             .join(generations, generations.c.number == memberships.c.since)
             .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
-        with self._database.reading("reading since when skills are in force") as connection:
-            rows = connection.execute(query)
-            return {
-                SkillName(row.name): (_published(row.first), _published(row.last)) for row in rows
-            }
+        rows = self._database.rows("reading since when skills are in force", query)
+        return {name: (first, last) for name, first, last in rows}
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text. Skills that have not changed since the last publication are
@@ -397,31 +332,32 @@ class SqlGenerations:
         for skill in skills:
             known = before.get(skill.name)
             if known is None or known.skill != skill:
-                known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
+                known = _hashed(skill, _text_id(skill))
             self._hashed[skill.name] = known
         return {name: hashed.text_id for name, hashed in self._hashed.items()}
 
     def _stored(self) -> dict[SkillName, _Hashed]:
         """The skills in force with the ids they have. A text may have another id than it would get
-        now: the keys of its front matter had no fixed order.
+        now: earlier versions made ids in other ways.
         """
-        query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
-        with self._database.reading("reading the live skills") as connection:
-            rows = connection.execute(query.where(memberships.c.until.is_(None))).all()
-        live = ((skill_of(row), row.hash) for row in rows)
+        query = select_members().where(memberships.c.until.is_(None))
         return {
-            skill.name: _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
-            for skill, text_id in live
+            skill.name: _hashed(skill, text_id)
+            for skill, text_id in self._database.read(
+                "reading the live skills", query, lambda row: (skill_of(row), row.hash)
+            )
         }
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the new texts, a few at a time, so that the ledger never waits long for the write
         lock.
         """
-        with self._database.reading("reading the live skills") as connection:
-            live = set(_live(connection).values())
+        query = select(memberships.c.skill).where(memberships.c.until.is_(None))
+        live = set(self._database.records("reading the live skills", query, bytes))
         fresh = [
-            _text_row(found, skills[name]) for name, found in hashes.items() if found not in live
+            (found, *_text_values(skills[name]))
+            for name, found in hashes.items()
+            if found not in live
         ]
         for at in range(0, len(fresh), _TEXTS_AT_ONCE):
             with self._database.writing("storing skills") as connection:
@@ -445,34 +381,23 @@ def last_revert() -> ScalarSelect[int]:
     return select(newest).where(generations.c.reverted_to.is_not(None)).scalar_subquery()
 
 
-def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
+def _drop_learning_in_flight(connection: Connection, now: datetime) -> None:
     """End every attempt and reject every undecided candidate, except those that wait for a
     person.
     """
-    connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now_us})
-    is_undecided = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
+    connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now})
+    is_undecided = candidates.c.standing.in_((Standing.DRAFT, Standing.SHADOW))
     rejected = {
-        "standing": Standing.REJECTED.value,
+        "standing": Standing.REJECTED,
         "reason": "skills were reverted after it was learned",
     }
     connection.execute(update(candidates).where(is_undecided), rejected)
 
 
-def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
-    turns = learned.turns
-    if (
-        turns
-        and connection.execute(
-            select(forgotten.c.turn).where(forgotten.c.turn.in_(turns)).limit(1)
-        ).first()
-        is not None
-    ):
-        raise RefusedError("publishing a generation: a session that taught it was forgotten")
-
-
-def _published(instant_us: int | None) -> datetime | None:
-    """When a generation was published; None for generation 0."""
-    return unpack_instant(instant_us) if instant_us else None
+def forgotten_turn(connection: Connection, wanted: Collection[TurnId]) -> TurnId | None:
+    """One of these turns that was forgotten, or None."""
+    query = select(forgotten.c.turn).where(forgotten.c.turn.in_(wanted)).limit(1)
+    return connection.scalar(query)
 
 
 def _latest_number(connection: Connection) -> int:
@@ -480,116 +405,77 @@ def _latest_number(connection: Connection) -> int:
     return newest
 
 
-def _generation(connection: Connection, number: int) -> SkillGeneration:
-    digest = connection.execute(
-        select(generations.c.hash).where(generations.c.number == number)
-    ).scalar_one()
-    is_member = and_(
+def _generation(connection: Connection, number: int) -> SkillGeneration | None:
+    digest = connection.scalar(select(generations.c.hash).where(generations.c.number == number))
+    if digest is None:
+        return None
+    members = connection.execute(select_members().where(_is_member(number)))
+    return SkillGeneration(number, digest, _sorted(map(skill_of, members)))
+
+
+def _is_member(number: int) -> ColumnElement[bool]:
+    """Whether a skill is in force in the generation of this number."""
+    return and_(
         memberships.c.since <= number,
         or_(memberships.c.until.is_(None), memberships.c.until > number),
     )
-    query = (
-        select(skill_texts)
-        .join(memberships, memberships.c.skill == skill_texts.c.hash)
-        .where(is_member)
-    )
-    skills = [skill_of(row) for row in connection.execute(query)]
-    # Sorted here, because databases order text differently.
-    return SkillGeneration(number, digest, tuple(sorted(skills, key=lambda skill: skill.name)))
 
 
-def _live(connection: Connection) -> dict[SkillName, bytes]:
-    query = select(memberships.c.name, memberships.c.skill).where(memberships.c.until.is_(None))
-    return {SkillName(name): found for name, found in connection.execute(query)}
+def _sorted(skills: Iterable[Skill]) -> tuple[Skill, ...]:
+    # Not by the databases, which order text differently.
+    return tuple(sorted(skills, key=lambda skill: skill.name))
 
 
-def _change_members(
-    connection: Connection, number: int, hashes: dict[SkillName, bytes]
-) -> tuple[list[str], list[str]]:
-    """Write the changes. Return the names of skills that were added or changed, and of those
-    removed, at most `_MOST_TOLD` each.
+def _change_rows(
+    connection: Connection,
+    table: Table,
+    key: Sequence[str],
+    value: str,
+    wanted: Mapping[Any, object],
+    number: int,
+) -> tuple[list[Any], list[Any]]:
+    """Make these the values in force, by their keys, from this generation on: only changes are
+    written. Returns the keys that got a value, and those whose value ended.
     """
-    live = _live(connection)
-    gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
-    came = [
-        {"name": name, "since": number, "skill": found}
-        for name, found in hashes.items()
-        if live.get(name) != found
-    ]
-    if gone:
-        mine = and_(memberships.c.name == bindparam("gone"), memberships.c.until.is_(None))
-        connection.execute(update(memberships).where(mine).values(until=number), gone)
-    if came:
-        connection.execute(insert(memberships), came)
-    put = [str(row["name"]) for row in came]
-    return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][
-        :_MOST_TOLD
-    ]
-
-
-def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
-    """Write the hashes of the audiences whose rules and skills have changed."""
-    is_live = scope_libraries.c.until.is_(None)
+    is_live = table.c.until.is_(None)
     live = {
-        (row.scope, row.workspace): row.hash
-        for row in connection.execute(select(scope_libraries).where(is_live))
+        tuple(found): was
+        for *found, was in connection.execute(select(*table.c[*key, value]).where(is_live))
     }
-    now = {(audience.scope, audience.workspace): digest for audience, digest in libraries.items()}
-    gone = [
-        {"whose": scope, "where": workspace}
-        for (scope, workspace), digest in live.items()
-        if now.get((scope, workspace)) != digest
-    ]
-    came = [
-        {"scope": at[0], "workspace": at[1], "since": number, "hash": digest}
-        for at, digest in now.items()
-        if live.get(at) != digest
-    ]
+    gone = [at for at, was in live.items() if wanted.get(at) != was]
+    came = [at for at, now in wanted.items() if live.get(at) != now]
     if gone:
-        mine = and_(
-            scope_libraries.c.scope == bindparam("whose"),
-            scope_libraries.c.workspace == bindparam("where"),
-            is_live,
-        )
-        connection.execute(update(scope_libraries).where(mine).values(until=number), gone)
+        mine = and_(*(table.c[name] == bindparam(f"old_{name}") for name in key), is_live)
+        ended = [{f"old_{name}": part for name, part in zip(key, at, strict=True)} for at in gone]
+        connection.execute(update(table).where(mine).values(until=number), ended)
     if came:
-        connection.execute(insert(scope_libraries), came)
+        begun = [
+            {**dict(zip(key, at, strict=True)), "since": number, value: wanted[at]} for at in came
+        ]
+        connection.execute(insert(table), begun)
+    return came, gone
 
 
 def _text_id(skill: Skill) -> bytes:
-    optional = (
-        b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope)
+    return content_id(b"skill", msgspec.json.encode(_text_values(skill)))
+
+
+def _text_values(skill: Skill) -> Values:
+    record = record_of(skill)
+    texts = (record.name, record.trigger, record.body, record.category, record.scope)
+    return pack_texts((*texts, pack_json(record.extra), record.state, record.author, record.pinned))
+
+
+def select_members(*columns: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """A query for these columns and the texts of skills, over all times each was in force and the
+    generation with which that began.
+    """
+    return (
+        select(*columns, skill_texts)
+        .select_from(memberships)
+        .join(skill_texts)
+        .join(generations, generations.c.number == memberships.c.since)
     )
-    extra = pack_json(front_matter(skill))
-    # Skills that a person wrote keep the id they had before skills had states, so that they are not
-    # stored again.
-    lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
-    more = () if lifecycle == _BY_HAND else tuple(_bytes(text) for text in lifecycle)
-    return content_id(
-        b"skill",
-        _bytes(skill.name),
-        _bytes(skill.trigger),
-        _bytes(skill.body),
-        *optional,
-        extra.encode(),
-        *more,
-    )
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text_row(digest: bytes, skill: Skill) -> Values:
-    texts: Values = (
-        skill.name,
-        skill.trigger,
-        skill.body,
-        skill.category,
-        skill.scope,
-        pack_json(front_matter(skill)),
-    )
-    return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
 def skill_of(row: ResultRow) -> Skill:
@@ -600,17 +486,14 @@ def skill_of(row: ResultRow) -> Skill:
         category=row.category,
         scope=row.scope,
         extra=unpack_json(row.extra),
-        state=SkillState(row.state),
-        author=Authorship(row.author),
+        state=row.state,
+        author=row.author,
         pinned=bool(row.pinned),
     ).read()
 
 
-class SqlTeams:
+class SqlTeams(Queries):
     """The configured teams in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
         """Replace all teams by these, each with its users."""

@@ -1,13 +1,13 @@
 """Verdicts (all are stored; one of each turn is current), the role of a turn and whether it has
 trained, and what failures lead to: attempts of an evolver, and candidates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, insert, select, update
 
 from metaclaw.domain.candidate import (
     Candidate,
@@ -21,9 +21,8 @@ from metaclaw.domain.front_matter import SkillRecord, record_of
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.domain.training import BatchState, RoleKind, TurnRole, TurnStanding
-from metaclaw.domain.turn import Scope, TurnKind
+from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import (
-    Fault,
     OpenFailure,
     Outcome,
     Signal,
@@ -32,16 +31,14 @@ from metaclaw.domain.verdict import (
     Votes,
     outranks,
 )
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import RefusedError
-from metaclaw.store.generations import last_revert
+from metaclaw.store.generations import forgotten_turn, last_revert
 from metaclaw.store.rows import (
     ResultRow,
-    Value,
     pack_document,
-    pack_instant,
+    scope_of,
     unpack_document,
-    unpack_instant,
 )
 from metaclaw.store.schema import (
     IS_LESSON,
@@ -51,7 +48,6 @@ from metaclaw.store.schema import (
     candidates,
     current_turns,
     events,
-    forgotten,
     lessons,
     policies,
     roles,
@@ -68,33 +64,43 @@ VERDICT = [
 
 OPEN_FOR: Final = timedelta(days=30)
 """How long after its verdict a failure may still teach."""
+_CURRENT = select(*VERDICT).join(stands, stands.c.verdict == verdicts.c.seq)
 _NO_SIGNALS = pack_document(())
 
-_GOLD = (Source.USER.value, Source.CHECK.value)
-_GRADED = (Source.DETECTOR.value, Source.JUDGE.value)
+_GOLD = (Source.USER, Source.CHECK)
+_GRADED = (Source.DETECTOR, Source.JUDGE)
 
 
-class SqlVerdicts:
-    """`ports.VerdictStore` on a database."""
+class SqlVerdicts(Queries):
+    """Verdicts in a database. Blocks: call it from a thread; raises StoreError."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
-
+    @writes
     def record_verdict(self, verdict: Verdict) -> bool:
         """Store a verdict; True if it is the current one now. Raises RefusedError if there is no
         such turn.
         """
         with self._database.writing("recording a verdict") as connection:
-            turn = _locked_turn(connection, verdict.turn)
-            standing = standing_verdict(connection, turn.seq, verdict.turn)
-            row = _row(verdict, turn.seq, self._clock())
-            number = connection.execute(
-                insert(verdicts).returning(verdicts.c.seq), row
-            ).scalar_one()
+            # The row is locked, to serialise verdicts on one turn.
+            query = select(*turns.c["seq", "generation", "kind"]).where(turns.c.id == verdict.turn)
+            turn = connection.execute(query.with_for_update(key_share=True)).one_or_none()
+            if turn is None:
+                raise RefusedError(f"recording a verdict: there is no turn {verdict.turn}")
+            row = connection.execute(_CURRENT.where(stands.c.turn == turn.seq)).one_or_none()
+            standing = None if row is None else verdict_of(verdict.turn, row)
+            shown: dict[str, object] = {"outcome": verdict.outcome, "fault": verdict.fault}
+            values = shown | {
+                "turn": turn.seq,
+                "at_us": self._clock(),
+                "source": verdict.source,
+                "p_fail": verdict.p_fail,
+                "signals": pack_document(verdict.signals),
+                "votes": None if verdict.votes is None else pack_document(verdict.votes),
+                "comment": verdict.comment,
+            }
+            new = insert(verdicts).returning(verdicts.c.seq)
+            shown["verdict"] = connection.execute(new, values).scalar_one()
             if not outranks(verdict, standing):
                 return False
-            shown = {"verdict": number, "outcome": row["outcome"], "fault": row["fault"]}
             if standing is None:
                 fixed = {"turn": turn.seq, "generation": turn.generation, "kind": turn.kind}
                 connection.execute(insert(stands), shown | fixed)
@@ -104,61 +110,51 @@ class SqlVerdicts:
 
     def verdict_of(self, turn: TurnId) -> Verdict | None:
         """The current verdict on a turn, or None."""
-        query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == turn)
+        query = _CURRENT.join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == turn)
         return self._database.read_one(
             "reading a verdict", query, lambda row: verdict_of(turn, row)
         )
 
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
         """All verdicts on a turn, oldest first."""
-        query = (
-            select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == turn)
-        )
-        return self._database.read(
-            "reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row)
-        )
+        query = select(*VERDICT).join(turns).where(turns.c.id == turn).order_by(verdicts.c.seq)
+        return self._database.read("reading verdicts", query, lambda row: verdict_of(turn, row))
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
         """The newest main turns up to this generation whose current verdict teaches and that have
         no role; oldest first. Verdicts older than `OPEN_FOR` and turns before the last revert are
         left out. The caller must check whether a skill came into force since
         (`learn.open_failures`): the database does not know to whom skills apply."""
-        since = pack_instant(self._clock() - OPEN_FOR)
-        has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
-        is_of_now = stands.c.generation.between(last_revert(), generation)
         query = (
-            select(
-                turns.c.id,
-                turns.c.user_id,
-                turns.c.workspace_id,
-                stands.c.generation,
-                verdicts.c.at_us,
-            )
-            .join(stands, stands.c.turn == turns.c.seq)
+            select(*turns.c["id", "user_id", "workspace_id"], stands.c.generation, verdicts.c.at_us)
+            .select_from(turns)
+            .join(stands)
             .join(verdicts, verdicts.c.seq == stands.c.verdict)
-            .where(IS_LESSON, is_of_now, verdicts.c.at_us >= since, ~has_role)
+            .where(
+                IS_LESSON,
+                stands.c.generation.between(last_revert(), generation),
+                verdicts.c.at_us >= self._clock() - OPEN_FOR,
+                ~exists().where(roles.c.turn == stands.c.turn),
+            )
             .order_by(stands.c.turn.desc())
             .limit(limit)
         )
-        rows = self._database.rows("looking for failures", query)
-        return [
-            OpenFailure(
-                TurnId(row.id),
-                Scope(row.user_id, row.workspace_id),
-                row.generation,
-                unpack_instant(row.at_us),
-            )
-            for row in reversed(rows)
-        ]
+        return self._database.read(
+            "looking for failures",
+            query,
+            lambda row: OpenFailure(row.id, scope_of(row), row.generation, row.at_us),
+        )[::-1]
 
     def recent(self, outcome: Outcome, limit: int = 200) -> list[TurnId]:
         """Main turns with this current outcome, newest first."""
-        wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
-        mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
-        query = mine.order_by(stands.c.turn.desc()).limit(limit)
-        return self._database.read(
-            "looking for turns by outcome", query, lambda row: TurnId(row.id)
+        query = (
+            select(turns.c.id)
+            .join(stands)
+            .where(stands.c.outcome == outcome, stands.c.kind == TurnKind.MAIN)
+            .order_by(stands.c.turn.desc())
+            .limit(limit)
         )
+        return self._database.records("looking for turns by outcome", query, TurnId)
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
         """Verdicts of detectors and judges on turns that a person or a check has decided, with that
@@ -170,10 +166,10 @@ class SqlVerdicts:
             .select_from(verdicts)
             .join(stands, stands.c.turn == verdicts.c.turn)
             .join(last, last.c.seq == stands.c.verdict)
-            .join(turns, turns.c.seq == verdicts.c.turn)
+            .join(turns)
             .where(
                 last.c.source.in_(_GOLD),
-                last.c.outcome != Outcome.UNKNOWN.value,
+                last.c.outcome != Outcome.UNKNOWN,
                 verdicts.c.source.in_(_GRADED),
             )
             .order_by(verdicts.c.seq.desc())
@@ -182,72 +178,38 @@ class SqlVerdicts:
         return self._database.read(
             "reading graded verdicts",
             query,
-            lambda row: (verdict_of(TurnId(row.id), row), Outcome(row.truth)),
+            lambda row: (verdict_of(row.id, row), row.truth),
         )
-
-
-def standing_verdict(connection: Connection, seq: int, turn: TurnId) -> Verdict | None:
-    """The current verdict on a turn, or None."""
-    row = connection.execute(_standing().where(stands.c.turn == seq)).one_or_none()
-    return None if row is None else verdict_of(turn, row)
 
 
 def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
     """Convert a row with the columns of `VERDICT`."""
     return Verdict(
         turn=turn,
-        outcome=Outcome(row.verdict_outcome),
-        source=Source(row.source),
+        outcome=row.verdict_outcome,
+        source=row.source,
         p_fail=row.p_fail,
         signals=(
             () if row.signals == _NO_SIGNALS else unpack_document(row.signals, tuple[Signal, ...])
         ),
         votes=None if row.votes is None else unpack_document(row.votes, Votes),
-        fault=None if row.fault is None else Fault(row.fault),
+        fault=row.fault,
         comment=row.comment,
     )
-
-
-def _standing() -> Select[*tuple[object, ...]]:
-    return select(*VERDICT).join(stands, stands.c.verdict == verdicts.c.seq)
-
-
-def _locked_turn(connection: Connection, turn: TurnId) -> Row[int, int, str]:
-    """The facts of the turn that are stored with its verdict. The row is locked, to serialise
-    verdicts on one turn.
-    """
-    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(turns.c.id == turn)
-    found = connection.execute(query.with_for_update(key_share=True)).one_or_none()
-    if found is None:
-        raise RefusedError(f"recording a verdict: there is no turn {turn}")
-    return found
-
-
-def _row(verdict: Verdict, seq: int, at: datetime) -> dict[str, Value]:
-    return {
-        "turn": seq,
-        "at_us": pack_instant(at),
-        "outcome": verdict.outcome.value,
-        "source": verdict.source.value,
-        "p_fail": verdict.p_fail,
-        "signals": pack_document(verdict.signals),
-        "votes": None if verdict.votes is None else pack_document(verdict.votes),
-        "fault": None if verdict.fault is None else verdict.fault.value,
-        "comment": verdict.comment,
-    }
 
 
 # A subquery, because SQLite evaluates a joined view for every turn.
 IS_CURRENT = exists().where(current_turns.c.turn == turns.c.seq)
 """Whether the speaker of a turn still has the rules and skills they had when it was made."""
-_GIVEN_UP = (PolicyState.REJECTED.value, PolicyState.ROLLED_BACK.value)
+_GIVEN_UP = (PolicyState.REJECTED, PolicyState.ROLLED_BACK)
 HAS_TAUGHT = (
     select(batch_turns.c.turn)
-    .join(batches, batches.c.seq == batch_turns.c.batch)
-    .outerjoin(policies, policies.c.batch == batches.c.seq)
+    .select_from(batch_turns)
+    .join(batches)
+    .outerjoin(policies)
     .where(
         batch_turns.c.turn == turns.c.seq,
-        batches.c.state != BatchState.DROPPED.value,
+        batches.c.state != BatchState.DROPPED,
         policies.c.state.is_(None) | policies.c.state.not_in(_GIVEN_UP),
     )
     .exists()
@@ -257,43 +219,37 @@ back.
 """
 WAS_TRIED = exists().where(batch_turns.c.turn == turns.c.seq)
 """Whether a turn was in a batch, whatever its result."""
-STANDING = [
+_STANDING = [
     *VERDICT,
     roles.c.kind.label("role"),
     roles.c.generation.label("role_generation"),
     HAS_TAUGHT.label("taught"),
     IS_CURRENT.label("current"),
 ]
-"""The columns that `standing_of` reads; a query that selects them needs `with_standing`."""
-
-S = TypeVar("S", bound=Select[*tuple[object, ...]])
 
 
-def with_standing(query: S, seq: ColumnElement[int]) -> S:
-    """Join the tables of `STANDING` to a query, for the turns with these numbers."""
+def select_with_standing(*columns: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """A query of turns for these columns and those that `standing_of` reads."""
     return (
-        query.outerjoin(stands, stands.c.turn == seq)
+        select(*columns, *_STANDING)
+        .select_from(turns)
+        .outerjoin(stands, stands.c.turn == turns.c.seq)
         .outerjoin(verdicts, verdicts.c.seq == stands.c.verdict)
-        .outerjoin(roles, roles.c.turn == seq)
+        .outerjoin(roles, roles.c.turn == turns.c.seq)
     )
 
 
 def standing_of(turn: TurnId, row: ResultRow, *, held_out: bool = False) -> TurnStanding:
-    """Convert a row with the columns of `STANDING`. The store does not know whether a turn is held
-    out for the gate.
+    """Convert a row of `select_with_standing`. The store does not know whether a turn is held out
+    for the gate.
     """
     return TurnStanding(
         verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
-        role=role_of(row),
+        role=None if row.role is None else TurnRole(row.role, row.role_generation),
         taught=bool(row.taught),
         held_out=held_out,
         is_aged=not row.current,
     )
-
-
-def role_of(row: ResultRow) -> TurnRole | None:
-    """The role in a row with the columns of `STANDING`."""
-    return None if row.role is None else TurnRole(RoleKind(row.role), row.role_generation)
 
 
 _NEWEST_FIRST = (candidates.c.made_us.desc(), candidates.c.id.desc())
@@ -311,95 +267,97 @@ class SkillAttempt:
     turns: tuple[TurnId, ...]
 
 
-class SqlCandidates:
-    """`ports.CandidateStore` on a database."""
+class SqlCandidates(Queries):
+    """Attempts to learn and their candidates. Blocks: call it from a thread; raises StoreError."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
-
+    @writes
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """Make these turns support of this generation for ever, and return the number of a new
         attempt. Raises RefusedError, and changes nothing, if one of them has a role already or is
         not in the ledger, or if all were made before the last revert."""
-        with self._database.writing("beginning an attempt") as connection:
-            numbers = _numbers(connection, turns)
-            if not _has_newer(connection, numbers):
-                raise RefusedError(
-                    "beginning an attempt: skills were reverted after these turns were made"
-                )
-            attempt = {
-                "at_us": pack_instant(self._clock()),
-                "kind": kind,
-                "generation": generation,
-            }
+        doing = "beginning an attempt"
+        with self._database.writing(doing) as connection:
+            numbers, newest = turn_numbers(connection, turns, doing)
+            if newest < (connection.scalar(select(last_revert())) or 0):
+                raise RefusedError(f"{doing}: skills were reverted after these turns were made")
+            attempt = {"at_us": self._clock(), "kind": kind, "generation": generation}
             number: int = connection.execute(
                 insert(attempts).returning(attempts.c.seq), attempt
             ).scalar_one()
-            support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}
-            # Always in the same order, so that two programs cannot deadlock.
-            connection.execute(
-                insert(roles), [{"turn": turn, **support} for turn in sorted(numbers)]
-            )
+            support = {"kind": RoleKind.SUPPORT, "generation": generation, "attempt": number}
+            connection.execute(insert(roles), [{"turn": turn, **support} for turn in numbers])
             return number
 
+    @writes
     def end_attempt(self, number: int) -> None:
         """Mark an attempt as ended: it makes no further candidate."""
         with self._database.writing("ending an attempt") as connection:
             ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
-            connection.execute(ended, {"ended_us": pack_instant(self._clock())})
+            connection.execute(ended, {"ended_us": self._clock()})
 
     def interrupted(self) -> list[SkillAttempt]:
         """Attempts that have not ended and have no candidate, oldest first; without forgotten
         turns.
         """
-        is_taught = select(lessons.c.turn).where(lessons.c.turn == turns.c.id).exists()
+        is_taught = exists().where(lessons.c.turn == turns.c.id)
         query = (
-            select(
-                attempts.c.seq,
-                attempts.c.kind,
-                attempts.c.generation,
-                turns.c.id,
-                is_taught.label("is_taught"),
-            )
-            .join(roles, roles.c.attempt == attempts.c.seq)
-            .join(turns, turns.c.seq == roles.c.turn)
+            select(*attempts.c["seq", "kind", "generation"], turns.c.id, is_taught)
+            .select_from(attempts)
+            .join(roles)
+            .join(turns)
             .where(attempts.c.ended_us.is_(None))
             .order_by(attempts.c.seq, turns.c.seq)
         )
         rows = self._database.rows("looking for interrupted attempts", query)
-        return [
-            SkillAttempt(
-                number,
-                group[0].kind,
-                group[0].generation,
-                tuple(TurnId(row.id) for row in group),
-            )
-            for number, group in (
-                (number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq)
-            )
-            if not any(row.is_taught for row in group)
-        ]
+        found = []
+        for attempt, group in groupby(rows, key=lambda row: row[:3]):
+            ids, are_taught = zip(*(row[3:] for row in group), strict=True)
+            if not any(are_taught):
+                number, kind, generation = attempt
+                found.append(SkillAttempt(number, kind, generation, ids))
+        return found
 
+    @writes
     def save_candidate(self, candidate: Candidate) -> None:
         """Insert a candidate, or update its standing, reason and certificate; the former values are
         kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""
+        proposal, certificate = candidate.proposal, candidate.certificate
         with self._database.writing("saving a candidate") as connection:
-            _refuse_forgotten(connection, candidate)
+            row: dict[str, object] = {
+                "standing": candidate.standing,
+                "reason": candidate.reason,
+                "certificate": None if certificate is None else pack_document(certificate),
+            }
+            if gone := forgotten_turn(connection, proposal.support):
+                raise RefusedError(
+                    f"saving a candidate: turn {gone}, which taught {candidate.id}, was forgotten"
+                )
             query = select(candidates).where(candidates.c.id == candidate.id).with_for_update()
             before = connection.execute(query).one_or_none()
-            if before is None:
-                _insert(connection, candidate)
+            if before is not None:
+                past = pack_document(
+                    {
+                        "candidate": before.id,
+                        "skill": before.name,
+                        **{name: before._mapping[name] for name in ("standing", "reason")},
+                        "certificate": _certificate(before),
+                    }
+                )
+                event = {"at_us": self._clock(), "kind": "candidate.changed", "data": past}
+                connection.execute(insert(events), event)
+                connection.execute(update(candidates).where(candidates.c.id == before.id), row)
                 return
-            event = {
-                "at_us": pack_instant(self._clock()),
-                "kind": "candidate.changed",
-                "data": _previous_state(before),
+            row |= {
+                "id": candidate.id,
+                "name": proposal.skill.name,
+                "change": proposal.change,
+                "proposal": _pack_proposal(proposal),
+                "generation": candidate.generation,
+                "made_us": candidate.made_at,
             }
-            connection.execute(insert(events), event)
-            connection.execute(
-                update(candidates).where(candidates.c.id == before.id), _progress(candidate)
-            )
+            connection.execute(insert(candidates), row)
+            taught_by = [{"candidate": candidate.id, "turn": turn} for turn in {*proposal.support}]
+            connection.execute(insert(lessons), taught_by)
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
         query = select(candidates).where(candidates.c.id == candidate)
@@ -409,9 +367,8 @@ class SqlCandidates:
         """Whether skills were reverted after this generation, so that its evidence is out of
         date.
         """
-        return (
-            self._database.read_number("looking for a revert", select(last_revert())) > generation
-        )
+        last = self._database.read_number("looking for a revert", select(last_revert()))
+        return last > generation
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
@@ -420,72 +377,35 @@ class SqlCandidates:
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
-        query = (
-            select(candidates.c.reason)
-            .where(candidates.c.standing == standing.value)
-            .order_by(*_NEWEST_FIRST)
-            .limit(limit)
+        query = select(candidates.c.reason).where(candidates.c.standing == standing)
+        return self._database.records(
+            "counting reasons", query.order_by(*_NEWEST_FIRST).limit(limit), str
         )
-        return self._database.read("counting reasons", query, lambda row: row.reason)
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
         query = select(candidates).order_by(*_NEWEST_FIRST).limit(limit)
         if standing is not None:
-            query = query.where(candidates.c.standing == standing.value)
+            query = query.where(candidates.c.standing == standing)
         return self._database.read("listing candidates", query, _candidate)
 
     def count(self, standing: Standing) -> int:
         """The number of candidates of this standing."""
-        query = (
-            select(func.count())
-            .select_from(candidates)
-            .where(candidates.c.standing == standing.value)
-        )
+        query = select(func.count()).where(candidates.c.standing == standing)
         return self._database.read_number("counting candidates", query)
 
 
-def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
-    found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted)))
-    numbers = list(found.scalars())
-    if not numbers or len(numbers) < len(set(wanted)):
-        raise RefusedError(
-            f"beginning an attempt: of {len(set(wanted))} turns {len(numbers)} are in the ledger"
-        )
-    return numbers
-
-
-def _has_newer(connection: Connection, numbers: Sequence[int]) -> bool:
-    """Whether one of these turns was made since the last revert."""
-    is_newer = turns.c.seq.in_(numbers) & (turns.c.generation >= last_revert())
-    return connection.execute(select(turns.c.seq).where(is_newer).limit(1)).first() is not None
-
-
-def _refuse_forgotten(connection: Connection, candidate: Candidate) -> None:
-    taught_by = candidate.proposal.support
-    gone = connection.execute(
-        select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)
-    ).scalar()
-    if gone is not None:
-        raise RefusedError(
-            f"saving a candidate: turn {gone}, which taught {candidate.id}, was forgotten"
-        )
-
-
-def _insert(connection: Connection, candidate: Candidate) -> None:
-    taught_by = list(dict.fromkeys(candidate.proposal.support))
-    fixed: dict[str, Value] = {
-        "id": candidate.id,
-        "name": candidate.proposal.skill.name,
-        "change": candidate.proposal.change.value,
-        "proposal": _pack_proposal(candidate.proposal),
-        "generation": candidate.generation,
-        "made_us": pack_instant(candidate.made_at),
-    }
-    connection.execute(insert(candidates), fixed | _progress(candidate))
-    connection.execute(
-        insert(lessons), [{"candidate": fixed["id"], "turn": turn} for turn in taught_by]
-    )
+def turn_numbers(
+    connection: Connection, wanted: Collection[TurnId], doing: str
+) -> tuple[list[int], int]:
+    """The numbers of these turns, always in the same order, so that two programs cannot deadlock,
+    and the newest of their generations. Raises RefusedError if one is not in the ledger.
+    """
+    query = select(*turns.c["seq", "generation"]).where(turns.c.id.in_(wanted))
+    found = connection.execute(query.order_by(turns.c.seq)).all()
+    if not found or len(found) < len(set(wanted)):
+        raise RefusedError(f"{doing}: of {len(set(wanted))} turns {len(found)} are in the ledger")
+    return [row.seq for row in found], max(row.generation for row in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,15 +421,8 @@ class _StoredProposal:
     is_instruction: bool = False
 
     def read(self) -> Proposal:
-        return Proposal(
-            self.skill.read(),
-            self.change,
-            self.replaces,
-            self.support,
-            self.kind,
-            self.written_by,
-            self.is_instruction,
-        )
+        said = {name: getattr(self, name) for name in Proposal.__slots__}
+        return Proposal(**said | {"skill": self.skill.read()})
 
 
 def _pack_proposal(proposal: Proposal) -> str:
@@ -517,35 +430,18 @@ def _pack_proposal(proposal: Proposal) -> str:
     return pack_document(said | {"skill": record_of(proposal.skill)})
 
 
-def _progress(candidate: Candidate) -> dict[str, Value]:
-    certificate = candidate.certificate
-    return {
-        "standing": candidate.standing.value,
-        "reason": candidate.reason,
-        "certificate": None if certificate is None else pack_document(certificate),
-    }
-
-
-def _previous_state(row: ResultRow) -> str:
-    past = _candidate(row)
-    words = {
-        "candidate": past.id,
-        "skill": past.proposal.skill.name,
-        "standing": past.standing.value,
-        "reason": past.reason,
-    }
-    return pack_document(words | {"certificate": past.certificate})
-
-
 def _candidate(row: ResultRow) -> Candidate:
     return Candidate(
         id=CandidateId(row.id),
         proposal=unpack_document(row.proposal, _StoredProposal).read(),
-        standing=Standing(row.standing),
+        standing=row.standing,
         reason=row.reason,
         generation=row.generation,
-        made_at=unpack_instant(row.made_us),
-        certificate=(
-            None if row.certificate is None else unpack_document(row.certificate, Certificate)
-        ),
+        made_at=row.made_us,
+        certificate=_certificate(row),
     )
+
+
+def _certificate(row: ResultRow) -> Certificate | None:
+    stored = row.certificate
+    return None if stored is None else unpack_document(stored, Certificate)

@@ -2,6 +2,7 @@
 rows.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,16 +14,14 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.generations import skill_of
+from metaclaw.store.generations import select_members, skill_of
 from metaclaw.store.rows import (
     LedgerEvent,
     SessionRow,
     event_of,
-    pack_instant,
     session_of,
-    unpack_instant,
     unpack_placed,
 )
 from metaclaw.store.schema import (
@@ -31,7 +30,6 @@ from metaclaw.store.schema import (
     memberships,
     payloads,
     sessions,
-    skill_texts,
     stands,
     turns,
 )
@@ -52,6 +50,9 @@ class SessionFilter:
     outcome: Outcome | None = None
     titled: Collection[SessionId] = ()
     with_side_only: bool = False
+
+
+ALL_SESSIONS = SessionFilter(with_side_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,8 @@ class SkillVersion:
     reason: str
 
 
-class Overview:
+class Overview(Queries):
     """Reads for the pages. Raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sessions(
         self, wanted: SessionFilter, limit: int, before: SessionId | None = None
@@ -125,16 +123,11 @@ class Overview:
         """The matching sessions, the one with the newest request first; only those behind the
         session `before`, if given.
         """
-        query = (
-            select(sessions)
-            .where(*_conditions(wanted))
-            .order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
-            .limit(limit)
-        )
+        query = select(sessions).where(*_conditions(wanted)).order_by(*_LATEST_FIRST).limit(limit)
         if before is not None:
             mark = sessions.alias("mark")
-            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == before).scalar_subquery()
-            query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
+            place = select(*mark.c["last_us", "id"]).where(mark.c.id == before).scalar_subquery()
+            query = query.where(tuple_(*sessions.c["last_us", "id"]) < place)
         return self._database.read("listing sessions", query, session_of)
 
     def count(self, wanted: SessionFilter) -> int:
@@ -144,72 +137,48 @@ class Overview:
 
     def ids(self) -> list[SessionId]:
         """All sessions with a main turn, the one with the newest request first."""
-        query = (
-            select(sessions.c.id)
-            .where(sessions.c.main_turns > 0)
-            .order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
-        )
-        return self._database.read("listing sessions", query, lambda row: SessionId(row.id))
+        query = select(sessions.c.id).where(sessions.c.main_turns > 0).order_by(*_LATEST_FIRST)
+        return self._database.records("listing sessions", query, SessionId)
 
     def agents(self) -> list[str]:
         """The agents of the recorded sessions, sorted by name."""
-        return sorted(
-            self._database.read(
-                "listing agents",
-                select(sessions.c.agent).distinct(),
-                lambda row: row.agent,
-            )
-        )
+        query = select(sessions.c.agent).distinct()
+        return sorted(self._database.records("listing agents", query, str))
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
         """The number of turns by outcome, for each of these sessions."""
+        key = turns.c.session, stands.c.outcome
         query = (
-            select(turns.c.session, stands.c.outcome, func.count())
-            .join(stands, stands.c.turn == turns.c.seq)
+            select(*key, func.count())
+            .select_from(turns)
+            .join(stands)
             .where(turns.c.session.in_(wanted))
-            .group_by(turns.c.session, stands.c.outcome)
+            .group_by(*key)
         )
         found: dict[SessionId, dict[Outcome, int]] = {}
-        with self._database.reading("counting verdicts") as connection:
-            for session, outcome, count in connection.execute(query):
-                found.setdefault(SessionId(session), {})[Outcome(outcome)] = count
+        for session, outcome, count in self._database.rows("counting verdicts", query):
+            found.setdefault(session, {})[outcome] = count
         return found
 
     def failed(self, wanted: Collection[SessionId]) -> dict[SessionId, int]:
         """The number of main turns without an answer, for each of these sessions."""
-        mine = and_(
-            turns.c.session.in_(wanted),
-            turns.c.kind == TurnKind.MAIN.value,
+        query = select(turns.c.session, func.count().label("times")).group_by(turns.c.session)
+        is_failed = turns.c.outcome == TurnEnd.FAILED
+        rows = self._database.rows(
+            "counting failed turns", query.where(_is_main_in(wanted), is_failed)
         )
-        query = (
-            select(turns.c.session, func.count())
-            .where(mine, turns.c.outcome == TurnEnd.FAILED.value)
-            .group_by(turns.c.session)
-        )
-        with self._database.reading("counting failed turns") as connection:
-            return {SessionId(session): count for session, count in connection.execute(query)}
+        return {row.session: row.times for row in rows}
 
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
         """The first main request of each of these sessions that has one."""
-        mine = and_(
-            turns.c.session.in_(wanted),
-            turns.c.kind == TurnKind.MAIN.value,
-        )
-        firsts = (
-            select(func.min(turns.c.seq).label("seq"))
-            .where(mine)
-            .group_by(turns.c.session)
-            .subquery()
-        )
-        query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(
-            firsts, firsts.c.seq == turns.c.seq
-        )
+        firsts = select(func.min(turns.c.seq)).where(_is_main_in(wanted)).group_by(turns.c.session)
+        query = select(*turns.c["session", "agent", "wire", "seq"]).where(turns.c.seq.in_(firsts))
         with self._database.reading("reading how sessions began") as connection:
             return [
                 FirstRequest(
-                    SessionId(row.session),
+                    row.session,
                     row.agent,
-                    Wire(row.wire),
+                    row.wire,
                     rebuild_body(connection, payloads, row.seq) or b"",
                 )
                 for row in connection.execute(query).all()
@@ -217,25 +186,9 @@ class Overview:
 
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
         """Session, agent, workspace and time of these turns; deleted turns are left out."""
-        columns = (
-            turns.c.id,
-            turns.c.session,
-            turns.c.agent,
-            turns.c.workspace_id,
-            turns.c.received_us,
-        )
+        columns = turns.c["id", "session", "agent", "workspace_id", "received_us"]
         query = select(*columns).where(turns.c.id.in_(wanted))
-        rows = self._database.rows("reading where turns belong", query)
-        found = [
-            TurnPlace(
-                TurnId(row.id),
-                SessionId(row.session),
-                row.agent,
-                row.workspace_id,
-                unpack_instant(row.received_us),
-            )
-            for row in rows
-        ]
+        found = self._database.records("reading where turns belong", query, TurnPlace)
         return {place.turn: place for place in found}
 
     def newest_turn(self) -> int:
@@ -244,86 +197,52 @@ class Overview:
 
     def last_placed(self) -> dict[SkillName, LastPlaced]:
         """The last turn in which each rule and skill was placed, among the recent turns."""
-        columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.skills, turns.c.received_us)
         query = (
-            select(*columns)
+            select(*turns.c["skills", "id", "session", "agent", "received_us"])
             .where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]")
             .order_by(turns.c.seq.desc())
         )
-        found: dict[SkillName, LastPlaced] = {}
-        times: dict[SkillName, int] = {}
-        with self._database.reading("reading what was placed") as connection:
-            for row in connection.execute(query):
-                for name in map(SkillName, unpack_placed(row.skills)[0]):
-                    times[name] = times.get(name, 0) + 1
-                    if name not in found:
-                        at = unpack_instant(row.received_us)
-                        session = SessionId(row.session)
-                        found[name] = LastPlaced(TurnId(row.id), session, row.agent, at, 0)
+        rows = self._database.rows("reading what was placed", query)
+        placed = [(SkillName(name), row) for row in rows for name in unpack_placed(row.skills)[0]]
+        times = Counter(name for name, _ in placed)
+        # Of several turns the newest counts, which comes last here.
         return {
-            name: LastPlaced(one.turn, one.session, one.agent, one.at, times[name])
-            for name, one in found.items()
+            name: LastPlaced(row.id, row.session, row.agent, row.received_us, times[name])
+            for name, row in reversed(placed)
         }
 
     def calls(self, since: datetime) -> list[ProviderCall]:
         """The recent answers of providers, newest first."""
-        names = (
-            "provider",
-            "model",
-            "received_us",
-            "outcome",
-            "status",
-            "error",
-            "first_byte_s",
-            "duration_s",
-        )
-        is_recent = and_(
-            turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= pack_instant(since)
-        )
         query = (
-            select(*(turns.c[name] for name in names)).where(is_recent).order_by(turns.c.seq.desc())
+            select(
+                *turns.c[
+                    "provider",
+                    "model",
+                    "received_us",
+                    "outcome",
+                    "status",
+                    "error",
+                    "first_byte_s",
+                    "duration_s",
+                ]
+            )
+            .where(turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= since)
+            .order_by(turns.c.seq.desc())
         )
-        return self._database.read(
-            "reading how providers answered",
-            query,
-            lambda row: ProviderCall(
-                row.provider,
-                row.model,
-                unpack_instant(row.received_us),
-                TurnEnd(row.outcome),
-                row.status,
-                row.error,
-                row.first_byte_s,
-                row.duration_s,
-            ),
-        )
+        return self._database.records("reading how providers answered", query, ProviderCall)
 
     def versions_of(self, name: str, limit: int = 50) -> list[SkillVersion]:
         """The texts of a rule or skill, newest first."""
         query = (
-            select(
-                memberships.c.since,
-                memberships.c.until,
-                generations.c.published_us,
-                generations.c.reason,
-                skill_texts,
+            select_members(
+                *memberships.c["since", "until"], *generations.c["published_us", "reason"]
             )
-            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-            .join(generations, generations.c.number == memberships.c.since)
             .where(memberships.c.name == name)
             .order_by(memberships.c.since.desc())
             .limit(limit)
         )
         return self._database.read(
-            "reading versions of a skill",
-            query,
-            lambda row: SkillVersion(
-                skill_of(row),
-                row.since,
-                row.until,
-                unpack_instant(row.published_us) if row.published_us else None,
-                row.reason,
-            ),
+            "reading versions of a skill", query, lambda row: SkillVersion(skill_of(row), *row[:4])
         )
 
     def happened(
@@ -336,12 +255,19 @@ class Overview:
             .where(
                 events.c.seq > newest - _RECENT_EVENTS,
                 events.c.kind.in_(kinds),
-                events.c.at_us >= pack_instant(since),
+                events.c.at_us >= since,
             )
             .order_by(events.c.seq.desc())
             .limit(limit)
         )
         return self._database.read("reading what happened", query, event_of)
+
+
+_LATEST_FIRST = sessions.c.last_us.desc(), sessions.c.id.desc()
+
+
+def _is_main_in(wanted: Collection[SessionId]) -> ColumnElement[bool]:
+    return and_(turns.c.session.in_(wanted), turns.c.kind == TurnKind.MAIN)
 
 
 def _newest() -> ScalarSelect[int]:
@@ -353,16 +279,12 @@ def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
     if wanted.agent:
         found.append(sessions.c.agent == wanted.agent)
     if words := wanted.text.split():
-        columns = (sessions.c.id, sessions.c.agent, sessions.c.workspace_id, sessions.c.user_id)
+        columns = sessions.c["id", "agent", "workspace_id", "user_id"]
         said = (
             or_(*(column.icontains(word, autoescape=True) for column in columns)) for word in words
         )
         found.append(or_(and_(*said), sessions.c.id.in_(wanted.titled)))
     if wanted.outcome is not None:
-        judged = (
-            select(turns.c.session)
-            .join(stands, stands.c.turn == turns.c.seq)
-            .where(stands.c.outcome == wanted.outcome.value)
-        )
+        judged = select(turns.c.session).join(stands).where(stands.c.outcome == wanted.outcome)
         found.append(sessions.c.id.in_(judged))
     return found

@@ -1,20 +1,21 @@
 """Read the ledger. All functions block: call them from a thread, not from the event loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from typing import TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
     Table,
+    and_,
     bindparam,
     func,
     literal,
     select,
-    tuple_,
 )
 
 from metaclaw.domain.candidate import Standing
@@ -24,10 +25,11 @@ from metaclaw.domain.turn import ATTEMPT, Exchange, SessionTrace, Splice, Turn, 
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.dialects import begins_with, committed
-from metaclaw.store.learning import STANDING, standing_of, with_standing
+from metaclaw.store.learning import select_with_standing, standing_of
+from metaclaw.store.overview import ALL_SESSIONS, Overview, SessionFilter
 from metaclaw.store.rows import (
     DrawnTurn,
     LedgerEvent,
@@ -35,16 +37,13 @@ from metaclaw.store.rows import (
     SessionRow,
     TurnRow,
     draw_of,
-    drawn_turn_of,
     event_of,
-    pack_instant,
     placement_of,
     scope_of,
     session_of,
     tokens_of,
     turn_of,
     turn_row_of,
-    unpack_instant,
 )
 from metaclaw.store.schema import (
     candidates,
@@ -103,43 +102,32 @@ class LearningCounts:
     candidates: dict[Standing, int]
 
 
+T = TypeVar("T")
+
 # Built once: building a statement takes longer than running it, and a turn is read for every turn
 # that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
 _TOKENS = select(tokens).where(tokens.c.turn == bindparam("seq"))
-_SAID = select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(
-    payloads.c.turn == bindparam("seq")
-)
+_SAID = select(*payloads.c["splices", "said", "seen"]).where(payloads.c.turn == bindparam("seq"))
 _DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.place)
 
 
-class LedgerReader:
+class LedgerReader(Queries):
     """Queries of the ledger, each a consistent snapshot. Raises StoreError."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
         """Sessions, the one with the newest request first; only those behind the session `before`,
         if given.
         """
-        query = (
-            select(sessions).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
-        )
-        if before is not None:
-            mark = sessions.alias("mark")
-            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == before).scalar_subquery()
-            query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
-        return self._database.read("listing sessions", query, session_of)
+        return Overview(self._database).sessions(ALL_SESSIONS, limit, before)
 
     def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
         """The number of turns in these sessions that are attempts at answers of other turns."""
-        mine = turns.c.session.in_(wanted)
-        query = (
-            select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
+        query = select(turns.c.session, func.count().label("times")).group_by(turns.c.session)
+        rows = self._database.rows(
+            "counting attempts", query.where(turns.c.session.in_(wanted), IS_ATTEMPT)
         )
-        with self._database.reading("counting attempts") as connection:
-            return {SessionId(session): count for session, count in connection.execute(query)}
+        return {row.session: row.times for row in rows}
 
     def broken_rules(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
@@ -147,107 +135,80 @@ class LedgerReader:
 
     def workspaces(self) -> list[str]:
         """The projects of the recorded sessions, sorted by name."""
-        query = (
-            select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
+        query = select(sessions.c.workspace_id).distinct()
+        return sorted(
+            self._database.records(
+                "listing projects", query.where(sessions.c.workspace_id.is_not(None)), str
+            )
         )
-        return sorted(self._database.read("listing projects", query, lambda row: row.workspace_id))
 
     def session(self, session: SessionId) -> SessionRow | None:
-        return self._database.read_one(
-            "reading a session",
-            select(sessions).where(sessions.c.id == session),
-            session_of,
-        )
+        query = select(sessions).where(sessions.c.id == session)
+        return self._database.read_one("reading a session", query, session_of)
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
         """Ids of sessions that begin with `prefix`, in order."""
-        return [SessionId(found) for found in self._beginning(sessions, prefix, limit)]
+        return self._beginning(sessions, prefix, limit, SessionId)
 
     def find_turns(self, prefix: str, limit: int = 2) -> list[TurnId]:
         """Ids of turns that begin with `prefix`, in order."""
-        return [TurnId(found) for found in self._beginning(turns, prefix, limit)]
+        return self._beginning(turns, prefix, limit, TurnId)
 
-    def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
-        column = table.c.id
-        is_wanted = begins_with(self._database.kind, column, prefix)
-        query = select(column).where(is_wanted).order_by(column).limit(limit)
-        return self._database.read("looking for an id", query, lambda row: row.id)
+    def _beginning(
+        self, table: Table, prefix: str, limit: int, kind: Callable[[str], T]
+    ) -> list[T]:
+        is_wanted = begins_with(self._database.kind, table.c.id, prefix)
+        query = select(table.c.id).where(is_wanted).order_by(table.c.id).limit(limit)
+        return self._database.records("looking for an id", query, kind)
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns behind the cursor `after`, in the order they were recorded; without
         attempts.
         """
-        mine = select(turns).where(turns.c.session == session, turns.c.seq > after, ~IS_ATTEMPT)
-        return self._database.read(
-            "listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of
-        )
+        is_mine = turns.c.session == session
+        return self._turns(is_mine, turns.c.seq > after, ~IS_ATTEMPT, limit=limit)
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
         """Turns of all sessions, main and side, behind the cursor `after`. Reading on from the last
         one misses none.
         """
-        query = (
-            select(turns)
-            .where(turns.c.seq > after, ~IS_ATTEMPT, committed(self._database.kind, turns))
-            .order_by(turns.c.seq)
-            .limit(limit)
-        )
-        return self._database.read("reading on", query, turn_row_of)
+        is_committed = committed(self._database.kind, turns)
+        return self._turns(turns.c.seq > after, ~IS_ATTEMPT, is_committed, limit=limit)
 
     def next_main_turn(self, session: SessionId, after: int) -> TurnRow | None:
         """The first main turn of a session behind the cursor `after`."""
-        mine = select(turns).where(
-            turns.c.session == session,
-            turns.c.seq > after,
-            turns.c.kind == TurnKind.MAIN.value,
-        )
-        return self._database.read_one(
-            "reading the next turn", mine.order_by(turns.c.seq).limit(1), turn_row_of
-        )
+        found = self._turns(_is_main_of(session), turns.c.seq > after, limit=1)
+        return next(iter(found), None)
 
     def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
         """The main turns of a session before the cursor `before`, newest first."""
-        mine = select(turns).where(
-            turns.c.session == session,
-            turns.c.seq < before,
-            turns.c.kind == TurnKind.MAIN.value,
-        )
-        return self._database.read(
-            "reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of
-        )
+        is_before = turns.c.seq < before
+        return self._turns(_is_main_of(session), is_before, limit=limit, newest_first=True)
 
     def main_turns_of(
         self, user: str | None, before: int, limit: int, within: int = 5_000
     ) -> list[TurnRow]:
         """The main turns of a user (None: of requests without a user id) before the cursor
         `before`, newest first, among the last `within` turns of all sessions."""
-        whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == user
-        mine = select(turns).where(
-            turns.c.seq < before,
-            turns.c.seq >= before - within,
-            turns.c.kind == TurnKind.MAIN.value,
-            whose,
-        )
-        return self._database.read(
-            "reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of
-        )
+        is_mine = turns.c.user_id.is_(None) if user is None else turns.c.user_id == user
+        is_recent = turns.c.seq.between(before - within, before - 1)
+        is_main = turns.c.kind == TurnKind.MAIN
+        return self._turns(is_mine, is_recent, is_main, limit=limit, newest_first=True)
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
-        mine = select(turns).where(turns.c.session == session, turns.c.kind == TurnKind.MAIN.value)
-        return self._database.read_one(
-            "reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of
-        )
+        return next(iter(self._turns(_is_main_of(session), limit=1, newest_first=True)), None)
+
+    def _turns(
+        self, *conditions: ColumnElement[bool], limit: int, newest_first: bool = False
+    ) -> list[TurnRow]:
+        order = turns.c.seq.desc() if newest_first else turns.c.seq
+        query = select(turns).where(*conditions).order_by(order).limit(limit)
+        return self._database.read("reading turns", query, turn_row_of)
 
     def newest_main_turn(self) -> TurnRow | None:
         """The main turn whose request came last, of the hundred sessions that were active last."""
-        recent = (
-            select(sessions)
-            .where(sessions.c.main_turns > 0)
-            .order_by(sessions.c.last_us.desc())
-            .limit(100)
-        )
         newest: TurnRow | None = None
-        for session in self._database.read("listing sessions", recent, session_of):
+        for session in Overview(self._database).sessions(SessionFilter(), 100):
             if newest is not None and session.last_at <= newest.times.received_at:
                 break  # its last request came before, and those of all further sessions
             turn = self.last_main_turn(session.id)
@@ -261,20 +222,15 @@ class LedgerReader:
         """Session ends behind the cursor `after`, in the order they were recorded. One session may
         end several times.
         """
-        is_open = sessions.c.ended_us.is_(None).label("is_open")
-        query = select(session_ends, is_open).join(
-            sessions, sessions.c.id == session_ends.c.session
-        )
         query = (
-            query.where(session_ends.c.seq > after, committed(self._database.kind, session_ends))
+            select(session_ends, sessions.c.ended_us.is_(None))
+            .select_from(session_ends)
+            .join(sessions, sessions.c.id == session_ends.c.session)
+            .where(session_ends.c.seq > after, committed(self._database.kind, session_ends))
             .order_by(session_ends.c.seq)
             .limit(limit)
         )
-        with self._database.reading("listing ended sessions") as connection:
-            return [
-                EndedSession(row.seq, SessionId(row.session), bool(row.is_open))
-                for row in connection.execute(query)
-            ]
+        return self._database.records("listing ended sessions", query, EndedSession)
 
     def turns_behind(self, cursor: int) -> int:
         """The number of turns behind this cursor, including deleted ones."""
@@ -286,27 +242,22 @@ class LedgerReader:
 
     def _behind(self, table: Table, cursor: int) -> int:
         # Computed from the numbers, because a reader may be a million rows behind.
-        with self._database.reading("measuring a lag") as connection:
-            return max(
-                0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor
-            )
+        newest = self._database.read_number("measuring a lag", select(func.max(table.c.seq)))
+        return max(0, newest - cursor)
 
     def silent_sessions(self, since: datetime) -> list[SessionId]:
         """Sessions that have not ended and whose last request came before `since`."""
-        silent = select(sessions.c.id).where(
-            sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since)
+        query = select(sessions.c.id).where(
+            sessions.c.ended_us.is_(None), sessions.c.last_us < since
         )
-        return self._database.read(
-            "looking for silent sessions", silent, lambda row: SessionId(row.id)
-        )
+        return self._database.records("looking for silent sessions", query, SessionId)
 
     def last_received(self) -> datetime | None:
         """The time of the request of the last recorded turn."""
-        with self._database.reading("reading the time of the last turn") as connection:
-            at_us = connection.execute(
-                select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)
-            ).scalar()
-            return None if at_us is None else unpack_instant(at_us)
+        query = select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)
+        return self._database.read_one(
+            "reading the time of the last turn", query, lambda row: row.received_us
+        )
 
     def role_of(self, turn: TurnId) -> TurnRole | None:
         """The role of a turn, or None if it has none."""
@@ -321,41 +272,44 @@ class LedgerReader:
         """Verdict, role and use in training of these turns; turns that are not in the ledger are
         left out.
         """
-        query = select(turns.c.id, *STANDING).where(turns.c.id.in_(wanted))
-        with self._database.reading("reading what turns came to") as connection:
-            rows = {
-                TurnId(row.id): row for row in connection.execute(with_standing(query, turns.c.seq))
-            }
-            return {turn: standing_of(turn, rows[turn]) for turn in wanted if turn in rows}
+        query = select_with_standing(turns.c.id).where(turns.c.id.in_(wanted))
+        rows = self._database.rows("reading what turns came to", query)
+        found = {row.id: standing_of(row.id, row) for row in rows}
+        return {turn: found[turn] for turn in wanted if turn in found}
 
     def learning_counts(self) -> LearningCounts:
         """Counts of verdicts, roles and candidates."""
         with self._database.reading("counting what was learned") as connection:
             verdicts, given, proposed = (
-                _count_by(connection, column)
+                dict(connection.execute(_counts_of(column)).all())
                 for column in (stands.c.outcome, roles.c.kind, candidates.c.standing)
             )
         return LearningCounts(
-            verdicts={outcome: verdicts.get(outcome.value, 0) for outcome in Outcome},
-            support=given.get(RoleKind.SUPPORT.value, 0),
-            query=given.get(RoleKind.QUERY.value, 0),
-            candidates={standing: proposed.get(standing.value, 0) for standing in Standing},
+            verdicts={outcome: verdicts.get(outcome, 0) for outcome in Outcome},
+            support=given.get(RoleKind.SUPPORT, 0),
+            query=given.get(RoleKind.QUERY, 0),
+            candidates={standing: proposed.get(standing, 0) for standing in Standing},
         )
 
     def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
         """The turns in which this skill was placed or withheld by chance, newest first, from
         generation `since` on.
         """
-        facts = turns.c.id, turns.c.session, turns.c.segment, turns.c.generation, turns.c.model
         query = (
-            select(*facts, draws.c.placed, draws.c.propensity, stands.c.outcome)
-            .join(turns, turns.c.seq == draws.c.turn)
+            select(
+                *turns.c["id", "session", "segment"],
+                *draws.c["placed", "propensity"],
+                stands.c.outcome,
+                *turns.c["generation", "model"],
+            )
+            .select_from(draws)
+            .join(turns)
             .outerjoin(stands, stands.c.turn == draws.c.turn)
             .where(draws.c.skill == skill, turns.c.generation >= since)
             .order_by(draws.c.turn.desc())
             .limit(limit)
         )
-        return self._database.read("reading what a skill is worth", query, drawn_turn_of)
+        return self._database.records("reading what a skill is worth", query, DrawnTurn)
 
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """A whole turn, with its bytes and tokens."""
@@ -371,9 +325,8 @@ class LedgerReader:
             func.coalesce(func.sum(sessions.c.turns), 0),
             func.coalesce(func.sum(sessions.c.main_turns), 0),
         ).select_from(sessions)
-        with self._database.reading("counting") as connection:
-            total, still_open, all_turns, main_turns = connection.execute(query).one()
-            return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
+        (found,) = self._database.rows("counting", query)
+        return LedgerCounts(*map(int, found))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
         """The data by which to recognise the sessions that have not ended and were active since
@@ -385,23 +338,19 @@ class LedgerReader:
             .correlate(sessions)
         )
         last = func.coalesce(
-            newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(),
+            newest.where(turns.c.kind == TurnKind.MAIN).scalar_subquery(),
             newest.scalar_subquery(),
         )
-        recent = select(sessions, last.label("last_seq")).where(
-            sessions.c.ended_us.is_(None), sessions.c.last_us >= pack_instant(since)
+        order = sessions.c.last_us.desc(), sessions.c.id.desc()
+        query = (
+            select(sessions, turns.c.id.label("turn"), *turns.c["head", "segment"])
+            .select_from(sessions)
+            .join(turns, turns.c.seq == last)
+            .where(sessions.c.ended_us.is_(None), sessions.c.last_us >= since)
+            .order_by(*order)
+            .limit(limit)
         )
-        found = (
-            recent.order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit).subquery()
-        )
-        query = select(found, turns.c.id.label("turn"), turns.c.head, turns.c.segment).join(
-            turns, turns.c.seq == found.c.last_seq
-        )
-        return self._database.read(
-            "remembering sessions",
-            query.order_by(found.c.last_us.desc(), found.c.id.desc()),
-            _trace,
-        )
+        return self._database.read("remembering sessions", query, _trace)
 
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """Events behind the cursor `after`."""
@@ -414,17 +363,16 @@ class LedgerReader:
 
     def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
         """Events of one kind, newest first."""
-        query = (
-            select(events).where(events.c.kind == kind).order_by(events.c.seq.desc()).limit(limit)
-        )
-        return self._database.read("reading events of a kind", query, event_of)
+        query = select(events).where(events.c.kind == kind).order_by(events.c.seq.desc())
+        return self._database.read("reading events of a kind", query.limit(limit), event_of)
 
 
-def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
-    found: dict[str, int] = dict(
-        connection.execute(select(column, func.count()).group_by(column)).all()
-    )
-    return found
+def _is_main_of(session: SessionId) -> ColumnElement[bool]:
+    return and_(turns.c.session == session, turns.c.kind == TurnKind.MAIN)
+
+
+def _counts_of(column: ColumnElement[str]) -> Select[str, int]:
+    return select(column, func.count()).group_by(column)
 
 
 def _trace(row: ResultRow) -> SessionTrace:
@@ -436,7 +384,7 @@ def _trace(row: ResultRow) -> SessionTrace:
         head=row.head,
         segment=row.segment,
         last_turn=TurnId(row.turn),
-        last_at=unpack_instant(row.last_us),
+        last_at=row.last_us,
     )
 
 

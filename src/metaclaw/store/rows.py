@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from sqlalchemy import Row
@@ -32,7 +32,7 @@ from metaclaw.domain.verdict import Outcome
 Value: TypeAlias = bool | int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
 """The values of a row to insert, in the order of its columns."""
-ResultRow: TypeAlias = Row[*tuple[object, ...]]
+ResultRow: TypeAlias = Row[*tuple[Any, ...]]
 """A row that a query returned."""
 
 _NO_NAME = ""
@@ -313,44 +313,22 @@ def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Values]:
     ]
 
 
-class _Tally:
-    """Sums up what several turns add to their session."""
-
-    __slots__ = ("began_us", "first", "last_us", "main_turns", "turns")
-
-    def __init__(self, first: Turn, received_us: int) -> None:
-        self.first = first
-        self.began_us = self.last_us = received_us
-        self.turns = 1
-        self.main_turns = 1 if first.kind is _MAIN else 0
-
-    def count(self, turn: Turn, received_us: int) -> None:
-        self.began_us = min(self.began_us, received_us)
-        self.last_us = max(self.last_us, received_us)
-        self.turns += 1
-        self.main_turns += turn.kind is _MAIN
-
-    def row(self) -> Values:
-        turn, scope = self.first, self.first.scope
-        who = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
-        return pack_texts(
-            (*who, self.began_us, self.last_us, None, None, self.turns, self.main_turns)
-        )
-
-
 def session_rows(turns: Iterable[Turn]) -> list[Values]:
     """What these turns add to their sessions: one row each, always in the same order, so that two
     writers cannot deadlock.
     """
-    tallies: dict[str, _Tally] = {}
+    of_session: dict[str, list[Turn]] = {}
     for turn in turns:
-        received_us = pack_instant(turn.times.received_at)
-        tally = tallies.get(turn.session)
-        if tally is None:
-            tallies[turn.session] = _Tally(turn, received_us)
-        else:
-            tally.count(turn, received_us)
-    return [tallies[session].row() for session in sorted(tallies)]
+        of_session.setdefault(turn.session, []).append(turn)
+    return [_session_row(of_session[session]) for session in sorted(of_session)]
+
+
+def _session_row(turns: list[Turn]) -> Values:
+    turn, scope = turns[0], turns[0].scope
+    received = [pack_instant(each.times.received_at) for each in turns]
+    main_turns = sum(each.kind is _MAIN for each in turns)
+    who = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
+    return pack_texts((*who, min(received), max(received), None, None, len(turns), main_turns))
 
 
 def session_of(row: ResultRow) -> SessionRow:
@@ -359,10 +337,10 @@ def session_of(row: ResultRow) -> SessionRow:
         key=row.key,
         agent=row.agent,
         scope=scope_of(row),
-        parent=_session_id(row.parent),
-        began_at=unpack_instant(row.began_us),
-        last_at=unpack_instant(row.last_us),
-        ended_at=None if row.ended_us is None else unpack_instant(row.ended_us),
+        parent=row.parent,
+        began_at=row.began_us,
+        last_at=row.last_us,
+        ended_at=row.ended_us,
         end_reason=row.end_reason,
         turns=row.turns,
         main_turns=row.main_turns,
@@ -370,7 +348,7 @@ def session_of(row: ResultRow) -> SessionRow:
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    return LedgerEvent(row.seq, unpack_instant(row.at_us), row.kind, unpack_json(row.data))
+    return LedgerEvent(row.seq, row.at_us, row.kind, unpack_json(row.data))
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:
@@ -379,22 +357,22 @@ def turn_row_of(row: ResultRow) -> TurnRow:
         seq=row.seq,
         id=TurnId(row.id),
         session=SessionId(row.session),
-        kind=TurnKind(row.kind),
+        kind=row.kind,
         kind_reason=row.kind_reason,
         stamp=stamp_of(row),
-        wire=Wire(row.wire),
+        wire=row.wire,
         path=row.path,
         stream=bool(row.stream),
         model=row.model,
         provider=row.provider,
         status=row.status,
-        end=TurnEnd(row.outcome),
+        end=row.outcome,
         error=row.error,
-        finish=None if row.finish is None else Finish(row.finish),
+        finish=row.finish,
         usage=_usage_of(row),
-        times=Times(unpack_instant(row.received_us), row.first_byte_s, row.duration_s),
+        times=Times(row.received_us, row.first_byte_s, row.duration_s),
         segment=row.segment,
-        retry_of=None if row.retry_of is None else TurnId(row.retry_of),
+        retry_of=row.retry_of,
     )
 
 
@@ -408,30 +386,13 @@ def turn_of(
     """Build a turn from a row of `turns` and the data of other tables."""
     facts = turn_row_of(row)
     return Turn(
-        id=facts.id,
-        session=facts.session,
-        kind=facts.kind,
-        kind_reason=facts.kind_reason,
+        **{name: getattr(facts, name) for name in TurnRow.__slots__ if name != "seq"},
         scope=scope_of(row),
-        stamp=facts.stamp,
         agent=row.agent,
-        wire=facts.wire,
-        path=facts.path,
-        stream=facts.stream,
-        model=facts.model,
-        provider=facts.provider,
-        provider_wire=Wire(row.provider_wire),
-        status=facts.status,
-        end=facts.end,
-        error=facts.error,
+        provider_wire=row.provider_wire,
         exchange=exchange,
-        finish=facts.finish,
-        usage=facts.usage,
         tokens=tokens,
-        times=facts.times,
-        segment=facts.segment,
-        retry_of=facts.retry_of,
-        parent=_session_id(row.parent),
+        parent=row.parent,
         key=row.key,
         head=row.head,
         placements=placements,
@@ -456,20 +417,6 @@ def draw_of(row: ResultRow) -> Draw:
     return Draw(SkillName(row.skill), bool(row.placed), row.propensity)
 
 
-def drawn_turn_of(row: ResultRow) -> DrawnTurn:
-    """Convert a draw with its turn's session and outcome."""
-    return DrawnTurn(
-        turn=TurnId(row.id),
-        session=SessionId(row.session),
-        segment=row.segment,
-        placed=bool(row.placed),
-        propensity=row.propensity,
-        outcome=None if row.outcome is None else Outcome(row.outcome),
-        generation=row.generation,
-        model=row.model,
-    )
-
-
 def scope_of(row: ResultRow) -> Scope:
     """The user and workspace of a row."""
     return Scope(row.user_id, row.workspace_id)
@@ -491,7 +438,3 @@ def _usage_of(row: ResultRow) -> Usage | None:
         row.cache_write_tokens,
         row.reasoning_tokens,
     )
-
-
-def _session_id(stored: str | None) -> SessionId | None:
-    return None if stored is None else SessionId(stored)

@@ -1,7 +1,7 @@
 """The schema: the tables as queries name them, and the schema version of a database. `schema.sql` defines
 the tables, with their keys, constraints, indices, triggers and views.
 
-Instants are whole microseconds since 1970 in UTC (`_us`), text is packed
+Instants are whole microseconds since 1970 in UTC (`_us`) and datetimes in queries, text is packed
 by its column type, bytes are bytes. `seq` numbers are given by the database, grow, and are never
 given again: they are the cursors readers resume from.
 
@@ -17,8 +17,10 @@ of is never edited."""
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -27,6 +29,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Double,
+    ForeignKeyConstraint,
     Integer,
     LargeBinary,
     MetaData,
@@ -40,10 +43,19 @@ from sqlalchemy import (
     literal_column,
     table,
 )
+from sqlalchemy.types import TypeEngine
 
+from metaclaw.domain.candidate import Change, Standing
+from metaclaw.domain.chat import Finish, Wire
+from metaclaw.domain.compliance import Reminded, RuleResult
+from metaclaw.domain.policy import PolicyState
+from metaclaw.domain.skill import Authorship, SkillState
+from metaclaw.domain.training import BatchState, RoleKind
+from metaclaw.domain.turn import HoldEnd, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Source
 from metaclaw.errors import StoreError
 from metaclaw.store.dialects import POSTGRESQL, ddl, drop_triggers, lock_schema
-from metaclaw.store.rows import pack_text, unpack_text
+from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
 
 MAX_LINKS = 32
 """A request is rebuilt from at most this many rows."""
@@ -65,6 +77,60 @@ class PackedText(TypeDecorator[str]):
         return None if value is None else unpack_text(value)
 
 
+class Instant(TypeDecorator[datetime]):
+    """An instant, stored as whole microseconds since 1970; 0 stands for none."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else pack_instant(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return unpack_instant(value) if value else None
+
+
+class Choice(TypeDecorator[StrEnum]):
+    """A member of an enumeration."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
+        return None if value is None else self.kind(value)
+
+
+_CHOICES: Final = {
+    "turns.kind": TurnKind,
+    "turns.wire": Wire,
+    "turns.provider_wire": Wire,
+    "turns.outcome": TurnEnd,
+    "turns.finish": Finish,
+    "verdicts.outcome": Outcome,
+    "verdicts.source": Source,
+    "verdicts.fault": Fault,
+    "stands.kind": TurnKind,
+    "stands.outcome": Outcome,
+    "stands.fault": Fault,
+    "roles.kind": RoleKind,
+    "candidates.change": Change,
+    "candidates.standing": Standing,
+    "batches.state": BatchState,
+    "policies.state": PolicyState,
+    "skill_texts.state": SkillState,
+    "skill_texts.author": Authorship,
+    "rule_counts.result": RuleResult,
+    "rule_counts.reminder": Reminded,
+    "held_rules.outcome": HoldEnd,
+    "true_answers.wire": Wire,
+}
 _TYPES: Final = {
     "TEXT": PackedText,
     "INTEGER": Integer,
@@ -75,6 +141,12 @@ _TYPES: Final = {
     "BOOLEAN": Boolean,
     "DOUBLE PRECISION": Double,
 }
+
+
+def _type(table: str, column: str, kind: str) -> TypeEngine[Any]:
+    if (choices := _CHOICES.get(f"{table}.{column}")) is not None:
+        return Choice(choices)
+    return Instant() if column.endswith("_us") else _TYPES[kind]()
 
 
 def _read_tables() -> MetaData:
@@ -91,12 +163,22 @@ def _read_tables() -> MetaData:
             if name == _VERSION_TABLE:
                 continue
             columns = connection.execute(f"PRAGMA table_info({name})")
+            references = connection.execute(f"PRAGMA foreign_key_list({name})")
             Table(
                 name,
                 found,
                 *(
-                    Column(key, _TYPES[kind], primary_key=bool(place), autoincrement=key == "seq")
+                    Column(
+                        key,
+                        _type(name, key, kind),
+                        primary_key=bool(place),
+                        autoincrement=key == "seq",
+                    )
                     for _, key, kind, _, _, place in columns
+                ),
+                *(
+                    ForeignKeyConstraint([key], [f"{table}.{their}"])
+                    for _, _, table, key, their, *_ in references
                 ),
             )
     return found

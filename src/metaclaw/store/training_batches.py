@@ -4,48 +4,35 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
-from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.training import BatchState, Rejection, RoleKind, TurnFacts, rejection
+from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Database, append_event, utc_now
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.learning import (
     HAS_TAUGHT,
     IS_CURRENT,
-    STANDING,
     WAS_TRIED,
+    select_with_standing,
     standing_of,
-    with_standing,
+    turn_numbers,
 )
-from metaclaw.store.rows import ResultRow, pack_instant, pack_json, stamp_of
+from metaclaw.store.rows import ResultRow, stamp_of
 from metaclaw.store.schema import (
     batch_turns,
     batches,
-    events,
     generations,
     roles,
     stands,
     tokens,
     turns,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TurnFacts:
-    """The facts of a turn for `domain.training.rejection`; `tokens` is the number of sampled
-    tokens, None if not recorded.
-    """
-
-    kind: TurnKind
-    end: TurnEnd
-    stamp: Stamp
-    provider: str
-    tokens: int | None
-    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +61,7 @@ class TrainingBatch:
     note: str = ""
 
 
-_NAMES = (
+_FACTS = turns.c[
     "seq",
     "id",
     "kind",
@@ -85,9 +72,8 @@ _NAMES = (
     "skills",
     "provider",
     "truncated",
-)
-_FACTS = [turns.c[name] for name in _NAMES]
-
+]
+_CHOOSING = "choosing turns to train on"
 _PAGE = 512
 _COUNTED = 2_000
 _FRESH = timedelta(seconds=30)
@@ -128,13 +114,12 @@ class SqlBatches:
         for row in self._newest(within):
             if len(found) == limit:
                 break
-            turn = TurnId(row.id)
-            standing = standing_of(turn, row, held_out=held_out(turn))
+            standing = standing_of(row.id, row, held_out=held_out(row.id))
             reason = rejection(
                 _facts(row), standing, generation, policy_version, max_lag, policy_provider
             )
             if reason is None:
-                found.append(turn)
+                found.append(row.id)
             else:
                 rejections[reason] += 1
         return EligibleTurns(tuple(found), dict(rejections))
@@ -155,21 +140,20 @@ class SqlBatches:
         often: the database leaves most of them out before `rejection` decides. With `again`, turns
         that would be eligible if they had not trained a version already."""
         likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
-        found: list[TurnId] = []
-        for row in self._newest(within, likely):
-            turn = TurnId(row.id)
-            standing = standing_of(turn, row, held_out=held_out(turn))
-            standing = replace(standing, taught=False) if again else standing
-            if (
-                rejection(
-                    _facts(row), standing, generation, policy_version, max_lag, policy_provider
-                )
-                is None
-            ):
-                found.append(turn)
-            if len(found) == limit:
-                break
-        return tuple(found)
+        found = (
+            row.id
+            for row in self._newest(within, likely)
+            if rejection(
+                _facts(row),
+                replace(standing_of(row.id, row, held_out=held_out(row.id)), taught=False),
+                generation,
+                policy_version,
+                max_lag,
+                policy_provider,
+            )
+            is None
+        )
+        return tuple(islice(found, limit))
 
     def untried(self, among: Collection[TurnId]) -> int:
         """The number of these turns that were never in a batch."""
@@ -204,85 +188,83 @@ class SqlBatches:
         """The newest `within` turns with their facts, read page by page; with `likely`, only those
         that meet this condition.
         """
-        sampled_bytes = func.length(tokens.c.sampled_ids).label("sampled_bytes")
-        query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(
-            tokens, tokens.c.turn == turns.c.seq
+        query = (
+            select_with_standing(*_FACTS, func.length(tokens.c.sampled_ids).label("sampled_bytes"))
+            .outerjoin(tokens, tokens.c.turn == turns.c.seq)
+            .order_by(turns.c.seq.desc())
         )
-        query = with_standing(query, turns.c.seq).order_by(turns.c.seq.desc())
         query = query if likely is None else query.where(likely)
         oldest = select(turns.c.seq).order_by(turns.c.seq.desc()).offset(within - 1).limit(1)
-        with self._database.reading("choosing turns to train on") as connection:
-            query = query.where(turns.c.seq >= (connection.execute(oldest).scalar() or 0))
+        query = query.where(turns.c.seq >= self._database.read_number(_CHOOSING, oldest))
         rows = self._page(query)
         while rows:
             yield from rows
             rows = self._page(query.where(turns.c.seq < rows[-1].seq)) if len(rows) == _PAGE else []
 
-    def _page(self, query: Select[*tuple[object, ...]]) -> Sequence[ResultRow]:
-        with self._database.reading("choosing turns to train on") as connection:
-            return connection.execute(query.limit(_PAGE)).all()
+    def _page(self, query: Select[*tuple[Any, ...]]) -> Sequence[ResultRow]:
+        return self._database.rows(_CHOOSING, query.limit(_PAGE))
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
         """Open a batch with these turns and return its number. The turns are query turns from now
         on. Raises RefusedError, and changes nothing, if one of them may not train."""
-        wanted = turns_taught
         with self._database.writing("opening a batch") as connection:
-            found = (
-                connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted)))
-                .scalars()
-                .all()
-            )
-            if not found or len(found) < len(wanted):
-                raise RefusedError(
-                    f"opening a batch: of {len(wanted)} turns {len(found)} are in the ledger"
-                )
-            newest = connection.execute(select(func.max(generations.c.number))).scalar_one()
+            numbers, _ = turn_numbers(connection, turns_taught, "opening a batch")
             batch = {
-                "at_us": pack_instant(self._clock()),
+                "at_us": self._clock(),
                 "policy_version": policy_version,
-                "generation": newest,
+                "generation": connection.scalar(select(func.max(generations.c.number))),
+                "seed": seed,
+                "size": len(numbers),
             }
-            batch |= {"seed": seed, "size": len(found)}
             number: int = connection.execute(
                 insert(batches).returning(batches.c.seq), batch
             ).scalar_one()
             connection.execute(
-                insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(found)]
+                insert(batch_turns), [{"turn": turn, "batch": number} for turn in numbers]
             )
             return number
 
     def open_batch_now(self) -> TrainingBatch | None:
         """The oldest open batch, or None."""
-        oldest = (
-            select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
-        )
-        return self._batch("looking for an open batch", oldest)
+        is_open = batches.c.ended_us.is_(None)
+        return self._batch("looking for an open batch", is_open)
 
     def batch(self, number: int) -> TrainingBatch | None:
-        return self._batch("reading a batch", select(batches).where(batches.c.seq == number))
+        return self._batch("reading a batch", batches.c.seq == number)
 
-    def _batch(self, doing: str, query: Select[*tuple[object, ...]]) -> TrainingBatch | None:
+    def _batch(self, doing: str, wanted: ColumnElement[bool]) -> TrainingBatch | None:
+        query = select(batches).where(wanted).order_by(batches.c.seq).limit(1)
         with self._database.reading(doing) as connection:
             row = connection.execute(query).one_or_none()
-            return None if row is None else _batch(connection, row)
+            if row is None:
+                return None
+            members = _members(connection, row.seq)
+        return TrainingBatch(
+            number=row.seq,
+            state=row.state,
+            policy_version=row.policy_version,
+            generation=row.generation,
+            seed=row.seed,
+            size=row.size,
+            turns=tuple(members),
+            stale=sum(not is_current for is_current in members.values()),
+            note=row.note,
+        )
 
     def drop_batch(self, number: int, reason: str) -> None:
         """Drop a batch that makes no version. Its turns may train again, unless they are too old by
         then. Raises RefusedError if it has ended already."""
         with self._database.writing("dropping a batch") as connection:
-            batch = opened(connection, number, "dropping a batch")
-            now = pack_instant(self._clock())
-            ended = {"state": BatchState.DROPPED.value, "note": reason, "ended_us": now}
+            batch, now = opened(connection, number, "dropping a batch"), self._clock()
+            ended = {"state": BatchState.DROPPED, "note": reason, "ended_us": now}
             connection.execute(update(batches).where(batches.c.seq == number), ended)
             data = {"batch": number, "turns": batch.size, "reason": reason}
-            connection.execute(
-                insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(data)}
-            )
+            append_event(connection, now, "batch.dropped", data)
 
     def turns_of(self, batch: int) -> list[TurnId]:
         """The turns of a batch that were not deleted since, in the order they were recorded."""
         with self._database.reading("reading a batch") as connection:
-            return [turn for turn, _ in _members(connection, batch)]
+            return list(_members(connection, batch))
 
 
 def _likely(
@@ -290,15 +272,15 @@ def _likely(
 ) -> ColumnElement[bool]:
     """The part of `rejection` that the database can decide."""
     conditions = [
-        turns.c.kind == TurnKind.MAIN.value,
-        turns.c.outcome == TurnEnd.COMPLETED.value,
+        turns.c.kind == TurnKind.MAIN,
+        turns.c.outcome == TurnEnd.COMPLETED,
         turns.c.truncated.is_(False),
         turns.c.generation <= generation,
         IS_CURRENT,
         turns.c.policy_version.between(policy_version - max_lag, policy_version),
-        stands.c.outcome != Outcome.UNKNOWN.value,
+        stands.c.outcome != Outcome.UNKNOWN,
         HAS_TAUGHT if again else ~HAS_TAUGHT,
-        roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
+        roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT),
     ]
     return and_(*conditions, *([] if provider is None else [turns.c.provider == provider]))
 
@@ -310,35 +292,20 @@ def opened(connection: Connection, number: int, doing: str) -> ResultRow:
     ).one_or_none()
     if row is None:
         raise RefusedError(f"{doing}: there is no batch {number}")
-    if row.state != BatchState.OPEN.value:
+    if row.state != BatchState.OPEN:
         why = f" ({row.note})" if row.note else ""
         raise RefusedError(f"{doing}: batch {number} is {row.state} already{why}")
     return row
 
 
-def _members(connection: Connection, batch: int) -> list[tuple[TurnId, bool]]:
+def _members(connection: Connection, batch: int) -> dict[TurnId, bool]:
     """The turns of a batch, and whether each is current."""
-    query = select(turns.c.id, IS_CURRENT).join(batch_turns, batch_turns.c.turn == turns.c.seq)
-    found = connection.execute(query.where(batch_turns.c.batch == batch).order_by(turns.c.seq))
-    return [(TurnId(turn), bool(is_current)) for turn, is_current in found]
-
-
-def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
-    members = _members(connection, row.seq)
-    return TrainingBatch(
-        number=row.seq,
-        state=BatchState(row.state),
-        policy_version=row.policy_version,
-        generation=row.generation,
-        seed=row.seed,
-        size=row.size,
-        turns=tuple(turn for turn, _ in members),
-        stale=sum(not is_current for _, is_current in members),
-        note=row.note,
-    )
+    query = select(turns.c.id, IS_CURRENT).join(batch_turns).where(batch_turns.c.batch == batch)
+    return {turn: bool(is_it) for turn, is_it in connection.execute(query.order_by(turns.c.seq))}
 
 
 def _facts(row: ResultRow) -> TurnFacts:
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    end, provider = TurnEnd(row.outcome), row.provider
-    return TurnFacts(TurnKind(row.kind), end, stamp_of(row), provider, sampled, bool(row.truncated))
+    return TurnFacts(
+        row.kind, row.outcome, stamp_of(row), row.provider, sampled, bool(row.truncated)
+    )

@@ -185,10 +185,12 @@ class TurnWriter:
             self._cursor.execute("ROLLBACK")
         self._clear_caches()
 
-    def has(self, turn: Turn) -> bool:
-        """Whether the turn is in the database already."""
+    def has(self, item: Item) -> bool:
+        """Whether an item is a turn that is in the database already."""
+        if not isinstance(item, Turn):
+            return False
         with self._using_files("looking for a turn"):
-            self._cursor.execute(self._statements.find, (pack_text(turn.id),))
+            self._cursor.execute(self._statements.find, (pack_text(item.id),))
             return self._cursor.fetchone() is not None
 
     def close(self) -> None:

@@ -20,7 +20,6 @@ from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database, utc_now
 from metaclaw.store.dialects import measure, plain_words, store_errors
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.rows import pack_instant
 from metaclaw.store.schema import (
     HEAD,
     MARK_TRUNCATED,
@@ -166,14 +165,13 @@ class SqlUpkeep:
         return found.size_bytes - found.free_bytes
 
     def _oldest(self) -> list[SessionId]:
-        is_over = sessions.c.ended_us.is_not(None) | (
-            sessions.c.last_us < pack_instant(self._now() - _IDLE)
-        )
+        is_over = sessions.c.ended_us.is_not(None) | (sessions.c.last_us < self._now() - _IDLE)
         is_training = exists(
             select(turns.c.seq)
-            .join(batch_turns, batch_turns.c.turn == turns.c.seq)
-            .join(batches, batches.c.seq == batch_turns.c.batch)
-            .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN.value)
+            .select_from(turns)
+            .join(batch_turns)
+            .join(batches)
+            .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN)
         )
         query = (
             select(sessions.c.id)

@@ -7,20 +7,20 @@ turn that a loop has read, from which it continues after a restart."""
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
     Select,
+    case,
     delete,
     func,
     insert,
     or_,
     select,
     true,
-    update,
 )
 
 from metaclaw.domain.chat import Usage
@@ -28,13 +28,11 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database
+from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import committed, insert_into
 from metaclaw.store.rows import (
     ResultRow,
     TurnRow,
-    pack_instant,
-    unpack_instant,
     unpack_names,
 )
 from metaclaw.store.schema import (
@@ -55,47 +53,44 @@ ENFORCEMENT_OFF = "enforcement:off"
 """1 while held rules are switched off."""
 
 
-class SqlCursors:
+class SqlCursors(Queries):
     """Cursors by name. Each has one reader that moves it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def cursor(self, name: str) -> int:
         """The cursor of this name; 0 if there is none."""
-        with self._database.reading("reading a cursor") as connection:
-            return read_cursor(connection, name) or 0
+        return self._database.read_number("reading a cursor", _cursor(name))
 
     def has_cursor(self, name: str) -> bool:
         """Whether there is a cursor of this name."""
-        with self._database.reading("reading a cursor") as connection:
-            return read_cursor(connection, name) is not None
+        return bool(self._database.rows("reading a cursor", _cursor(name)))
 
+    @writes
     def move_cursor(self, name: str, seq: int) -> None:
         """Record that the reader of this name has read everything up to `seq`."""
         with self._database.writing("moving a cursor") as connection:
             write_cursor(connection, name, seq)
 
 
+def _cursor(name: str) -> Select[int]:
+    return select(cursors.c.seq).where(cursors.c.name == name)
+
+
 def read_cursor(connection: Connection, name: str) -> int | None:
     """The cursor of this name; None if there is none."""
-    found: int | None = connection.execute(
-        select(cursors.c.seq).where(cursors.c.name == name)
-    ).scalar()
-    return found
+    return connection.scalar(_cursor(name))
 
 
 def write_cursor(connection: Connection, name: str, seq: int) -> None:
     """Set a cursor in the caller's transaction."""
-    connection.execute(delete(cursors).where(cursors.c.name == name))
-    connection.execute(insert(cursors), {"name": name, "seq": seq})
+    row = insert_into(cursors, connection.dialect.name).values(name=name, seq=seq)
+    connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"seq": seq}))
 
 
 def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
     """The values that the column contains, of those wanted."""
     if not wanted:
         return set()
-    return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
+    return set(connection.scalars(select(column).where(column.in_(wanted)).distinct()))
 
 
 _SPENDING_CURSOR = "spending of turns"
@@ -113,12 +108,10 @@ _attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias(
 _parent, _first = turns.alias("parent"), turns.alias("first")
 
 
-class SqlSpending:
+class SqlSpending(Queries):
     """Sums of calls. Several processes may add to them at once."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+    @writes
     def add(self, sums: Sums) -> None:
         """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any
         more are left out.
@@ -134,34 +127,30 @@ class SqlSpending:
         """Count the main turns of agents that were recorded since the last call; return the number
         of rows read. Blocks. For a turn with held calls the first attempt is counted as the turn,
         and the later ones as `enforce`."""
+        newest = select(func.max(turns.c.seq))
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
-            if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
+            if (connection.scalar(newest) or 0) <= counted:
                 return 0
         with self._database.writing("counting turns") as connection:
             # Lock the cursor, because several programs may count on PostgreSQL; SQLite has one
             # writer at a time.
             begun = insert_into(cursors, connection.dialect.name).on_conflict_do_nothing()
             connection.execute(begun, {"name": _SPENDING_CURSOR, "seq": 0})
-            cursor = (
-                select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
-            )
-            after = connection.execute(cursor).scalar_one()
+            after = connection.scalar(_cursor(_SPENDING_CURSOR).with_for_update()) or 0
             rows = connection.execute(self._unread(after)).all()
             sums: dict[SpendingKey, Spending] = {}
             for row in rows:
-                is_asked_again = row.parent_kind == TurnKind.MAIN.value and row.place > 0
-                if row.kind == TurnKind.MAIN.value or is_asked_again:
+                is_asked_again = row.parent_kind == TurnKind.MAIN and row.place > 0
+                if row.kind == TurnKind.MAIN or is_asked_again:
                     purpose = ENFORCED if is_asked_again else SERVED
                     model = f"{row.provider}/{row.model}"
-                    key, more = price(purpose, unpack_instant(row.received_us), model, _usage(row))
+                    key, more = price(purpose, row.received_us, model, _usage(row))
                     sums[key] = sums.get(key, Spending()) + more
             for key, more in sums.items():
                 _add_spending(connection, key, more, "")
             if rows:
-                connection.execute(
-                    update(cursors).where(cursors.c.name == _SPENDING_CURSOR), {"seq": rows[-1].seq}
-                )
+                write_cursor(connection, _SPENDING_CURSOR, rows[-1].seq)
         return len(rows)
 
     def sums(self, since: str = "", *, by_item: bool = False) -> dict[SpendingKey, Spending]:
@@ -171,40 +160,36 @@ class SqlSpending:
         keys = [spending.c[name] for name in (_KEYS if by_item else _KEYS[:3])]
         query = select(*keys, *(func.sum(spending.c[name]).label(name) for name in _SUMS))
         query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
-        with self._database.reading("reading what calls to models cost") as connection:
-            return dict(
-                _sum_of(row, row.item if by_item else "") for row in connection.execute(query)
-            )
+        rows = self._database.rows("reading what calls to models cost", query)
+        return dict(_sum_of(row, row.item if by_item else "") for row in rows)
 
+    @writes
     def forget_items_before(self, day: str) -> None:
         """Remove the items from the sums of earlier days."""
         is_old = (spending.c.day < day) & (spending.c.item != "")
-        with self._database.reading("looking for old items") as connection:
-            if connection.execute(select(spending.c.day).where(is_old).limit(1)).first() is None:
-                return
-        with self._database.writing("adding up what old calls cost") as connection:
-            _drop_items(connection, is_old)
+        query = select(spending.c.day).where(is_old).limit(1)
+        if self._database.rows("looking for old items", query):
+            with self._database.writing("adding up what old calls cost") as connection:
+                _drop_items(connection, is_old)
 
-    def _unread(self, after: int) -> Select[*tuple[object, ...]]:
-        own = [
-            turns.c[name] for name in ("seq", "kind", "provider", "model", "received_us", *_TOKENS)
-        ]
-        first = [_first.c[name].label(f"first_{name}") for name in _TOKENS]
-        query = (
+    def _unread(self, after: int) -> Select[*tuple[Any, ...]]:
+        return (
             select(
-                *own,
+                *turns.c["seq", "kind", "provider", "model", "received_us", *_TOKENS],
                 _attempt_of.c.place,
                 _parent.c.kind.label("parent_kind"),
                 _first.c.seq.label("first"),
-                *first,
+                *(_first.c[name].label(f"first_{name}") for name in _TOKENS),
             )
+            .select_from(turns)
             .outerjoin(_attempt_of, _attempt_of.c.turn == turns.c.seq)
             .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
             .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
             .outerjoin(_first, _first.c.seq == _first_of.c.turn)
             .where(turns.c.seq > after, committed(self._database.kind, turns))
+            .order_by(turns.c.seq)
+            .limit(_TURNS_AT_ONCE)
         )
-        return query.order_by(turns.c.seq).limit(_TURNS_AT_ONCE)
 
 
 def _usage(row: ResultRow) -> Usage:
@@ -267,17 +252,14 @@ class SkillUse:
     times: int
 
 
-class SqlUses:
+class SqlUses(Queries):
     """Uses by skill. One reader calls `note`, in order; turns are not counted twice."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def cursor(self) -> int:
         """The last turn that was counted."""
-        with self._database.reading("reading a cursor") as connection:
-            return read_cursor(connection, _USES_CURSOR) or 0
+        return self._database.read_number("reading a cursor", _cursor(_USES_CURSOR))
 
+    @writes
     def note(self, rows: Sequence[TurnRow]) -> None:
         """Count the skills that matched in the main turns among these, and move the cursor behind
         them; all or nothing.
@@ -289,33 +271,29 @@ class SqlUses:
             fresh = {
                 row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN
             }
-            _add_uses(connection, _matched(connection, fresh))
+            _add_uses(connection, fresh)
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
+    @writes
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         """Count these new skills as used at this moment."""
         wanted = set(names)
         if not wanted:
             return
         with self._database.writing("noting new skills") as connection:
-            known = sorted(
-                present(connection, memberships.c.name, wanted)
-            )  # no name of a forgotten skill is kept
+            # No name of a forgotten skill is kept.
+            known = sorted(present(connection, memberships.c.name, wanted))
             if known:
                 connection.execute(delete(uses).where(uses.c.skill.in_(known)))
-                connection.execute(
-                    insert(uses),
-                    [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known],
-                )
+                new = [{"skill": name, "last_us": at, "times": 0} for name in known]
+                connection.execute(insert(uses), new)
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """The uses of these skills; skills that were never counted are left out."""
-        query = select(uses).where(uses.c.skill.in_(names))
-        with self._database.reading("reading uses of skills") as connection:
-            return {
-                SkillName(row.skill): SkillUse(unpack_instant(row.last_us), row.times)
-                for row in connection.execute(query)
-            }
+        rows = self._database.rows(
+            "reading uses of skills", select(uses).where(uses.c.skill.in_(names))
+        )
+        return {SkillName(row.skill): SkillUse(row.last_us, row.times) for row in rows}
 
     def tasks_since(
         self,
@@ -328,16 +306,14 @@ class SqlUses:
     ) -> int:
         """The number of tasks after `instant`, at most `most`: those of these users, in these
         workspaces, or of requests without a user id; all tasks if none of the three is given."""
-        since = pack_instant(instant)
-        is_wanted = _speaks(users, workspaces, without_user=without_user)
         tasks = (
-            select(turns.c.session, turns.c.segment)
-            .join(sessions, sessions.c.id == turns.c.session)
+            select(*turns.c["session", "segment"])
+            .join(sessions)
             .where(
-                sessions.c.last_us > since,
-                turns.c.received_us > since,
-                turns.c.kind == TurnKind.MAIN.value,
-                is_wanted,
+                sessions.c.last_us > instant,
+                turns.c.received_us > instant,
+                turns.c.kind == TurnKind.MAIN,
+                _speaks(users, workspaces, without_user=without_user),
             )
             .distinct()
             .limit(most)
@@ -357,18 +333,17 @@ class SqlUses:
     ) -> list[Outcome]:
         """The newest known outcomes of main turns of these people: of this generation and later
         ones with the skill `placed`; if `placed` is None, of earlier generations."""
-        is_known = stands.c.outcome.in_((Outcome.PASS.value, Outcome.FAIL.value))
-        is_then = (
-            turns.c.generation < generation if placed is None else turns.c.generation >= generation
-        )
         query = (
             select(stands.c.outcome, turns.c.skills)
-            .join(turns, turns.c.seq == stands.c.turn)
-            .join(sessions, sessions.c.id == turns.c.session)
+            .select_from(stands)
+            .join(turns)
+            .join(sessions)
             .where(
-                is_known,
-                is_then,
-                turns.c.kind == TurnKind.MAIN.value,
+                stands.c.outcome.in_((Outcome.PASS, Outcome.FAIL)),
+                (turns.c.generation < generation)
+                if placed is None
+                else (turns.c.generation >= generation),
+                turns.c.kind == TurnKind.MAIN,
                 _speaks(users, workspaces, without_user=without_user),
             )
             .order_by(stands.c.turn.desc())
@@ -376,9 +351,7 @@ class SqlUses:
         )
         rows = self._database.rows("reading outcomes", query)
         return [
-            Outcome(row.outcome)
-            for row in rows
-            if placed is None or placed in unpack_names(row.skills)
+            outcome for outcome, skills in rows if placed is None or placed in unpack_names(skills)
         ]
 
 
@@ -395,38 +368,24 @@ def _speaks(
     return or_(*wanted) if wanted else true()
 
 
-def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
-    """The skills that were in these prompts or were withheld from them by chance."""
-    found: set[tuple[str, int]] = {
-        (name, row.seq) for row in fresh.values() for name in row.stamp.skills
-    }
-    withheld = select(draws.c.skill, draws.c.turn).where(
+def _add_uses(connection: Connection, fresh: Mapping[int, TurnRow]) -> None:
+    """Count the skills that were in these prompts or were withheld from them by chance."""
+    found = {(name, row.seq) for row in fresh.values() for name in row.stamp.skills}
+    withheld = select(*draws.c["skill", "turn"]).where(
         draws.c.turn.in_(fresh), draws.c.placed.is_(False)
     )
     found |= {(skill, seq) for skill, seq in connection.execute(withheld)}
-    matched: dict[str, SkillUse] = {}
-    for skill, seq in found:
-        at, before = fresh[seq].times.received_at, matched.get(skill)
-        matched[skill] = (
-            SkillUse(at, 1)
-            if before is None
-            else SkillUse(max(at, before.last_at), before.times + 1)
-        )
-    return matched
-
-
-def _add_uses(connection: Connection, matched: dict[str, SkillUse]) -> None:
     # No name of a forgotten skill is kept.
-    matched = {name: matched[name] for name in present(connection, memberships.c.name, matched)}
-    known = {
-        row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))
+    known = present(connection, memberships.c.name, {skill for skill, _ in found})
+    added = insert_into(uses, connection.dialect.name)
+    last, new = uses.c.last_us, added.excluded.last_us
+    sums = {
+        "last_us": case((new > last, new), else_=last),
+        "times": uses.c.times + added.excluded.times,
     }
-    for skill, use in matched.items():
-        last_us, before = pack_instant(use.last_at), known.get(skill)
-        if before is None:
-            connection.execute(
-                insert(uses), {"skill": skill, "last_us": last_us, "times": use.times}
-            )
-        else:
-            counted = {"last_us": max(before.last_us, last_us), "times": before.times + use.times}
-            connection.execute(update(uses).where(uses.c.skill == skill), counted)
+    for skill in sorted(known):
+        times = [fresh[seq].times.received_at for name, seq in found if name == skill]
+        connection.execute(
+            added.on_conflict_do_update(index_elements=["skill"], set_=sums),
+            {"skill": skill, "last_us": max(times), "times": len(times)},
+        )

@@ -232,22 +232,21 @@ class WriteQueue:
         self._let_go(queued)
 
     def _hold(self, queued: QueuedItem) -> None:
-        self._held_entries += 1
-        self._held_bytes += queued.weight_bytes
-        if queued.is_turn:
-            self._held_turns += 1
-            self._held_turn_bytes += queued.weight_bytes
-        elif isinstance(queued.item, SessionEnd):
+        self._count(queued, 1)
+        if isinstance(queued.item, SessionEnd):
             self._ending.add(queued.item.session)
 
     def _let_go(self, queued: QueuedItem) -> None:
-        self._held_entries -= 1
-        self._held_bytes -= queued.weight_bytes
-        if queued.is_turn:
-            self._held_turns -= 1
-            self._held_turn_bytes -= queued.weight_bytes
-        elif isinstance(queued.item, SessionEnd):
+        self._count(queued, -1)
+        if isinstance(queued.item, SessionEnd):
             self._ending.discard(queued.item.session)
+
+    def _count(self, queued: QueuedItem, times: int) -> None:
+        self._held_entries += times
+        self._held_bytes += times * queued.weight_bytes
+        if queued.is_turn:
+            self._held_turns += times
+            self._held_turn_bytes += times * queued.weight_bytes
 
 
 _MAX_REFUSALS = 5
@@ -406,14 +405,8 @@ class WriterThread:
             self._send_report(WriteReport(trouble=str(error)))
 
     def _write_together(self, items: list[QueuedItem]) -> WriteReport:
-        try:
-            self._write([queued.item for queued in items])
-        except RefusedError:
-            self._undo()
-            return self._write_singly(items)
-        except StoreError as error:
-            return self._trouble(items, error)
-        return self._success(items)
+        found = self._try(items, [queued.item for queued in items])
+        return self._write_singly(items) if isinstance(found, RefusedError) else found
 
     def _write_singly(self, items: list[QueuedItem]) -> WriteReport:
         """Write each item in its own transaction, so that a bad turn does not affect the others."""
@@ -433,36 +426,29 @@ class WriterThread:
         return report
 
     def _write_alone(self, queued: QueuedItem) -> WriteReport:
+        item = queued.item
+        found = self._try([queued], [item], may_be_written=True)
+        if isinstance(found, RefusedError) and isinstance(item, Turn) and item.usage is not None:
+            # A provider may send any number, and the turn must not be lost for it.
+            refusal, found = found, self._try([queued], [replace(item, usage=None)])
+            if isinstance(found, WriteReport) and found.written:
+                log.warning("turn stored without its usage turn=%s reason=%s", item.id, refusal)
+        return self._refused(queued, found) if isinstance(found, RefusedError) else found
+
+    def _try(
+        self, items: list[QueuedItem], written: Sequence[Item], *, may_be_written: bool = False
+    ) -> WriteReport | RefusedError:
+        """Write items in one transaction. `may_be_written`: a commit may have succeeded although it
+        reported a failure.
+        """
         try:
-            turn_writer = self._open_turn_writer()
-            # A commit may have succeeded although it reported a failure.
-            if not (isinstance(queued.item, Turn) and turn_writer.has(queued.item)):
-                self._write([queued.item])
+            if not (may_be_written and self._open_turn_writer().has(written[0])):
+                self._write(written)
         except RefusedError as error:
             self._undo()
-            return self._write_without_usage(queued, error)
+            return error
         except StoreError as error:
-            return self._trouble([queued], error)
-        return self._success([queued])
-
-    def _write_without_usage(self, queued: QueuedItem, refusal: RefusedError) -> WriteReport:
-        """Write a turn without its usage: a provider may send any number, and the turn must not be
-        lost for it.
-        """
-        turn = queued.item
-        if not isinstance(turn, Turn) or turn.usage is None:
-            return self._refused(queued, refusal)
-        try:
-            self._write([replace(turn, usage=None)])
-        except RefusedError:
-            self._undo()
-            return self._refused(queued, refusal)
-        except StoreError as error:
-            return self._trouble([queued], error)
-        log.warning("turn stored without its usage turn=%s reason=%s", turn.id, refusal)
-        return self._success([queued])
-
-    def _success(self, items: list[QueuedItem]) -> WriteReport:
+            return self._trouble(items, error)
         self._commits += 1
         return WriteReport(written=items, is_working=True)
 

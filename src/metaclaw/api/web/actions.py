@@ -12,8 +12,8 @@ from metaclaw.api.web.content import Call
 from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.chat import Json
 from metaclaw.errors import SkillError
-from metaclaw.ports import CandidateStore
 from metaclaw.skills import Rulebook
+from metaclaw.store import SqlCandidates
 
 Form = Mapping[str, str]
 
@@ -49,7 +49,7 @@ class Action:
 class PageActions:
     """Carries out forms through the API. Raises ApiError if something cannot be done."""
 
-    def __init__(self, call: Call, candidates: CandidateStore, rulebook: Rulebook) -> None:
+    def __init__(self, call: Call, candidates: SqlCandidates, rulebook: Rulebook) -> None:
         self._call = call
         self._candidates = candidates
         self._rulebook = rulebook
