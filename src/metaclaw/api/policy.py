@@ -184,6 +184,11 @@ def _unknown(number: int) -> ApiError:
     return ApiError(f"there is no version {number}; {_WHERE}", 404)
 
 
+def newest_version(policies: SqlPolicies) -> dict[str, Json] | None:
+    """The newest version; None if there is none. Blocks."""
+    return next(iter(map(version_view, policies.versions(1))), None)
+
+
 def version_view(version: PolicyVersion) -> dict[str, Json]:
     """A policy version: its parent, its state, and why."""
     return {

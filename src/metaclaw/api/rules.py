@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
 from metaclaw.api.views import (
-    compliance_view,
+    followed_view,
     retired_rule_view,
     rule_record_view,
     rule_view,
@@ -19,7 +19,7 @@ from metaclaw.api.views import (
     undone_view,
 )
 from metaclaw.domain.chat import Json
-from metaclaw.domain.compliance import Compliance, measured_hash
+from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Rule, Skill
@@ -246,10 +246,7 @@ class RuleRoutes:
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
-                "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
-                "by_agent": {
-                    agent: compliance_view(counts) for agent, counts in followed[rule.name].items()
-                },
+                **followed_view(rule, followed[rule.name]),
             }
             for rule in rules
         ]
@@ -258,7 +255,7 @@ class RuleRoutes:
         rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
         record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
         dates = await run_sync(self.rulebook.dates)
-        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(record)}
+        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
 
     async def _add(self, request: ApiRequest) -> object:
         said = request.json(_NEW)

@@ -5,21 +5,23 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import TypeVar
 
 import anyio.to_thread
 
 from metaclaw import __version__
 from metaclaw.api.router import ApiRequest, Route
+from metaclaw.api.status_words import budget_words, problems, summary
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Lesson, Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import OUT_OF_RESOURCES, StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
-from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of
-from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
+from metaclaw.skills import LibraryView, Rulebook, can_hold, check_trouble, question_of
+from metaclaw.store import LearningCounts, LedgerCounts, SqlEpisodes, SqlSpending
 from metaclaw.upstream import ProviderFailure, ProviderReachability
 
 T = TypeVar("T")
@@ -115,11 +117,15 @@ class Status:
     """Whether enforcement is on."""
     store_size: Callable[[], StoreSize | None]
     """Called in a thread."""
+    lessons: Callable[[], Mapping[str, int]]
+    """What lessons did in the last week. Called in a thread."""
+    newest_version: Callable[[], Mapping[str, object] | None]
+    """The newest version of the weights. Called in a thread."""
 
     async def tell(self) -> dict[str, object]:
         """The whole status; parts that cannot be read now are null."""
         store, library = self.store_health(), self.library()
-        return {
+        facts = {
             "version": __version__,
             "mode": self.mode,
             "uptime_s": round(time.monotonic() - self.began, 3),
@@ -137,7 +143,10 @@ class Status:
             "store": _store_view(self.store_kind, store, await _asked(self.store_size)),
             "providers": await asyncio.gather(*(provider.tell() for provider in self.providers)),
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
+            "lessons": await _asked(self.lessons),
+            "newest_version": await _asked(self.newest_version),
         }
+        return {**facts, "problems": problems(facts), "summary": summary(facts)}
 
     async def _counts(self, library: LibraryView) -> dict[str, object]:
         counts, learned, rejections = (
@@ -236,6 +245,28 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
     ]
 
 
+def lesson_week(
+    rulebook: Rulebook, episodes: SqlEpisodes, skills: Sequence[Skill]
+) -> Mapping[str, int]:
+    """How many lessons are in force, how many repeats they prevented in the last seven days, and
+    how many went. Blocks.
+    """
+    since = datetime.now(UTC) - timedelta(days=7)
+    recent = takewhile(
+        lambda change: change.published_at is not None and change.published_at >= since,
+        rulebook.lately(),
+    )
+    return {
+        "in_force": sum(isinstance(skill, Lesson) for skill in skills),
+        "prevented": episodes.avoided_since(since),
+        "withdrawn": sum(
+            isinstance(skill, Lesson) and name not in change.after
+            for change in recent
+            for name, skill in change.before.items()
+        ),
+    }
+
+
 def held_rules(skills: Sequence[Skill]) -> list[str]:
     """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
     held.
@@ -289,13 +320,9 @@ class Cost:
         }
 
     def _budget(self) -> dict[str, object]:
-        facts = self.budget.account().facts()
-        return {
-            **facts,
-            "waiting": [
-                {"purpose": purpose, "count": count} for purpose, count in self.waiting().items()
-            ],
-        }
+        waiting = [{"purpose": name, "count": count} for name, count in self.waiting().items()]
+        facts = {**self.budget.account().facts(), "waiting": waiting}
+        return {**facts, "words": list(budget_words(facts))}
 
     async def _cost(self, request: ApiRequest) -> object:
         return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))

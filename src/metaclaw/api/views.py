@@ -1,14 +1,17 @@
 """Convert sessions, turns, verdicts, rules, skills, candidates and generations to JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from metaclaw.api.status_words import counted
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill
+from metaclaw.domain.skill import Fact, GenerationChange, RetiredSkill, Skill
+from metaclaw.domain.status import agent_word, held_words
 from metaclaw.domain.training import RoleKind, TurnStanding
 from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
@@ -220,18 +223,58 @@ def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
     }
 
 
-def compliance_view(counted: Compliance) -> dict[str, Json]:
+def compliance_view(counts: Compliance) -> dict[str, Json]:
     """Counts of how often a rule was followed. A held call also counts as broken."""
-    return {"applied": counted.applied, **asdict(counted)}
+    return {"applied": counts.applied, "not_held": counts.not_held, **asdict(counts)}
 
 
-def rule_record_view(record: RuleRecord) -> dict[str, Json]:
+def followed_view(rule: Skill, by_agent: Mapping[str, Compliance]) -> dict[str, Json]:
+    """How often a rule was followed, in all and by agent."""
+    total = sum(by_agent.values(), Compliance())
+    return {
+        "compliance": compliance_view(total),
+        "by_agent": {agent: compliance_view(counts) for agent, counts in by_agent.items()},
+        "in_words": followed_words(rule, total, by_agent),
+    }
+
+
+def followed_words(rule: Skill, total: Compliance, by_agent: Mapping[str, Compliance]) -> str:
+    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the
+    checked answers of which no call was held, the agent that follows it least, and the held ones.
+    """
+    if isinstance(rule, Fact):
+        return "not checked: it is a fact"
+    if not total.applied:
+        return "no answer to check yet"
+    if not total.checked:
+        why = "it has no check that says whether it was followed"
+        if rule.check:
+            why = "its check decided none of them"
+        return f"applied to {counted(total.unknown, 'answer')}; {why}"
+    words = []
+    if total.not_held:
+        words.append(f"followed in {total.followed} of {total.not_held}")
+    shares = {
+        agent: counts.followed / counts.not_held
+        for agent, counts in by_agent.items()
+        if counts.not_held
+    }
+    if len(set(shares.values())) > 1:
+        worst = min(shares, key=lambda agent: shares[agent])
+        least = by_agent[worst]
+        words.append(f"{agent_word(worst)} {least.followed} of {least.not_held}")
+    if total.held:
+        words.append(held_words(total.held, {agent: one.held for agent, one in by_agent.items()}))
+    return "; ".join(words)
+
+
+def rule_record_view(rule: Skill, record: RuleRecord) -> dict[str, Json]:
     """The compliance of a rule: total, by agent, model and day, the last violations, and with and
     without reminders.
     """
-    groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
+    groups = {"by_model": record.by_model, "by_day": record.by_day}
     return {
-        "compliance": compliance_view(record.total),
+        **followed_view(rule, record.by_agent),
         **{
             name: {key: compliance_view(one) for key, one in group.items()}
             for name, group in groups.items()

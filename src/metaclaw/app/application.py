@@ -33,6 +33,8 @@ from metaclaw.api import (
     WhyRoutes,
     change_view,
     held_rules,
+    lesson_week,
+    newest_version,
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
@@ -580,6 +582,10 @@ def build_status(app: Application) -> Status:
             change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)
         ],
         turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
+        lessons=lambda: lesson_week(
+            app.rulebook, SqlEpisodes(app.database), app.library.view.skills
+        ),
+        newest_version=lambda: newest_version(SqlPolicies(app.database)),
         window=lambda: None if policy is None else policy.facts(),
         enforcing=lambda: app.enforcer.is_on,
         pending=lambda: app.pending.count() if senses(app.config) else dict.fromkeys(PENDING, 0),

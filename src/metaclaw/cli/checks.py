@@ -8,9 +8,10 @@ import ssl
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http.client import HTTPException
@@ -19,10 +20,9 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.client import connect
 from metaclaw.cli.home import database_file, read_all, reading
-from metaclaw.cli.output import home_and_json, plain, print_json, timeout_option
-from metaclaw.cli.status import failing, other_model, unusable_answers
+from metaclaw.cli.output import Output, answers, timeout_option
 from metaclaw.config import (
     CONFIG_NAME,
     Config,
@@ -78,33 +78,22 @@ def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
 
 @click.command()
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
-@home_and_json
-def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+@answers
+def doctor(home: Path, timeout_s: float) -> Output:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
     fails.
     """
     findings = list(examine(home, timeout_s))
-    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
-    if as_json:
-        print_json(
-            {
-                "healthy": not failed,
-                "checks": [
-                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
-                    for f in findings
-                ],
-            }
-        )
-        return 1 if failed else 0
+    states = Counter(finding.state for finding in findings)
+    lines = []
     for finding in findings:
-        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        lines.append(f"{finding.state.value:<5} {finding.name:<12} {finding.what}")
         if finding.remedy is not None:
-            click.echo(f"{'':18} → {plain(finding.remedy)}")
-    warned = sum(finding.state is FindingState.WARN for finding in findings)
-    click.echo(
-        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
-    )
-    return 1 if failed else 0
+            lines.append(f"{'':18} → {finding.remedy}")
+    ok, warned, failed = (states[state] for state in FindingState)
+    summary = f"{ok} ok, {warned} to look at, {failed} failed"
+    facts = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    return Output(facts, [*lines, "", summary], 1 if failed else 0)
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
@@ -331,21 +320,16 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
     if find(home) is None:
         return
     try:
-        facts = connect(home)[1].facts("/api/status")
+        problems = connect(home)[1].call("GET", "/api/status")["problems"]
     except MetaClawError as error:
         yield _warn("proxy", f"its status cannot be read: {error}", "see its log")
         return
-    if notice := at(facts, "store", "notice"):
-        yield _warn("store notice", str(notice))
-    for one in rows(at(facts, "learning", "unusable")):
-        yield _warn("models", unusable_answers(one), f"name another model: {other_model(one)}")
-    for provider in rows(facts.get("providers")):
-        if trouble := failing(provider):
-            yield _fail(
-                "requests",
-                trouble,
-                "correct the provider's entry in the configuration, or look at the provider",
-            )
+    for one in problems:
+        what = f"{one['what']}: {one['why']}"
+        if one["about"] == "provider":
+            yield _fail("requests", what, one["do"] or "look at the provider")
+        elif one["about"] in ("model", "store"):
+            yield _warn(one["about"], what, one["do"] or None)
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:

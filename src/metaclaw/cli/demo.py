@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import plain, show_progress
+from metaclaw.cli.output import show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def usable_providers(stage: Stage) -> str:
     missing = {one.name: reason for one in hosted if (reason := _missing_key(config, one))}
     usable = {one.name for one in hosted} - missing.keys()
     for name, reason in missing.items():
-        stage.say(f"Your provider {plain(name)} is not asked: {plain(reason)}.")
+        stage.say(f"Your provider {name} is not asked: {reason}.")
     if missing and not usable:
         stage.say("The embedded model answers instead, as with --embedded.")
     path = home / "config.toml"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,18 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import ApiClient, at, connect, expect, number, rows
+from metaclaw.app import ReadyProxy
+from metaclaw.cli.client import ApiClient, connect
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
+    Output,
+    answers,
     counted,
     duration,
-    home_and_json,
+    echo,
+    json_option,
     own_command,
-    plain,
-    print_json,
-    print_result,
+    print_output,
     show_progress,
     timeout_option,
 )
@@ -41,7 +43,6 @@ from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, ProviderConfig
-    from metaclaw.domain.chat import Json
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -75,7 +76,8 @@ _MODES = ("skills_only", "rl", "auto")
     hidden=True,
     help="This is the background process itself: print nothing.",
 )
-@home_and_json
+@json_option
+@click.pass_obj
 def start(
     home: Path,
     mode: str | None,
@@ -104,19 +106,17 @@ def start(
     config = prepared(home, overrides)
     refuse_own_key(config)
     if detach:
-        api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts, lambda: sign_in_link(api), as_json=as_json)
+        announce(config, launch(home, config, overrides, timeout_s)[1], as_json=as_json)
         return 0
     # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the
     # time. `run` enables it again.
     gc.disable()
-    from metaclaw.app import ReadyProxy, run
+    from metaclaw.app import run
 
     def ready(serving: ReadyProxy) -> None:
         _remember(home, overrides, is_detached=detached)
         if not detached:
-            facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
-            announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
+            announce(config, serving, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo(
                     "The embedded model is being loaded; at the first start this takes about a"
@@ -153,65 +153,49 @@ def refuse_own_key(config: "Config") -> None:
             )
         )
         raise ConfigError(
-            f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the"
+            f"the api_key of provider {provider.name} is MetaClaw's own key, not the"
             f" provider's; {remedy}"
         )
 
 
-def announce(
-    config: "Config",
-    url: str,
-    key: str,
-    facts: "LaunchedProxy",
-    new_link: Callable[[], str],
-    *,
-    as_json: bool,
-) -> None:
+def announce(config: "Config", serving: ReadyProxy, *, as_json: bool) -> None:
     """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as
     in a journal, commands stand for the key and the link."""
-    embedded = facts.model
-    model = embedded or next(
-        (name for provider in config.fallback_order for name in provider.models), None
-    )
-    if as_json:
-        print_json(
-            {
-                "url": url,
-                "api_key": key,
-                "openai_base_url": f"{url}/v1",
-                "anthropic_base_url": url,
-                "model": model,
-                "rules": facts.rules,
-                "facts": facts.facts,
-                "skills": facts.skills,
-                "page": new_link(),
-            }
-        )
-        return
+    url, key = serving.url, serving.api_key
+    names = [provider.name for provider in config.fallback_order]
+    listed = (name for provider in config.fallback_order for name in provider.models)
+    model = serving.model or next(listed, None)
     is_terminal = sys.stdout.isatty()
     prints_key = f"{own_command()} key"
     sent = key if is_terminal else f"$({prints_key})"
-    page = new_link() if is_terminal else f"{own_command()} page prints a link"
+    page = serving.new_link() if is_terminal or as_json else f"{own_command()} page prints a link"
+    facts = {
+        "url": url,
+        "api_key": key,
+        "openai_base_url": f"{url}/v1",
+        "anthropic_base_url": url,
+        "model": model,
+        "rules": serving.rules,
+        "facts": serving.facts,
+        "skills": serving.skills,
+        "page": page,
+    }
     lines = [
-        (
-            "MetaClaw serves"
-            f" {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
-            f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and"
-            f" {counted(facts.skills, 'skill')}."
-        ),
+        f"MetaClaw serves {', '.join(names) or model} with {counted(serving.rules, 'rule')},"
+        f" {counted(serving.facts, 'fact')} and {counted(serving.skills, 'skill')}.",
         f"  URL  {url}",
         f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
         f"  OpenAI clients     {_setting(config, 'openai', url, sent)}",
         f"  Anthropic clients  {_setting(config, 'anthropic', url, sent)}",
-        f"  by hand            {_curl(config, url, sent, model, is_embedded=embedded is not None)}",
+        f"  by hand            {_curl(config, serving, sent, model)}",
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
-    click.echo("\n".join(lines))
+    print_output(Output(facts, lines), as_json=as_json)
 
 
-def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
+def _curl(config: "Config", serving: ReadyProxy, key: str, model: str | None) -> str:
     """A curl command to try. For a passthrough provider it uses the provider's wire and the
     caller's credentials.
     """
@@ -220,7 +204,7 @@ def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedde
         "messages": [{"role": "user", "content": "Hello"}],
     }
     path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
-    asked = None if is_embedded else _asked_by_chat(config, model)
+    asked = None if serving.model else _asked_by_chat(config, model)
     if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
         path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
         if asked.kind == "anthropic":
@@ -230,7 +214,7 @@ def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedde
             )
             body["max_tokens"] = 100
     fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
-    return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
+    return f"curl {serving.url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
 
 
 def _quoted(text: str) -> str:
@@ -275,7 +259,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     if mode == "skills_only" and config.policy is None:
         return []
     if config.untrainable is not None:
-        hosted = ", ".join(plain(provider.name) for provider in config.providers)
+        hosted = ", ".join(provider.name for provider in config.providers)
         raise ConfigError(
             f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to"
             f" train.\n  What works with {hosted}: rules, facts and skills. Leave out --mode:"
@@ -292,16 +276,6 @@ _PARENT_S = 0.5
 _LOG_LINES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedProxy:
-    """The model of the new proxy, and the number of rules, facts and skills in force."""
-
-    model: str | None
-    rules: int
-    facts: int
-    skills: int
-
-
 def launch(
     home: Path,
     config: "Config",
@@ -309,7 +283,7 @@ def launch(
     timeout_s: float,
     *,
     ends_with_parent: bool = False,
-) -> tuple[ApiClient, LaunchedProxy]:
+) -> tuple[ApiClient, ReadyProxy]:
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if
     it ends instead. With `ends_with_parent` the proxy stops when this process ends, even if it is
     killed."""
@@ -342,14 +316,21 @@ def launch(
             {"overrides": list(overrides), "ends_with_parent": ends_with_parent},
         )
     api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
-    status = api.facts("/api/status")
-    if at(status, "degraded"):
-        click.echo(
-            "metaclaw: it serves, but turns are not being recorded:"
-            f" {plain(at(status, 'store', 'reason'))}",
-            err=True,
-        )
-    return api, _started(status)
+    status = api.call("GET", "/api/status")
+    if status["degraded"]:
+        reason = status["store"]["reason"]
+        echo(f"metaclaw: it serves, but turns are not being recorded: {reason}", err=True)
+    models = [model for provider in status["providers"] for model in provider["models"]]
+    counts = status["counts"]
+    return api, ReadyProxy(
+        api.url,
+        api.key,
+        next(iter(models), None),
+        counts["rules"],
+        counts["facts"],
+        sum(counts["skills"].values()),
+        lambda: sign_in_link(api),
+    )
 
 
 def _log_for(path: Path) -> BinaryIO:
@@ -396,7 +377,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(
-    command: Sequence[str], home: Path, log: BinaryIO, message: "dict[str, Json]"
+    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, object]
 ) -> "subprocess.Popen[bytes]":
     """Start the process. `message` goes through a pipe, because overrides may contain secrets and
     arguments are public.
@@ -434,7 +415,7 @@ def _await_ready(
         )
         time.sleep(_PAUSE_S)
     show_progress("")
-    tail = "\n".join(plain(line) for line in log.lines()[-_LOG_LINES:])
+    tail = "\n".join(log.lines()[-_LOG_LINES:])
     raise MetaClawError(
         f"the proxy ended at once with exit code {child.returncode}; the end of its log"
         f" ({log.path}):\n{tail}"
@@ -446,13 +427,12 @@ def _is_ready(api: ApiClient) -> bool:
     no to load balancers.
     """
     try:
-        status, _ = api.get("/readyz")
-        if status == 200:
+        if api.send("GET", "/readyz")[0] == 200:
             return True
-        facts = api.facts("/api/status")
+        facts = api.call("GET", "/api/status")
     except MetaClawError:
         return False
-    return at(facts, "degraded") is True and at(facts, "engine", "state") in (None, "ready")
+    return facts["degraded"] and (facts["engine"] is None or facts["engine"]["state"] == "ready")
 
 
 def _start_progress(line: str, waited_s: float) -> str:
@@ -462,34 +442,15 @@ def _start_progress(line: str, waited_s: float) -> str:
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: "dict[str, Json]") -> LaunchedProxy:
-    models = [
-        model
-        for provider in rows(at(status, "providers"))
-        for model in rows(at(provider, "models"))
-    ]
-    counts = at(status, "counts")
-    skills = at(counts, "skills")
-    return LaunchedProxy(
-        str(models[0]) if models else None,
-        number(at(counts, "rules")),
-        number(at(counts, "facts")),
-        sum(number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
-    )
-
-
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
-@home_and_json
-def stop(home: Path, timeout_s: float, as_json: bool) -> None:
+@answers
+def stop(home: Path, timeout_s: float) -> Output:
     """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
-    print_result(
-        {"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)},
-        f"Stopped (pid {pid}).",
-        as_json=as_json,
-    )
+    took_s = round(time.monotonic() - began, 3)
+    return Output({"stopped": True, "pid": pid, "took_s": took_s}, f"Stopped (pid {pid}).")
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
@@ -527,8 +488,8 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
-@home_and_json
-def restart(home: Path, timeout_s: float, as_json: bool) -> None:
+@answers
+def restart(home: Path, timeout_s: float) -> Output:
     """Stop the proxy, after its running answers, and start it again with the options that it had.
     If none runs, start one.
 
@@ -549,10 +510,9 @@ def restart(home: Path, timeout_s: float, as_json: bool) -> None:
         else ""
     )
     begun = "Started" if running is None else "Restarted"
-    print_result(
+    return Output(
         {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
-        f"{begun}: MetaClaw serves at {plain(api.url)} (pid {pid}), {how}.{moved}",
-        as_json=as_json,
+        f"{begun}: MetaClaw serves at {api.url} (pid {pid}), {how}.{moved}",
     )
 
 
@@ -688,21 +648,16 @@ def logs(home: Path, lines: int, follow: bool | None) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    click.echo(
-        plain(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    "))
-        if line.strip()
-        else ""
-    )
+    echo(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    "))
 
 
 @click.command()
-@home_and_json
-def page(home: Path, as_json: bool) -> None:
+@answers
+def page(home: Path) -> Output:
     """Print a link to the page. It signs a browser in, once, within ten minutes."""
-    _, api = connect(home)
-    link = sign_in_link(api)
-    print_result({"url": link}, plain(link), as_json=as_json)
+    link = sign_in_link(connect(home)[1])
+    return Output({"url": link}, link)
 
 
 def sign_in_link(api: ApiClient) -> str:
-    return str(expect(*api.post("/api/sign-in"))["url"])
+    return str(api.call("POST", "/api/sign-in")["url"])

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +15,23 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.agents import endpoint_of, print_change, provider_kinds, trial_lines, try_agent
-from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
+from metaclaw.cli.agents import (
+    endpoint_of,
+    first_model,
+    print_change,
+    provider_kinds,
+    trial_lines,
+    try_agent,
+)
+from metaclaw.cli.client import ApiClient, connect, message_in, parsed
 from metaclaw.cli.home import prepared
 from metaclaw.cli.lifecycle import launch, refuse_own_key, restart_proxy, sign_in_link
-from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
+from metaclaw.cli.output import echo, echo_lines, own_command, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
     from metaclaw.agents import Agent, Connections
     from metaclaw.config import Config, ProviderConfig
-    from metaclaw.domain.chat import Json
     from metaclaw.upstream import WireProbe
 
 
@@ -225,7 +231,7 @@ def _write(home: Path, settings: Sequence[str]) -> None:
     prepared(home, [])
     if settings:
         path = set_values(home, settings)
-        click.echo(f"Wrote {path}: {', '.join(plain(setting) for setting in settings)}")
+        echo(f"Wrote {path}: {', '.join(settings)}")
 
 
 def _serve(home: Path, *, is_changed: bool) -> None:
@@ -243,10 +249,8 @@ def _serve(home: Path, *, is_changed: bool) -> None:
     )
     api, unit = started
     how = f"by {unit}" if unit else "in the background; metaclaw stop ends it"
-    click.echo(f"MetaClaw serves at {plain(api.url)}, {how}.")
-    link = (
-        plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
-    )
+    click.echo(f"MetaClaw serves at {api.url}, {how}.")
+    link = sign_in_link(api) if sys.stdout.isatty() else f"{own_command()} page prints a link"
     click.echo(f"Watch it learn, in a browser: {link}")
 
 
@@ -262,7 +266,8 @@ def _connect_and_ask(
         try:
             is_good = _connected_and_asked(home, agent, models, timeout_s)
         except MetaClawError as error:
-            click.echo(f"{agent.title}: {plain_block(str(error))}", err=True)
+            for line in f"{agent.title}: {error}".splitlines():
+                echo(line, err=True)
             is_good = False
         failed += [] if is_good else [agent.name]
     if not chosen:
@@ -302,45 +307,33 @@ def _connected_and_asked(
         )
         return True
     trial, turns = try_agent(home, agent, timeout_s)
-    for line in trial_lines(agent, trial, turns):
-        click.echo(line)
+    echo_lines(trial_lines(agent, trial, turns))
     return trial.code == 0 and bool(trial.answer) and turns > 0
 
 
 def _asked_directly(api: ApiClient, model: str | None, checked: "CheckedProviders") -> bool:
     """Send one chat request to the proxy, if there is no agent to send it."""
-    status, body = api.get("/v1/models")
-    models = at(body, "data")
-    first = models[0] if status == 200 and isinstance(models, list) and models else None
-    name = model or (first.get("id") if isinstance(first, Mapping) else None)
-    if not isinstance(name, str):
+    name = model or first_model(api)
+    if name is None:
         reason = "; ".join(checked.troubles)
-        advice = (
-            f"No model answers: {plain(reason)}."
-            if reason
-            else "No model is known; name one with --model NAME."
-        )
-        click.echo(f"No agent was connected. {advice}", err=True)
+        known = f"No model answers: {reason}."
+        advice = known if reason else "No model is known; name one with --model NAME."
+        echo(f"No agent was connected. {advice}", err=True)
         return False
-    said: dict[str, Json] = {
+    said = {
         "model": name,
         "messages": [{"role": "user", "content": "Say hello."}],
         "max_tokens": 30,
     }
-    with api.stream(
-        "POST", "/v1/chat/completions", said, headers={"X-Turn-Type": "side"}, timeout_s=180.0
-    ) as reply:
+    headers = {"X-Turn-Type": "side"}
+    path = "/v1/chat/completions"
+    with api.stream("POST", path, said, headers=headers, timeout_s=180.0) as reply:
         status, body = reply.status, parsed(reply.read())
-    choices = at(body, "choices")
-    text = (
-        at(choices[0], "message", "content")
-        if status == 200 and isinstance(choices, list) and choices
-        else None
-    )
-    if not isinstance(text, str):
-        click.echo(f"{plain(name)} gave no answer ({status}): {plain(message_in(body))}", err=True)
+    if status != 200:
+        echo(f"{name} gave no answer ({status}): {message_in(body)}", err=True)
         return False
-    click.echo(f"{plain(name)} answered through the proxy:\n  {plain(text.strip())}")
+    text = body["choices"][0]["message"]["content"] or ""
+    echo_lines([f"{name} answered through the proxy:", f"  {text.strip()}"])
     return True
 
 
@@ -576,7 +569,7 @@ def ask_model(
     known, shown = models.known, models.known[:_MOST_SHOWN]
     click.echo("Models:")
     for number, name in enumerate(shown, 1):
-        click.echo(f"  {number:2}  {plain(name)}")
+        echo(f"  {number:2}  {name}")
     if len(known) > len(shown):
         click.echo(f"  and {len(known) - len(shown)} more")
 
@@ -586,18 +579,14 @@ def ask_model(
             return text
         if text.isdecimal() and 1 <= int(text) <= len(shown):
             return shown[int(text) - 1]
-        raise click.BadParameter(
-            f"{plain(text)} is not in the list; write a number or a name from it"
-        )
+        raise click.BadParameter(f"{text} is not in the list; write a number or a name from it")
 
     before = next((one for one in map(connections.chosen_model, needing) if one in known), known[0])
     question = "Which model should agents use (number or name)"
-    return replace(
-        models, answered=str(click.prompt(question, default=plain(before), value_proc=model))
-    )
+    return replace(models, answered=str(click.prompt(question, default=before, value_proc=model)))
 
 
 def say_troubles(checked: "CheckedProviders") -> None:
     """Print why providers do not answer."""
     for trouble in checked.troubles:
-        click.echo(f"metaclaw: {plain(trouble)}", err=True)
+        echo(f"metaclaw: {trouble}", err=True)
