@@ -163,7 +163,7 @@ def told_of(program: Program, name: str, results: "Counter[tuple[str, str]]") ->
     )
     assert f"followed in {followed} of {results.total()}; " in line
     words = program.command("rules", "show", name).stdout
-    assert f"followed in {followed} of {results.total()} answers" in words
+    assert f"followed in {followed} of {results.total()}" in words
     assert words.count("the pattern was found") == min(5, results.total() - followed)
     shown = json.loads(program.command("rules", "show", name, "--json").stdout)
     assert shown["compliance"]["broken"] == results.total() - followed

@@ -9,7 +9,7 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Route
+from metaclaw.api.router import ApiError, ApiRequest, route
 from metaclaw.api.turns import Titles, Words, last_words, messages_of, resolve, words_in
 from metaclaw.api.views import (
     enforced_view,
@@ -48,33 +48,12 @@ class SessionRoutes:
     rules: Callable[[], Sequence[Skill]]
     end_session: Callable[[SessionId], Awaitable[bool]]
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/sessions",
-                self._sessions,
-                "Sessions, newest first",
-                ("limit", "before", "kind", "words", "among", "detail"),
-            ),
-            Route(
-                "GET",
-                "/api/sessions/{id}",
-                self._session,
-                "One session with its turns",
-                ("limit", "after", "newest", "kind", "detail"),
-            ),
-            Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
-            Route("GET", "/api/turns", self._turns, "The newest main turn"),
-            Route(
-                "GET",
-                "/api/turns/{id}",
-                self._turn,
-                "One turn: request, answer, stamp, times, usage",
-            ),
-            Route("GET", "/api/projects", self._projects, "Projects of sessions and of rules"),
-        ]
-
+    @route(
+        "GET",
+        "/api/sessions",
+        "Sessions, newest first",
+        ("limit", "before", "kind", "words", "among", "detail"),
+    )
     async def _sessions(self, request: ApiRequest) -> object:
         return await run_sync(self._listed, request)
 
@@ -118,6 +97,12 @@ class SessionRoutes:
                 return True
         return False
 
+    @route(
+        "GET",
+        "/api/sessions/{id}",
+        "One session with its turns",
+        ("limit", "after", "newest", "kind", "detail"),
+    )
     async def _session(self, request: ApiRequest) -> object:
         return await run_sync(self._shown, request)
 
@@ -180,6 +165,7 @@ class SessionRoutes:
             return False
         return not words_in(self.words, turn.agent, last)
 
+    @route("POST", "/api/sessions/{id}/end", "End a session")
     async def _end(self, request: ApiRequest) -> object:
         named = request.path["id"]
         session = SessionId(await run_sync(resolve, self.reader.find_sessions, named, "session"))
@@ -187,10 +173,12 @@ class SessionRoutes:
             raise ApiError(f"there is no running session {session}", 404)
         return {"session": session, "ended": True}
 
+    @route("GET", "/api/turns", "The newest main turn")
     async def _turns(self, request: ApiRequest) -> object:
         newest = await run_sync(self.reader.newest_main_turn)
         return {"turns": [] if newest is None else [turn_row_view(newest)]}
 
+    @route("GET", "/api/turns/{id}", "One turn: request, answer, stamp, times, usage")
     async def _turn(self, request: ApiRequest) -> object:
         return await run_sync(self._told, request.path["id"])
 
@@ -205,6 +193,7 @@ class SessionRoutes:
             "verdict": verdict_view(standing.verdict),
         }
 
+    @route("GET", "/api/projects", "Projects of sessions and of rules")
     async def _projects(self, request: ApiRequest) -> object:
         seen = await run_sync(self.reader.workspaces)
         named = (rule_view(rule, None)["workspace"] for rule in self.rules())

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.router import ApiError, ApiRequest, Field, route
 from metaclaw.api.views import lesson_use_view, retired_skill_view, skill_facts_view, skill_view
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json, Message, Role, Text
@@ -33,8 +33,8 @@ from metaclaw.store import LessonUse, SqlEpisodes
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
-T = TypeVar("T")
 _FILE: Final = "SKILL.md"
+_MOST_LESSONS: Final = 1000
 _ADD: Final = (
     Field(
         "files",
@@ -71,50 +71,30 @@ class SkillRoutes:
     candidates: CandidateStore
     episodes: SqlEpisodes
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/skills",
-                self._skills,
-                "Skills, rules and facts in force, or in a state",
-                ("state", "text"),
-            ),
-            Route("POST", "/api/skills", self._add, "Put skills in force", (), _ADD),
-            Route(
-                "POST",
-                "/api/skill-test",
-                self._test,
-                "Run a skill's check on an answer",
-                (),
-                _TEST,
-            ),
-            Route(
-                "GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"
-            ),
-            Route(
-                "DELETE",
-                "/api/skills/{name}",
-                self._remove,
-                "Take a skill out and delete its folder",
-            ),
-            Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
-            Route("GET", "/api/lessons", self._lessons, "Lessons in force, with their counts"),
-        ]
-
+    @route("GET", "/api/lessons", "Lessons in force, with their failure, its counts, and the turns that taught them")
     async def _lessons(self, request: ApiRequest) -> object:
-        return {"lessons": [lesson_use_view(use) for use in await run_sync(self._lesson_uses)]}
+        return {"lessons": await run_sync(self._lesson_uses)}
 
-    def _lesson_uses(self) -> list[LessonUse]:
+    def _lesson_uses(self) -> list[Json]:
         """The lessons in force, and those that wait for a person. Blocks."""
-        proposed = (one.proposal.skill for one in self.candidates.candidates(Standing.WAITING, 100))
-        waiting = [LessonUse(skill, None) for skill in proposed if isinstance(skill, Lesson)]
-        return [*self.episodes.uses(self.skills().skills, self.rulebook.dates()), *waiting]
+        waiting, accepted = (
+            [one.proposal for one in self.candidates.candidates(standing, _MOST_LESSONS)]
+            for standing in (Standing.WAITING, Standing.ACCEPTED)
+        )
+        asked = (one.skill for one in waiting)
+        taught = {one.skill.name: one.support for one in (*accepted, *waiting)}
+        uses = [
+            *self.episodes.uses(self.skills().skills, self.rulebook.dates()),
+            *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
+        ]
+        return [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]
 
+    @route(
+        "GET", "/api/skills", "Skills, rules and facts in force, or in a state", ("state", "text")
+    )
     async def _skills(self, request: ApiRequest) -> object:
-        state, view = request.query.get("state"), self.skills()
-        if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
-            raise ApiError(f"state must be canary, live or retired, not {state!r}")
+        state = request.choice("state", (SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED))
+        view = self.skills()
         if state == SkillState.RETIRED:
             gone = await run_sync(self.rulebook.retired)
             return {
@@ -133,6 +113,7 @@ class SkillRoutes:
             "skipped": [{"path": one.path, "reason": one.reason} for one in view.skipped],
         }
 
+    @route("GET", "/api/skills/{name}", "One skill in force, with its certificate")
     async def _skill(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         skill = self._known(name)
@@ -144,12 +125,11 @@ class SkillRoutes:
             **skill_facts_view(await (await self.owner()).skill_facts(name)),
         }
 
+    @route("POST", "/api/skills", "Put skills in force", fields=_ADD)
     async def _add(self, request: ApiRequest) -> object:
-        given = request.json(_ADD)
-        files, replace = given.get("files"), given.get("replace", False)
-        if not isinstance(files, list) or not isinstance(replace, bool):
-            raise ApiError("files must be a list of {path, text}, and replace true or false")
-        return await self._done(lambda: self._put(_texts(files), replace=replace))
+        files = [(one["path"], one["text"]) for one in request.said["files"]]
+        replace = request.said.get("replace", False)
+        return await run_sync(lambda: self._put(files, replace=replace))
 
     def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Json]:
         """Put the readable skills in force, unless one of the same name exists and is not to be
@@ -172,38 +152,29 @@ class SkillRoutes:
             "written": is_written,
         }
 
+    @route("DELETE", "/api/skills/{name}", "Take a skill out and delete its folder")
     async def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
         if not (self.rulebook.library.folder / name / _FILE).is_file():
             raise _unknown(name)
-        await self._done(lambda: self.rulebook.delete(name))
+        await run_sync(self.rulebook.delete, name)
         return {"removed": name}
 
+    @route("POST", "/api/skills/{name}/retire", "Take a skill out of force")
     async def _retire(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         self._known(name)
-        try:
-            generation = await (await self.owner()).retire(name)
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
+        generation = await (await self.owner()).retire(name)
         return {"skill": name, "retired": True, "generation": generation}
 
+    @route("POST", "/api/skill-test", "Run a skill's check on an answer", fields=_TEST)
     async def _test(self, request: ApiRequest) -> object:
-        given = request.json(_TEST)
-        name, text, task, answer = (given.get(field.name) for field in _TEST)
-        if not isinstance(task, str) or not isinstance(answer, str):
-            raise ApiError("task and answer must be texts")
-        if isinstance(text, str):
-            skill = await self._done(lambda: parse_skill(text, str(name or "the text")))
+        said, name = request.said, request.said.get("name", "the text")
+        if "text" in said:
+            skill = await run_sync(parse_skill, said["text"], name)
         else:
-            skill = self._known(SkillName(str(name)))
-        return await self._done(lambda: _tried(skill, task, answer))
-
-    async def _done(self, do: Callable[[], T]) -> T:
-        try:
-            return await run_sync(do)
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
+            skill = self._known(SkillName(name))
+        return await run_sync(_tried, skill, said["task"], said["answer"])
 
     def _known(self, name: SkillName) -> Skill:
         skill = self.skills().get(name)
@@ -220,18 +191,6 @@ class SkillRoutes:
 
 def _unknown(name: str) -> ApiError:
     return ApiError(f"there is no skill named {name} in force", 404)
-
-
-def _texts(files: list[Json]) -> list[tuple[str, str]]:
-    found = []
-    for file in files:
-        path, text = (
-            (file.get("path"), file.get("text")) if isinstance(file, dict) else (None, None)
-        )
-        if not isinstance(path, str) or not isinstance(text, str):
-            raise ApiError("each file must have a path and a text")
-        found.append((path, text))
-    return found
 
 
 def _check_view(skill: Skill) -> dict[str, Json]:

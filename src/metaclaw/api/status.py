@@ -12,7 +12,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from metaclaw import __version__
-from metaclaw.api.router import ApiRequest, Route
+from metaclaw.api.router import ApiRequest, route
 from metaclaw.api.status_words import budget_words, problems, summary
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.ids import SkillName
@@ -296,10 +296,6 @@ class Cost:
     spending: SqlSpending
     waiting: Callable[[], Mapping[str, int]] = dict
 
-    def table(self) -> list[Route]:
-        summary = "What the program's own calls cost, by day, purpose, model and learned item"
-        return [Route("GET", "/api/cost", self._cost, summary, ("days",))]
-
     def status(self) -> dict[str, object]:
         """The budget, the cost by purpose, and the number of turns that the judge was asked about
         today. Blocks.
@@ -324,6 +320,12 @@ class Cost:
         facts = {**self.budget.account().facts(), "waiting": waiting}
         return {**facts, "words": list(budget_words(facts))}
 
+    @route(
+        "GET",
+        "/api/cost",
+        "What the program's own calls cost, by day, purpose, model and learned item",
+        ("days",),
+    )
     async def _cost(self, request: ApiRequest) -> object:
         return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))
 

@@ -104,7 +104,9 @@ def _of_providers(providers: Sequence[Facts]) -> Iterator[dict[str, Any]]:
             is_away = "reached" in failure["reason"]
             do = "Check that it runs and that base_url in config.toml is right." if is_away else ""
             what = f"Provider {one['name']} does not answer"
-            yield _problem("provider", what, failure["reason"], do, failure["at"])
+            times = failure["in_a_row"]
+            why = f"{failure['reason']}, {times} times in a row" if times > 1 else failure["reason"]
+            yield _problem("provider", what, why, do, failure["at"])
 
 
 def _of_listener(listener: Facts) -> Iterator[dict[str, Any]]:

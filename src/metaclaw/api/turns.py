@@ -10,7 +10,7 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Route
+from metaclaw.api.router import ApiError, ApiRequest, route
 from metaclaw.api.views import enforced_view, lesson_view
 from metaclaw.domain.chat import (
     Image,
@@ -376,16 +376,7 @@ class WhyRoutes:
     embedded: str | None = None
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/turns/{id}/why",
-                self._why,
-                "What was placed in a turn's prompt, what not, and why",
-            )
-        ]
-
+    @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
     async def _why(self, request: ApiRequest) -> object:
         return await run_sync(self._explain, request.path["id"])
 

@@ -1,7 +1,7 @@
 """Convert sessions, turns, verdicts, rules, skills, candidates and generations to JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from metaclaw.api.status_words import counted
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Fact, GenerationChange, RetiredSkill, Skill
 from metaclaw.domain.status import agent_word, held_words
 from metaclaw.domain.training import RoleKind, TurnStanding
@@ -348,9 +349,9 @@ def skill_view(skill: Skill) -> dict[str, Json]:
     }
 
 
-def lesson_use_view(use: LessonUse) -> dict[str, Json]:
+def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Json]:
     """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
-    came before and since, and those that were spared it."""
+    came before and since, and those that were spared it; and the turns that taught it."""
     lesson = use.lesson
     return {
         "name": lesson.name,
@@ -363,6 +364,7 @@ def lesson_use_view(use: LessonUse) -> dict[str, Json]:
         "before": use.count.before,
         "since": use.count.since,
         "avoided": use.count.avoided,
+        "turns": list(turns),
     }
 
 

@@ -328,8 +328,10 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
         what = f"{one['what']}: {one['why']}"
         if one["about"] == "provider":
             yield _fail("requests", what, one["do"] or "look at the provider")
-        elif one["about"] in ("model", "store"):
-            yield _warn(one["about"], what, one["do"] or None)
+        elif one["about"] == "store":
+            yield _warn("store notice", what)
+        elif one["about"] == "model":
+            yield _warn("models", what, one["do"])
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:

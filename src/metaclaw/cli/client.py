@@ -201,7 +201,7 @@ def request(
     *,
     advice: str | None = None,
     timeout_s: float = _PATIENCE_S,
-    query: Mapping[str, str | int | None] | None = None,
+    query: Fields | None = None,
 ) -> Facts:
     """The answer of the API of this home, from its proxy if one runs. Raises MetaClawError with the
     API's message if it refuses; `advice` is added if something does not exist."""

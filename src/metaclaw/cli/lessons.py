@@ -68,7 +68,7 @@ def _shown(found: Facts) -> Iterator[str]:
         [
             ("state", found["state"]),
             ("project", found["workspace"] or "all"),
-            ("failure", found["failure"] or "you corrected the agent"),
+            ("failure", found["signature"] or "you corrected the agent"),
             ("since", moment(found["since_when"])),
             ("came", f"in {counted(found['before'], 'session')} before, {found['since']} since"),
             ("spared", counted(found["avoided"], "session")),

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.app import ReadyProxy
 from metaclaw.cli.client import ApiClient, connect
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
@@ -42,6 +41,7 @@ from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
+    from metaclaw.app import ReadyProxy
     from metaclaw.config import Config, ProviderConfig
 
 _MODES = ("skills_only", "rl", "auto")
@@ -113,7 +113,7 @@ def start(
     gc.disable()
     from metaclaw.app import run
 
-    def ready(serving: ReadyProxy) -> None:
+    def ready(serving: "ReadyProxy") -> None:
         _remember(home, overrides, is_detached=detached)
         if not detached:
             announce(config, serving, as_json=as_json)
@@ -158,7 +158,7 @@ def refuse_own_key(config: "Config") -> None:
         )
 
 
-def announce(config: "Config", serving: ReadyProxy, *, as_json: bool) -> None:
+def announce(config: "Config", serving: "ReadyProxy", *, as_json: bool) -> None:
     """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as
     in a journal, commands stand for the key and the link."""
     url, key = serving.url, serving.api_key
@@ -195,7 +195,7 @@ def announce(config: "Config", serving: ReadyProxy, *, as_json: bool) -> None:
     print_output(Output(facts, lines), as_json=as_json)
 
 
-def _curl(config: "Config", serving: ReadyProxy, key: str, model: str | None) -> str:
+def _curl(config: "Config", serving: "ReadyProxy", key: str, model: str | None) -> str:
     """A curl command to try. For a passthrough provider it uses the provider's wire and the
     caller's credentials.
     """
@@ -283,10 +283,12 @@ def launch(
     timeout_s: float,
     *,
     ends_with_parent: bool = False,
-) -> tuple[ApiClient, ReadyProxy]:
+) -> "tuple[ApiClient, ReadyProxy]":
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if
     it ends instead. With `ends_with_parent` the proxy stops when this process ends, even if it is
     killed."""
+    from metaclaw.app import ReadyProxy
+
     running = find(home)
     if running is not None:
         raise MetaClawError(

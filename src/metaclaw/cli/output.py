@@ -110,7 +110,8 @@ def print_json(facts: Mapping[str, object]) -> None:
 
 def echo(line: str, *, err: bool = False) -> None:
     """Print one line, with anything unprintable shown as an escape."""
-    click.secho(_printable(line), bold=isinstance(line, Bold), err=err)
+    text = _printable(line)
+    click.echo(click.style(text, bold=True) if isinstance(line, Bold) else text, err=err)
 
 
 def echo_lines(lines: Iterable[str] | str) -> None:
@@ -340,7 +341,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 def duration(seconds: float) -> str:
     """A length of time in its two largest units, such as `2 h 5 min`."""
-    rest, found = int(seconds), []
+    rest, found = int(seconds), list[str]()
     for size, unit in _UNITS:
         number, rest = divmod(rest, size)
         if number or (unit == "s" and not found):

@@ -299,8 +299,9 @@ def _window_lines(facts: Facts) -> Iterator[str]:
     if not is_open:
         yield f"No window is open: {facts['reason']}."
     else:
-        by_hand = ", by hand" if facts["by_hand"] else ""
-        since = f" since {moment(facts['opened_at'])}" if facts["opened_at"] else ""
+        by_hand = ", by hand" if facts.get("by_hand") else ""
+        opened_at = facts.get("opened_at")
+        since = f" since {moment(opened_at)}" if opened_at else ""
         yield f"A window is open{by_hand}{since}: {facts['reason']}."
     if signals := facts["signals"]:
         yield ""

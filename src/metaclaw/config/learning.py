@@ -84,14 +84,12 @@ class SkillsConfig(Section):
         default=0.67,
         gt=0,
         le=1,
-        allow_inf_nan=False,
         description="Share of matching tasks on which a skill on trial is placed.",
     )
     holdout_share: float = Field(
         default=0.05,
         ge=0,
         lt=1,
-        allow_inf_nan=False,
         description=(
             'With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to'
             " measure its uplift."
@@ -143,7 +141,6 @@ class JudgeConfig(Section):
         default=0.2,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Largest share of main turns that it is asked about.",
     )
     timeout_s: Seconds = Field(
@@ -220,16 +217,11 @@ class PriceConfig(Section):
         examples=["gpt-5-mini"],
         min_length=1,
     )
-    input: float = Field(
-        ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25]
-    )
-    output: float = Field(
-        ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0]
-    )
+    input: float = Field(ge=0, description="Per million input tokens.", examples=[0.25])
+    output: float = Field(ge=0, description="Per million output tokens.", examples=[2.0])
     cached: float | None = Field(
         default=None,
         ge=0,
-        allow_inf_nan=False,
         description="Per million input tokens read from the provider's cache. Default: as `input`.",
         examples=[0.025],
     )
@@ -253,7 +245,6 @@ class LearningConfig(Section):
     daily_cost: float | None = Field(
         default=None,
         ge=0,
-        allow_inf_nan=False,
         description=(
             "Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token"
             " limit applies only to models without a price."

@@ -152,6 +152,7 @@ class PageContent:
             for one in (await self.call("GET", "/api/skills"))["skills"]
             if one["kind"] == "skill"
         ]
+        lessons = (await self.call("GET", "/api/lessons"))["lessons"]
         retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
         generations = (await self.call("GET", "/api/generations", limit="12"))["generations"]
         placed = await run_sync(self.parts.overview.last_placed)
@@ -163,6 +164,7 @@ class PageContent:
             "is_holding": (await self.call("GET", "/api/enforce"))["on"],
             "rules": rules,
             "skills": skills,
+            "lessons": [one for one in lessons if one["state"] != "asked"],
             "retired": retired[:50],
             "retired_count": len(retired),
             "generations": generations,

@@ -15,7 +15,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from anyio.to_thread import run_sync
 
 from metaclaw import __version__
-from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.router import (
+    ApiError,
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Route,
+    Scope,
+    headers_of,
+)
 from metaclaw.api.turns import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
@@ -182,7 +190,7 @@ class Pages:
         """The refusal for a browser that is not signed in, or None. Called for requests without the
         key.
         """
-        method, path, headers = scope["method"], scope["path"], _headers(scope)
+        method, path, headers = scope["method"], scope["path"], headers_of(scope)
         if (fault := self._sign_in.fault(method, headers)) is not None:
             return self._refused(403, fault, headers)
         if self._sign_in.is_public(path) or self._sign_in.session_of(headers) is not None:
@@ -191,7 +199,7 @@ class Pages:
 
     def failed(self, scope: Scope, status: int, reason: str) -> ApiResponse:
         """The page for a request that cannot be served."""
-        token = self._sign_in.form_token(self._sign_in.session_of(_headers(scope)) or "")
+        token = self._sign_in.form_token(self._sign_in.session_of(headers_of(scope)) or "")
         shared = {"active": "", "token": token, "notice": None, "here": "/"}
         return self._plain("error.html", {**shared, "reason": reason}, status)
 
@@ -399,13 +407,6 @@ class Pages:
         """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.parts.overview.newest_turn)
         return newest, self._content.parts.health()
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1")
-        for name, value in scope.get("headers", ())
-    }
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
