@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio.to_thread
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, route
-from metaclaw.api.views import time_view
+from metaclaw.api.views import picked, time_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
 from metaclaw.store import SqlBatches, SqlPolicies
@@ -81,12 +81,12 @@ class PolicyRoutes:
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
         return await anyio.to_thread.run_sync(self._facts, int(text))
 
-    def _facts(self, number: int) -> dict[str, Json]:
+    def _facts(self, number: int) -> dict[str, Any]:
         version, since = self.policies.version(number), self.policies.since(number)
         if version is None or since is None:
             raise _unknown(number)
         turns = [] if version.batch is None else self.batches.turns_of(version.batch)
-        return {**version_view(version), "since": since.at.isoformat(), "turns": list[Json](turns)}
+        return {**version_view(version), "since": since.at.isoformat(), "turns": turns}
 
     @route("POST", "/api/policy/train", "Begin to train now, regardless of the schedule")
     async def _train(self, request: ApiRequest) -> object:
@@ -137,42 +137,37 @@ def _unknown(number: int) -> ApiError:
     return ApiError(f"there is no version {number}; {_WHERE}", 404)
 
 
-def newest_version(policies: SqlPolicies) -> dict[str, Json] | None:
+def newest_version(policies: SqlPolicies) -> dict[str, Any] | None:
     """The newest version; None if there is none. Blocks."""
     return next(iter(map(version_view, policies.versions(1))), None)
 
 
-def version_view(version: PolicyVersion) -> dict[str, Json]:
+_OF_VERSION = (
+    *("parent", "state", "base", "generation", "batch"),
+    *("steps", "note", "has_served", "is_kept"),
+)
+
+
+def version_view(version: PolicyVersion) -> dict[str, Any]:
     """A policy version: its parent, its state, and why."""
     return {
+        **picked(version, *_OF_VERSION),
+        **picked(version.weights, "backend", "adapter"),
         "version": version.number,
-        "parent": version.parent,
-        "state": version.state.value,
-        "base": version.base,
-        "backend": version.weights.backend,
-        "adapter": version.weights.adapter,
-        "generation": version.generation,
-        "batch": version.batch,
-        "steps": version.steps,
         "made_at": time_view(version.made),
-        "note": version.note,
-        "has_served": version.has_served,
-        "is_kept": version.is_kept,
-        "absorbed": list[Json](sorted(version.absorbed)),
+        "absorbed": sorted(version.absorbed),
         "report": report_view(version.report),
     }
 
 
-def report_view(report: GateReport | None) -> Json:
+def report_view(report: GateReport | None) -> dict[str, Any] | None:
     """Why a version may answer, or may not; null before that was asked."""
     if report is None:
         return None
     pairs = report.held_out
     return {
+        **picked(report, "reasons", "kl", "judge"),
         "passed": report.is_passed,
-        "reasons": list(report.reasons),
         "held_out": None if pairs is None else asdict(pairs),
         "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
-        "kl": report.kl,
-        "judge": report.judge,
     }

@@ -5,13 +5,14 @@ enforcement.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, checked_fields, route
 from metaclaw.api.views import (
     followed_view,
+    picked,
     retired_rule_view,
     rule_record_view,
     rule_view,
@@ -150,15 +151,14 @@ class RuleRoutes:
         skipped = self.rulebook.library.view.skipped
         return {
             "rules": await self._listed(self.rulebook.rules(), dates),
-            "skipped": [{"path": one.path, "reason": one.reason} for one in skipped],
+            "skipped": [picked(one, "path", "reason") for one in skipped],
         }
 
     @route("GET", "/api/rule-examples", "The library of example rules")
     async def _examples(self, request: ApiRequest) -> object:
         return {
             "examples": [
-                {"name": one.name, "text": one.text, "when": one.when, "check": one.check}
-                for one in rule_examples().values()
+                picked(one, "name", "text", "when", "check") for one in rule_examples().values()
             ]
         }
 
@@ -187,7 +187,7 @@ class RuleRoutes:
             "section": render_section(chosen),
         }
 
-    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Json]]:
+    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
         followed = await run_sync(
             self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules}
         )
@@ -284,7 +284,7 @@ class RuleRoutes:
         name, pinned = request.path["name"], request.said.get("pinned", True)
         return skill_view(await run_sync(lambda: self.rulebook.pin(name, pinned=pinned)))
 
-    async def _shown(self, rule: Rule) -> dict[str, Json]:
+    async def _shown(self, rule: Rule) -> dict[str, Any]:
         (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
         return shown
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
@@ -20,7 +20,7 @@ from metaclaw.api.views import (
     turn_view,
     verdict_view,
 )
-from metaclaw.domain.chat import Json, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
@@ -57,7 +57,7 @@ class SessionRoutes:
     async def _sessions(self, request: ApiRequest) -> object:
         return await run_sync(self._listed, request)
 
-    def _listed(self, request: ApiRequest) -> dict[str, Json]:
+    def _listed(self, request: ApiRequest) -> dict[str, Any]:
         limit, before = request.number("limit", 50, _MOST_ROWS), request.query.get("before")
         among = request.number("among", 1000, _MOST_SEARCHED)
         wanted = SessionFilter(with_side_only=request.query.get("kind") != "main")
@@ -72,7 +72,7 @@ class SessionRoutes:
         rows = [replace(row, turns=row.turns - attempts.get(row.id, 0)) for row in rows]
         views = [session_view(row, titles.get(row.id)) for row in rows]
         if request.query.get("detail") != "verdicts":
-            return {"sessions": list[Json](views)}
+            return {"sessions": views}
         outcomes, failed = self.overview.outcomes(ids), self.overview.failed(ids)
         for view, session in zip(views, ids, strict=True):
             view["prefix"] = shortest(session, self.reader.find_sessions)
@@ -82,7 +82,7 @@ class SessionRoutes:
             view["failed"] = failed.get(session, 0)
         total = self.overview.count(wanted)
         hidden = self.reader.counts().sessions - total
-        return {"sessions": list[Json](views), "total": total, "hidden": hidden}
+        return {"sessions": views, "total": total, "hidden": hidden}
 
     def _holds(self, session: SessionId, wanted: Sequence[str]) -> bool:
         """Whether every word is in a person's requests or in the answers."""
@@ -106,7 +106,7 @@ class SessionRoutes:
     async def _session(self, request: ApiRequest) -> object:
         return await run_sync(self._shown, request)
 
-    def _shown(self, request: ApiRequest) -> dict[str, Json]:
+    def _shown(self, request: ApiRequest) -> dict[str, Any]:
         row = self._row(request.path["id"])
         title = self.titles.of([row.id]).get(row.id)
         show = {"words": self._in_words, "whole": self._whole}.get(
@@ -122,7 +122,7 @@ class SessionRoutes:
             limit, after = request.number("limit", 200, _MOST_ROWS), request.number("after", 0)
             turns, counts = self.reader.turns_of(row.id, limit, after), {}
         shown = [{**show(turn), "cursor": turn.seq} for turn in turns]
-        return {**session_view(row, title), **counts, "turns": list[Json](shown)}
+        return {**session_view(row, title), **counts, "turns": shown}
 
     def _row(self, named: str) -> SessionRow:
         session = SessionId(resolve(self.reader.find_sessions, named, "session"))
@@ -131,11 +131,11 @@ class SessionRoutes:
             raise ApiError(f"there is no session {session}", 404)
         return row
 
-    def _whole(self, row: TurnRow) -> dict[str, Json]:
+    def _whole(self, row: TurnRow) -> dict[str, Any]:
         found = self.reader.turn(row.id)
         return turn_row_view(row) if found is None else turn_view(found.turn)
 
-    def _in_words(self, row: TurnRow) -> dict[str, Json]:
+    def _in_words(self, row: TurnRow) -> dict[str, Any]:
         """A turn as people read it: their words, the answer, what was held and broken, the
         verdict.
         """
@@ -182,7 +182,7 @@ class SessionRoutes:
     async def _turn(self, request: ApiRequest) -> object:
         return await run_sync(self._told, request.path["id"])
 
-    def _told(self, named: str) -> dict[str, Json]:
+    def _told(self, named: str) -> dict[str, Any]:
         turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
         found, standing = self.reader.turn(turn), self.reader.standing_of(turn)
         if found is None or standing is None:

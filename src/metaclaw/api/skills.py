@@ -2,12 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, route
-from metaclaw.api.views import lesson_use_view, retired_skill_view, skill_facts_view, skill_view
+from metaclaw.api.views import (
+    lesson_use_view,
+    picked,
+    retired_skill_view,
+    skill_facts_view,
+    skill_view,
+)
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json, Message, Role, Text
 from metaclaw.domain.check import Conversation, Finding
@@ -71,11 +77,15 @@ class SkillRoutes:
     candidates: CandidateStore
     episodes: SqlEpisodes
 
-    @route("GET", "/api/lessons", "Lessons in force, with their failure, its counts, and the turns that taught them")
+    @route(
+        "GET",
+        "/api/lessons",
+        "Lessons in force, with their failure, its counts, and the turns that taught them",
+    )
     async def _lessons(self, request: ApiRequest) -> object:
         return {"lessons": await run_sync(self._lesson_uses)}
 
-    def _lesson_uses(self) -> list[Json]:
+    def _lesson_uses(self) -> list[dict[str, Any]]:
         """The lessons in force, and those that wait for a person. Blocks."""
         waiting, accepted = (
             [one.proposal for one in self.candidates.candidates(standing, _MOST_LESSONS)]
@@ -110,7 +120,7 @@ class SkillRoutes:
                 {**self._view(skill), **({"text": render_skill(skill)} if with_text else {})}
                 for skill in found
             ],
-            "skipped": [{"path": one.path, "reason": one.reason} for one in view.skipped],
+            "skipped": [picked(one, "path", "reason") for one in view.skipped],
         }
 
     @route("GET", "/api/skills/{name}", "One skill in force, with its certificate")
@@ -131,7 +141,7 @@ class SkillRoutes:
         replace = request.said.get("replace", False)
         return await run_sync(lambda: self._put(files, replace=replace))
 
-    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Json]:
+    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Any]:
         """Put the readable skills in force, unless one of the same name exists and is not to be
         replaced.
         """
@@ -182,7 +192,7 @@ class SkillRoutes:
             raise _unknown(name)
         return skill
 
-    def _view(self, skill: Skill) -> dict[str, Json]:
+    def _view(self, skill: Skill) -> dict[str, Any]:
         return {
             **skill_view(skill),
             "path": str(self.rulebook.library.folder / skill.name / _FILE),
@@ -193,7 +203,7 @@ def _unknown(name: str) -> ApiError:
     return ApiError(f"there is no skill named {name} in force", 404)
 
 
-def _check_view(skill: Skill) -> dict[str, Json]:
+def _check_view(skill: Skill) -> dict[str, Any]:
     """A skill's check, why it is not run, and what a trial on trivial answers finds. Blocks."""
     trouble = check_trouble(skill)
     trial = None if trouble else trial_trouble(skill)
@@ -205,7 +215,7 @@ def _check_view(skill: Skill) -> dict[str, Json]:
     }
 
 
-def _tried(skill: Skill, task: str, answer: str) -> dict[str, Json]:
+def _tried(skill: Skill, task: str, answer: str) -> dict[str, Any]:
     from metaclaw.train import is_degenerate  # it brings the training services along
 
     check = check_of(skill)
@@ -224,4 +234,4 @@ def _tried(skill: Skill, task: str, answer: str) -> dict[str, Json]:
             "an empty answer, or one that repeats itself, earns nothing whatever the check says",
             0.0,
         )
-    return {"outcome": finding.outcome.value, "score": finding.score, "reason": finding.reason}
+    return picked(finding, "outcome", "score", "reason")

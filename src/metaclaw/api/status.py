@@ -14,6 +14,7 @@ import anyio.to_thread
 from metaclaw import __version__
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.api.status_words import budget_words, problems, summary
+from metaclaw.api.views import picked
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson, Skill, SkillKind
@@ -189,9 +190,7 @@ class Status:
         return {
             "generation": library.generation,
             "count": library.count,
-            "skipped": [
-                {"path": skipped.path, "reason": skipped.reason} for skipped in library.skipped
-            ],
+            "skipped": [picked(one, "path", "reason") for one in library.skipped],
             "broken_checks": await _asked(lambda: self._broken_checks(library.skills)),
             "trouble": self.library_trouble(),
             "retrieval": dict(self.retrieval()),
@@ -220,18 +219,11 @@ class Status:
 
 
 def _store_view(kind: str, store: StoreHealth, size: StoreSize | None) -> dict[str, object]:
+    sizes = [field.name for field in fields(StoreSize)]
     return {
         "kind": kind,
-        "health": store.health.value,
-        "reason": store.reason,
-        "waiting_turns": store.waiting_turns,
-        "lost_turns": store.lost_turns,
-        "notice": store.notice,
-        **(
-            dict.fromkeys(field.name for field in fields(StoreSize))
-            if size is None
-            else asdict(size)
-        ),
+        **asdict(store),
+        **(dict.fromkeys(sizes) if size is None else asdict(size)),
     }
 
 

@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, route
-from metaclaw.api.views import enforced_view, lesson_view
+from metaclaw.api.views import enforced_view, lesson_view, picked
 from metaclaw.domain.chat import (
     Image,
-    Json,
     Message,
     Opaque,
     Part,
@@ -380,14 +379,14 @@ class WhyRoutes:
     async def _why(self, request: ApiRequest) -> object:
         return await run_sync(self._explain, request.path["id"])
 
-    def _explain(self, named: str) -> dict[str, Json]:
+    def _explain(self, named: str) -> dict[str, Any]:
         turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
         found = self.reader.turn(turn)
         if found is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return self._explained(found.turn)
 
-    def _explained(self, turn: Turn) -> dict[str, Json]:
+    def _explained(self, turn: Turn) -> dict[str, Any]:
         number = turn.stamp.generation
         generation = self.generation_at(number)
         skills = () if generation is None else generation.skills
@@ -416,10 +415,10 @@ class WhyRoutes:
         return {
             "turn": turn.id,
             "session": turn.session,
-            "kind": turn.kind.value,
+            "kind": turn.kind,
             "at": turn.times.received_at.isoformat(),
             "generation": number,
-            "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
+            "scope": picked(turn.scope, "user", "workspace"),
             "considered": [one.skill.name for one in considered],
             "placed": [_considered_view(one) for one in considered if one.fate is Fate.PLACED],
             "listed": [_considered_view(one) for one in considered if one.fate is Fate.LISTED],
@@ -443,7 +442,7 @@ class WhyRoutes:
         }
 
 
-def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
+def _names_at(turn: Turn, anchor: bytes) -> list[Any]:
     return [
         name
         for placement in turn.placements
@@ -452,15 +451,15 @@ def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
     ]
 
 
-def held_view(turn: Turn) -> dict[str, Json]:
+def held_view(turn: Turn) -> dict[str, Any]:
     """The rules that held calls of an answer, each attempt, and what the client got; empty if
     nothing was held.
     """
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}
-    end, calls = found.rules[0].end.value, [_calls_of(one) for one in found.attempts]
-    attempts: list[Json] = [
+    end, calls = found.rules[0].end, [_calls_of(one) for one in found.attempts]
+    attempts: list[Any] = [
         {"turn": one.id, "calls": made, "became": attempt_word(end, number, len(calls))}
         for number, (one, made) in enumerate(zip(found.attempts, calls, strict=True), 1)
     ]
@@ -472,7 +471,7 @@ def held_view(turn: Turn) -> dict[str, Json]:
     }
 
 
-def _calls_of(turn: Turn) -> list[Json]:
+def _calls_of(turn: Turn) -> list[Any]:
     parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
     return [
         {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]}
@@ -481,7 +480,7 @@ def _calls_of(turn: Turn) -> list[Json]:
     ]
 
 
-def _considered_view(explanation: SkillExplanation) -> dict[str, Json]:
+def _considered_view(explanation: SkillExplanation) -> dict[str, Any]:
     note = explanation.skill.check_note
     return {
         **lesson_view(explanation.skill),

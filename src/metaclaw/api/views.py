@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metaclaw.api.status_words import counted
 from metaclaw.domain.candidate import Candidate, Certificate
@@ -31,140 +31,94 @@ def time_view(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
 
 
-def session_view(row: SessionRow, title: str | None) -> dict[str, Json]:
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """These attributes, as they are encoded in JSON."""
+    return {name: getattr(value, name) for name in names}
+
+
+def session_view(row: SessionRow, title: str | None) -> dict[str, Any]:
     """A session, with its title."""
     return {
-        "id": row.id,
+        **picked(row, "id", "agent", "parent", "end_reason"),
         "title": title or "",
-        "agent": row.agent,
-        "scope": {"user": row.scope.user, "workspace": row.scope.workspace},
-        "parent": row.parent,
+        "scope": asdict(row.scope),
         "began_at": time_view(row.began_at),
         "last_at": time_view(row.last_at),
         "ended_at": time_view(row.ended_at),
-        "end_reason": row.end_reason,
         "turn_count": row.turns,
         "main_turn_count": row.main_turns,
     }
 
 
-def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
+_OF_TURN = (
+    *("id", "session", "kind", "kind_reason", "wire", "stream", "model", "provider", "status"),
+    *("end", "error", "finish", "segment", "retry_of"),
+)
+
+
+def turn_row_view(turn: TurnRow | Turn) -> dict[str, Any]:
     """A turn's facts, without its bytes."""
     return {
-        "id": turn.id,
-        "session": turn.session,
-        "kind": turn.kind.value,
-        "kind_reason": turn.kind_reason,
-        "generation": turn.stamp.generation,
-        "policy_version": turn.stamp.policy_version,
-        "library_hash": turn.stamp.library_hash,
-        "skills": list(turn.stamp.skills),
-        "wire": turn.wire.value,
-        "stream": turn.stream,
-        "model": turn.model,
-        "provider": turn.provider,
-        "status": turn.status,
-        "end": turn.end.value,
-        "error": turn.error,
-        "finish": None if turn.finish is None else turn.finish.value,
-        "segment": turn.segment,
-        "retry_of": turn.retry_of,
+        **picked(turn, *_OF_TURN),
+        **picked(turn.stamp, "generation", "policy_version", "library_hash", "skills"),
         "usage": None if turn.usage is None else asdict(turn.usage),
         "times": {
+            **picked(turn.times, "first_byte_s", "duration_s"),
             "received_at": time_view(turn.times.received_at),
-            "first_byte_s": turn.times.first_byte_s,
-            "duration_s": turn.times.duration_s,
         },
     }
 
 
-def turn_view(turn: Turn) -> dict[str, Json]:
+def turn_view(turn: Turn) -> dict[str, Any]:
     """A whole turn: also the request as the client sent it, the answer as the client saw it, and
     the exact tokens.
     """
-    exchange, tokens = turn.exchange, turn.tokens
+    exchange, enforcement = turn.exchange, turn.enforcement
     return {
         **turn_row_view(turn),
-        "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
-        "agent": turn.agent,
-        "listed": list(turn.listed),
-        "draws": [
-            {"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity}
-            for draw in turn.draws
-        ],
-        "enforced": [
-            enforced_view(rule)
-            for rule in (() if turn.enforcement is None else turn.enforcement.rules)
-        ],
-        "attempts": [
-            attempt.id
-            for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)
-        ],
-        "provider_wire": turn.provider_wire.value,
-        "truncated": turn.truncated,
+        **picked(turn, "agent", "listed", "provider_wire", "truncated"),
+        "scope": asdict(turn.scope),
+        "draws": [picked(draw, "skill", "placed", "propensity") for draw in turn.draws],
+        "enforced": [enforced_view(rule) for rule in enforcement.rules] if enforcement else [],
+        "attempts": [attempt.id for attempt in enforcement.attempts] if enforcement else [],
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
         "said": _readable(exchange.said),
         "answer": _readable(exchange.shown),
-        "tokens": None
-        if tokens is None
-        else {
-            "prompt_ids": list(tokens.prompt_ids),
-            "sampled_ids": list(tokens.sampled_ids),
-            "logprobs": list(tokens.logprobs),
-        },
+        "tokens": turn.tokens and picked(turn.tokens, "prompt_ids", "sampled_ids", "logprobs"),
     }
 
 
-def enforced_view(rule: EnforcedRule) -> dict[str, Json]:
+def enforced_view(rule: EnforcedRule) -> dict[str, Any]:
     """A rule that held calls: the number of attempts that broke it, and what the client got."""
-    return {
-        "rule": rule.rule,
-        "attempts": rule.attempts,
-        "checked": rule.is_checked,
-        "end": rule.end.value,
-        "reason": rule.reason,
-    }
+    return {**picked(rule, "rule", "attempts", "end", "reason"), "checked": rule.is_checked}
 
 
-def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> RoleKind | None:
     """Support if a turn fed a skill; query if it trained weights, or while its speaker's rules and
     skills are the same.
     """
     if standing.role is not None:
-        return standing.role.kind.value
+        return standing.role.kind
     is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
-    return RoleKind.QUERY.value if is_query else None
+    return RoleKind.QUERY if is_query else None
 
 
-def verdict_view(verdict: Verdict | None) -> Json:
+def verdict_view(verdict: Verdict | None) -> dict[str, Any] | None:
     """The verdict on a turn; null if it has not been judged."""
     if verdict is None:
         return None
     votes = verdict.votes
     return {
-        "outcome": verdict.outcome.value,
-        "score": verdict.score,
-        "p_fail": verdict.p_fail,
-        "source": verdict.source.value,
-        "fault": None if verdict.fault is None else verdict.fault.value,
-        "comment": verdict.comment,
+        **picked(verdict, "outcome", "score", "p_fail", "source", "fault", "comment"),
         "signals": [
-            {
-                "detector": signal.detector,
-                "evidence": signal.evidence,
-                "quote": signal.quote,
-                "fault": signal.fault.value,
-            }
-            for signal in verdict.signals
+            picked(signal, "detector", "evidence", "quote", "fault") for signal in verdict.signals
         ],
-        "votes": None
-        if votes is None
-        else {
+        "votes": votes
+        and {
+            **picked(votes, "unknown", "model"),
             "pass": votes.passed,
             "fail": votes.failed,
-            "unknown": votes.unknown,
-            "model": votes.model,
         },
     }
 
@@ -184,37 +138,32 @@ def _readable(body: bytes) -> Json:
 _MOST_LESSONS = 20
 
 
-def rule_view(
-    rule: Skill, dates: tuple[datetime | None, datetime | None] | None
-) -> dict[str, Json]:
+_OF_RULE = (
+    *("name", "kind", "when", "scope", "workspace", "examples", "source", "check", "check_note"),
+    "author",
+)
+
+
+def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Any]:
     """A rule or fact: its text, when and for whom it applies, and since when."""
     created, changed = dates or (None, None)
     return {
-        "name": rule.name,
-        "kind": rule.kind.value,
+        **picked(rule, *_OF_RULE),
         "text": rule.body,
-        "when": rule.when,
-        "scope": rule.scope,
-        "workspace": rule.workspace,
         "project": "unknown" if rule.is_project_unknown else None,
-        "examples": list(rule.examples),
         "expires": None if rule.expires is None else rule.expires.isoformat(),
-        "source": rule.source,
-        "check": rule.check,
         "check_state": rule.check and (rule.check_state or "confirmed"),
-        "check_note": rule.check_note,
         "enforce": rule.enforcement,
         "on_error": rule.error_handling,
         "on_break": rule.on_break or "text",
         "can_hold": can_hold(rule),
         "question": question_of(rule),
-        "author": rule.author.value,
         "created": time_view(created),
         "changed": time_view(changed),
     }
 
 
-def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
+def retired_rule_view(retired: RetiredSkill) -> dict[str, Any]:
     """A rule or fact that is no longer in force."""
     return {
         **rule_view(retired.skill, None),
@@ -224,12 +173,12 @@ def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
     }
 
 
-def compliance_view(counts: Compliance) -> dict[str, Json]:
+def compliance_view(counts: Compliance) -> dict[str, Any]:
     """Counts of how often a rule was followed. A held call also counts as broken."""
     return {"applied": counts.applied, "not_held": counts.not_held, **asdict(counts)}
 
 
-def followed_view(rule: Skill, by_agent: Mapping[str, Compliance]) -> dict[str, Json]:
+def followed_view(rule: Skill, by_agent: Mapping[str, Compliance]) -> dict[str, Any]:
     """How often a rule was followed, in all and by agent."""
     total = sum(by_agent.values(), Compliance())
     return {
@@ -269,7 +218,7 @@ def followed_words(rule: Skill, total: Compliance, by_agent: Mapping[str, Compli
     return "; ".join(words)
 
 
-def rule_record_view(rule: Skill, record: RuleRecord) -> dict[str, Json]:
+def rule_record_view(rule: Skill, record: RuleRecord) -> dict[str, Any]:
     """The compliance of a rule: total, by agent, model and day, the last violations, and with and
     without reminders.
     """
@@ -282,33 +231,29 @@ def rule_record_view(rule: Skill, record: RuleRecord) -> dict[str, Json]:
         },
         "violations": [
             {
-                "turn": one.turn,
+                **picked(one, "turn", "agent", "model", "reason"),
                 "at": time_view(one.at),
-                "agent": one.agent,
-                "model": one.model,
                 "held": one.is_held,
-                "reason": one.reason,
             }
             for one in record.violations
         ],
         "reminders": {
-            "state": record.reminders.state.value,
+            "state": record.reminders.state,
             "placed": compliance_view(record.reminders.placed),
             "withheld": compliance_view(record.reminders.withheld),
         },
     }
 
 
-def lesson_view(skill: Skill) -> dict[str, Json]:
+def lesson_view(skill: Skill) -> dict[str, Any]:
     """A skill, rule or fact in brief: name, kind, and its text (for a skill, when it is used)."""
     return {
-        "name": skill.name,
-        "kind": skill.kind.value,
+        **picked(skill, "name", "kind"),
         "text": skill.trigger if skill.is_skill else skill.body,
     }
 
 
-def change_view(change: GenerationChange) -> dict[str, Json]:
+def change_view(change: GenerationChange) -> dict[str, Any]:
     """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of
     each.
     """
@@ -322,7 +267,7 @@ def change_view(change: GenerationChange) -> dict[str, Json]:
     }
 
 
-def undone_view(undone: Undone) -> dict[str, Json]:
+def undone_view(undone: Undone) -> dict[str, Any]:
     """The result of an undo: the lesson, the removed and the restored rules and skills."""
     return {
         "undone": {"generation": undone.lesson, "reason": undone.reason},
@@ -332,43 +277,35 @@ def undone_view(undone: Undone) -> dict[str, Json]:
     }
 
 
-def skill_view(skill: Skill) -> dict[str, Json]:
+_OF_SKILL = ("name", "kind", "category", "scope", "workspace", "state", "author", "pinned")
+
+
+def skill_view(skill: Skill) -> dict[str, Any]:
     """A skill without its body."""
     return {
-        "name": skill.name,
-        "kind": skill.kind.value,
+        **picked(skill, *_OF_SKILL),
         "description": skill.trigger,
-        "category": skill.category,
-        "scope": skill.scope,
-        "workspace": skill.workspace,
         "expires": None if skill.expires is None else skill.expires.isoformat(),
-        "state": skill.state.value,
-        "author": skill.author.value,
-        "pinned": skill.pinned,
         "hash": skill.content_hash,
     }
 
 
-def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Json]:
+def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
     """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
     came before and since, and those that were spared it; and the turns that taught it."""
     lesson = use.lesson
     return {
-        "name": lesson.name,
+        **picked(lesson, "name", "scope", "workspace"),
+        **asdict(use.count),
         "text": lesson.body,
-        "state": "asked" if use.since is None else lesson.state.value,
-        "scope": lesson.scope,
-        "workspace": lesson.workspace,
+        "state": "asked" if use.since is None else lesson.state,
         "signature": lesson.signatures[0] if lesson.signatures else None,
         "since_when": time_view(use.since),
-        "before": use.count.before,
-        "since": use.count.since,
-        "avoided": use.count.avoided,
-        "turns": list(turns),
+        "turns": turns,
     }
 
 
-def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
+def retired_skill_view(retired: RetiredSkill) -> dict[str, Any]:
     """A skill, rule or fact that is no longer in force, without its body."""
     view = skill_view(retired.skill)
     return {
@@ -380,76 +317,56 @@ def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
     }
 
 
-def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
+def skill_facts_view(facts: "SkillFacts") -> dict[str, Any]:
     """The certificate, origin and uplift of a skill."""
     worth = facts.uplift
     interval = None if worth is None else worth.interval
     return {
         "certificate": certificate_view(facts.certificate),
-        "learned_from": list(facts.learned_from),
-        "uplift": None
-        if worth is None
-        else {
-            "estimate": worth.estimate,
-            "interval": None if interval is None else [interval.low, interval.high],
-            "placed": worth.placed,
-            "withheld": worth.withheld,
-            "unknown": worth.unknown,
+        "learned_from": facts.learned_from,
+        "uplift": worth
+        and {
+            **picked(worth, "estimate", "placed", "withheld", "unknown"),
+            "interval": interval and [interval.low, interval.high],
         },
     }
 
 
-def certificate_view(certificate: Certificate | None) -> Json:
+_OF_CERTIFICATE = (
+    *("stage", "probes", "wins", "losses", "ties", "undecided", "regressions", "expected_loss"),
+    *("tokens", "model", "notes"),
+)
+
+
+def certificate_view(certificate: Certificate | None) -> dict[str, Any] | None:
     """The certificate of a skill; null if it has none."""
-    if certificate is None:
-        return None
-    names = (
-        "probes",
-        "wins",
-        "losses",
-        "ties",
-        "undecided",
-        "regressions",
-        "expected_loss",
-        "tokens",
-        "model",
-    )
-    counted: dict[str, Json] = {name: getattr(certificate, name) for name in names}
-    return {"stage": certificate.stage.value, **counted, "notes": list(certificate.notes)}
+    return None if certificate is None else picked(certificate, *_OF_CERTIFICATE)
 
 
-def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
+def whole_candidate_view(candidate: Candidate) -> dict[str, Any]:
     """A candidate with its text, its check, and the turns it was learned from."""
     skill = candidate.proposal.skill
     return {
         **candidate_view(candidate),
-        "body": skill.body,
-        "check": skill.check,
-        "support": list(candidate.proposal.support),
+        **picked(skill, "body", "check"),
+        "support": candidate.proposal.support,
     }
 
 
-def candidate_view(candidate: Candidate) -> dict[str, Json]:
+def candidate_view(candidate: Candidate) -> dict[str, Any]:
     """A candidate without its body."""
     proposal = candidate.proposal
     return {
-        "id": candidate.id,
+        **picked(candidate, "id", "standing", "reason", "generation"),
+        **picked(proposal, "change", "replaces", "kind", "written_by", "is_instruction"),
         "skill": proposal.skill.name,
         "description": proposal.skill.trigger,
         "scope": proposal.skill.scope,
-        "change": proposal.change.value,
-        "replaces": list(proposal.replaces),
-        "kind": proposal.kind,
-        "written_by": proposal.written_by,
-        "is_instruction": proposal.is_instruction,
-        "standing": candidate.standing.value,
-        "reason": candidate.reason,
-        "generation": candidate.generation,
         "made_at": time_view(candidate.made_at),
         "certificate": certificate_view(candidate.certificate),
     }
 
 
-def generation_view(row: GenerationRow) -> dict[str, Json]:
+def generation_view(row: GenerationRow) -> dict[str, Any]:
     """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}

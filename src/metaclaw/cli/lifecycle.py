@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from metaclaw.cli.agents import provider_kinds
 from metaclaw.cli.client import ApiClient, connect
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
@@ -42,7 +42,7 @@ from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.app import ReadyProxy
-    from metaclaw.config import Config, ProviderConfig
+    from metaclaw.config import Config
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -161,14 +161,18 @@ def refuse_own_key(config: "Config") -> None:
 def announce(config: "Config", serving: "ReadyProxy", *, as_json: bool) -> None:
     """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as
     in a journal, commands stand for the key and the link."""
+    from metaclaw.agents import Endpoint, find_agent
+
     url, key = serving.url, serving.api_key
-    names = [provider.name for provider in config.fallback_order]
-    listed = (name for provider in config.fallback_order for name in provider.models)
+    providers = config.fallback_order
+    listed = (name for provider in providers for name in provider.models)
     model = serving.model or next(listed, None)
     is_terminal = sys.stdout.isatty()
     prints_key = f"{own_command()} key"
     sent = key if is_terminal else f"$({prints_key})"
     page = serving.new_link() if is_terminal or as_json else f"{own_command()} page prints a link"
+    kinds, passthrough = provider_kinds(config)
+    steps = find_agent("env").steps(Endpoint(url, sent, model, kinds, passthrough))
     facts = {
         "url": url,
         "api_key": key,
@@ -180,69 +184,29 @@ def announce(config: "Config", serving: "ReadyProxy", *, as_json: bool) -> None:
         "skills": serving.skills,
         "page": page,
     }
+    names = ", ".join(provider.name for provider in providers) or model
     lines = [
-        f"MetaClaw serves {', '.join(names) or model} with {counted(serving.rules, 'rule')},"
+        f"MetaClaw serves {names} with {counted(serving.rules, 'rule')},"
         f" {counted(serving.facts, 'fact')} and {counted(serving.skills, 'skill')}.",
         f"  URL  {url}",
         f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
-        f"  OpenAI clients     {_setting(config, 'openai', url, sent)}",
-        f"  Anthropic clients  {_setting(config, 'anthropic', url, sent)}",
-        f"  by hand            {_curl(config, serving, sent, model)}",
+        *(f"  {step}" for step in steps),
+        *([] if passthrough else [f"Or by hand: {_curl(url, sent, model)}"]),
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
     print_output(Output(facts, lines), as_json=as_json)
 
 
-def _curl(config: "Config", serving: "ReadyProxy", key: str, model: str | None) -> str:
-    """A curl command to try. For a passthrough provider it uses the provider's wire and the
-    caller's credentials.
-    """
-    body: dict[str, object] = {
+def _curl(url: str, key: str, model: str | None) -> str:
+    """A curl command to try. A command in the place of the key is run."""
+    body = {
         "model": model or "<a model of your provider>",
         "messages": [{"role": "user", "content": "Hello"}],
     }
-    path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
-    asked = None if serving.model else _asked_by_chat(config, model)
-    if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
-        path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
-        if asked.kind == "anthropic":
-            path, headers = (
-                f"/k/{key}/v1/messages",
-                ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"],
-            )
-            body["max_tokens"] = 100
-    fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
-    return f"curl {serving.url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
-
-
-def _quoted(text: str) -> str:
-    """A word of a shell command; a command whose output stands in it is run."""
-    return f'"{text}"' if "$(" in text else shlex.quote(text)
-
-
-def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
-    """The provider that a chat request for this model goes to."""
-    providers = config.fallback_order
-    listing = (one for one in providers if model in one.models)
-    speaking = (one for one in providers if "chat" in one.wires)
-    return next(listing, None) or next(speaking, None) or next(iter(providers), None)
-
-
-def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """Environment variables for a client of this vendor. For a passthrough provider the client
-    keeps its own credentials.
-    """
-    name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
-    first = next((one for one in config.fallback_order if one.kind == vendor), None)
-    if first is not None and first.api_key is not None and first.api_key.is_passthrough:
-        return (
-            f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is"
-            " passed on"
-        )
-    variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
-    return f"export {name}_BASE_URL={url}{version} {variable}={key}"
+    headers = f"-H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json'"
+    return f"curl {url}/v1/chat/completions {headers} -d {shlex.quote(json.dumps(body))}"
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
@@ -317,7 +281,7 @@ def launch(
             file,
             {"overrides": list(overrides), "ends_with_parent": ends_with_parent},
         )
-    api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
+    api = _await_ready(home, child, key.resolve(), log, began_at, timeout_s)
     status = api.call("GET", "/api/status")
     if status["degraded"]:
         reason = status["store"]["reason"]
@@ -345,20 +309,14 @@ def _log_for(path: Path) -> BinaryIO:
         return Path(os.devnull).open("ab")
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """The lines that the child has logged."""
-
-    path: Path
-    began_at: int
-
-    def lines(self) -> list[str]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.began_at)
-                return file.read().decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
+def _lines_since(path: Path, began_at: int) -> list[str]:
+    """The lines that were logged since the log had this length."""
+    try:
+        with path.open("rb") as file:
+            file.seek(began_at)
+            return file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def overrides_from_parent() -> list[str]:
@@ -397,7 +355,12 @@ def _spawn(
 
 
 def _await_ready(
-    home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float
+    home: Path,
+    child: "subprocess.Popen[bytes]",
+    key: str,
+    log: Path,
+    began_at: int,
+    timeout_s: float,
 ) -> ApiClient:
     began = time.monotonic()
     while child.poll() is None:
@@ -410,17 +373,17 @@ def _await_ready(
         if time.monotonic() > began + timeout_s:
             raise MetaClawError(
                 f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries;"
-                f" its log is {log.path}"
+                f" its log is {log}"
             )
         show_progress(
-            _start_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began)
+            _start_progress("\n".join(_lines_since(log, began_at)[-1:]), time.monotonic() - began)
         )
         time.sleep(_PAUSE_S)
     show_progress("")
-    tail = "\n".join(log.lines()[-_LOG_LINES:])
+    tail = "\n".join(_lines_since(log, began_at)[-_LOG_LINES:])
     raise MetaClawError(
         f"the proxy ended at once with exit code {child.returncode}; the end of its log"
-        f" ({log.path}):\n{tail}"
+        f" ({log}):\n{tail}"
     )
 
 
@@ -499,18 +462,14 @@ def restart(home: Path, timeout_s: float) -> Output:
     in the background then."""
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
-    overrides = [] if launched is None else launched.overrides
+    overrides, is_detached = launched or ([], True)
     if running is not None and active_unit(home, is_running=True) is None:
         _require_keys(prepared(home, overrides))
     api, unit = restart_proxy(home, overrides, timeout_s, _START_S)
     found = find(home)
     pid = None if found is None else found.pid
     how = f"by {unit}" if unit else "in the background"
-    moved = (
-        " It ran in a terminal before."
-        if launched is not None and not launched.is_detached and not unit
-        else ""
-    )
+    moved = "" if is_detached or unit else " It ran in a terminal before."
     begun = "Started" if running is None else "Restarted"
     return Output(
         {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
@@ -574,14 +533,6 @@ def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """How the running proxy was started."""
-
-    overrides: list[str]
-    is_detached: bool
-
-
 def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:
     """Write down how this proxy was started, for `restart`; readable only by its owner, because
     overrides may contain secrets.
@@ -591,14 +542,14 @@ def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> Non
         replace_file(home / "run" / "launch.json", json.dumps(facts).encode(), flush=False)
 
 
-def _remembered(home: Path, pid: int) -> _Launch | None:
+def _remembered(home: Path, pid: int) -> tuple[list[str], bool] | None:
+    """The overrides of the running proxy, and whether it runs in the background; None if that is
+    not known.
+    """
     try:
         facts = json.loads((home / "run" / "launch.json").read_bytes())
-        return (
-            _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"]))
-            if facts["pid"] == pid
-            else None
-        )
+        known = [str(one) for one in facts["overrides"]], bool(facts["is_detached"])
+        return known if facts["pid"] == pid else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
