@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
 from metaclaw.api.learning import LearningRoutes
 from metaclaw.api.policy import PolicyOwner, PolicyRoutes
@@ -13,7 +14,6 @@ from metaclaw.api.router import Route, routes_of
 from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
 from metaclaw.api.sessions import SessionRoutes
 from metaclaw.api.skills import SkillRoutes
-from metaclaw.api.status import Cost, held_rules
 from metaclaw.api.turns import Titles, WhyRoutes, Words
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId, TurnId
@@ -102,7 +102,5 @@ class HomeRoutes:
                 self.trainer,
                 config.untrainable,
             ),
-            EnforcementRoutes(
-                self.is_holding, self.switch_holding, lambda: held_rules(library.view.skills)
-            ),
+            EnforcementRoutes(self.is_holding, self.switch_holding, lambda: library.view.skills),
         )

@@ -318,17 +318,24 @@ def _fields(said: Mapping[str, object]) -> RuleFields:
 _ENFORCE = (Field("on", {"type": "boolean"}),)
 
 
+def held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]
+
+
 @dataclass(frozen=True, slots=True)
 class EnforcementRoutes:
     """The routes that switch the holding of calls on and off, for all rules at once."""
 
     is_on: Callable[[], bool]
     switch: Callable[[bool], Awaitable[None]]
-    held_rules: Callable[[], Sequence[str]]
+    skills: Callable[[], Sequence[Skill]]
 
     @route("GET", "/api/enforce", "Whether held rules hold calls back")
     async def _show(self, request: ApiRequest) -> object:
-        return {"on": self.is_on(), "held_rules": list(self.held_rules())}
+        return {"on": self.is_on(), "held_rules": held_rules(self.skills())}
 
     @route(
         "POST",

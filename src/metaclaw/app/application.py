@@ -4,13 +4,11 @@ connects them, the API included.
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,33 +23,26 @@ from metaclaw.api import (
     HomeRoutes,
     PageParts,
     SignIn,
-    Status,
     Titles,
-    change_view,
-    lesson_week,
-    newest_version,
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
-from metaclaw.app.providers import ConfiguredProviders, SkillSearch, provider_facts, redaction
+from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
+from metaclaw.app.status import ProgramStatus
 from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.policy import BASE_POLICY, Serving
+from metaclaw.domain.policy import Serving
 from metaclaw.errors import ConfigError, StoreError
 from metaclaw.hooks import PluginError
 from metaclaw.learn import (
-    PENDING,
-    UNLEARNED,
     Budget,
     LearnerStart,
-    Models,
     PendingWork,
     Retention,
     StoreUpkeep,
     Supervisor,
     attempt,
-    rejected_proposals,
     senses,
 )
 from metaclaw.proxy import (
@@ -86,11 +77,9 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
-    SqlEpisodes,
     SqlForgetting,
     SqlGenerations,
     SqlLedger,
-    SqlPolicies,
     SqlSpending,
     SqlTrueAnswers,
     SqlUpkeep,
@@ -318,7 +307,7 @@ class Application:
             self._home / "run" / "signed-out.json",
             is_loopback=is_loopback(self.config.proxy.host),
         )
-        self.status = build_status(self)
+        self.status = ProgramStatus(self)
         self.api_parts = build_api_parts(self)
         self.api = Api(self.api_parts)
 
@@ -519,54 +508,3 @@ def build_api_parts(app: Application) -> ApiParts:
         ),
         registry=app.metrics if config.telemetry.prometheus else None,
     )
-
-
-def build_status(app: Application) -> Status:
-    """What `/api/status` reads of the program."""
-    embedded, policy = app.embedded, app.policy
-    return Status(
-        mode=app.config.mode,
-        store_kind=app.database.kind,
-        store_health=lambda: app.ledger.health,
-        store_size=app.upkeep.size,
-        counts=app.reader.counts,
-        library=app.library.follow,
-        library_trouble=lambda: app.library.trouble,
-        failed_checks=SqlCompliance(app.database).failed_checks,
-        providers=[
-            provider_facts(provider, embedded, app.provider_health) for provider in app.providers
-        ],
-        engine_state=None if embedded is None else lambda: embedded.state,
-        retrieval=app.search.describe,
-        loops=app.loop_states,
-        active_sessions=lambda: app.origins.active,
-        learned=app.reader.learning_counts,
-        learning=partial(_learning_state, app, Models(app.providers, timeout_s=0.0)),
-        cost=app.cost.status,
-        began=time.monotonic(),
-        policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
-        training=app.learning.training_state,
-        rejections=app.learning.rejections,
-        noted=lambda: [
-            change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)
-        ],
-        turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
-        lessons=lambda: lesson_week(
-            app.rulebook, SqlEpisodes(app.database), app.library.view.skills
-        ),
-        newest_version=lambda: newest_version(SqlPolicies(app.database)),
-        window=lambda: None if policy is None else policy.facts(),
-        enforcing=lambda: app.enforcer.is_on,
-        pending=lambda: app.pending.count() if senses(app.config) else dict.fromkeys(PENDING, 0),
-    )
-
-
-def _learning_state(app: Application, models: Models) -> Mapping[str, object]:
-    config = app.config
-    shown = {
-        "listen": models.shown_listener(config.listen, config.judge),
-        "judge": models.shown(config.judge),
-        "evolver": models.shown(config.evolver),
-    }
-    on = {"on": config.skills.learn, "gate": config.skills.gate}
-    return {**on, **shown, **UNLEARNED, **app.learner.facts}
