@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from metaclaw.api.agent_files import AgentFileRoutes
 from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
 from metaclaw.api.learning import LearningRoutes
 from metaclaw.api.policy import PolicyOwner, PolicyRoutes
 from metaclaw.api.router import Route, routes_of
 from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
-from metaclaw.api.sessions import SessionRoutes
+from metaclaw.api.sessions import SessionRoutes, known_projects
 from metaclaw.api.skills import SkillRoutes
 from metaclaw.api.turns import Titles, WhyRoutes, Words
 from metaclaw.config import Config
@@ -94,6 +95,7 @@ class HomeRoutes:
             ),
             SkillRoutes(rulebook, library.follow, self.owner, candidates, SqlEpisodes(database)),
             RuleRoutes(rulebook, SqlCompliance(database), self.owner, self.noted),
+            AgentFileRoutes(rulebook.rules, lambda: known_projects(reader, rulebook.rules())),
             self.cost,
             PolicyRoutes(
                 SqlPolicies(database),

@@ -14,7 +14,6 @@ from metaclaw.api.turns import Titles, Words, last_words, messages_of, resolve, 
 from metaclaw.api.views import (
     enforced_view,
     role_view,
-    rule_view,
     session_view,
     turn_row_view,
     turn_view,
@@ -195,9 +194,12 @@ class SessionRoutes:
 
     @route("GET", "/api/projects", "Projects of sessions and of rules")
     async def _projects(self, request: ApiRequest) -> object:
-        seen = await run_sync(self.reader.workspaces)
-        named = (rule_view(rule, None)["workspace"] for rule in self.rules())
-        return {"projects": sorted({*seen, *(str(project) for project in named if project)})}
+        return {"projects": await run_sync(known_projects, self.reader, self.rules())}
+
+
+def known_projects(reader: LedgerReader, rules: Sequence[Skill]) -> list[str]:
+    """The projects of sessions and of rules. Blocks."""
+    return sorted({*reader.workspaces(), *(rule.workspace for rule in rules if rule.workspace)})
 
 
 def shortest(whole: str, find: Callable[[str], Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 an answer.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,15 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import ApiClient, NotRunningError, connect, own_key, reachable_url
+from metaclaw.cli.client import (
+    ApiClient,
+    Facts,
+    NotRunningError,
+    connect,
+    own_key,
+    reachable_url,
+    read,
+)
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     Output,
@@ -18,6 +27,7 @@ from metaclaw.cli.output import (
     counted,
     echo,
     echo_lines,
+    short,
     table,
     timeout_option,
     wants_json,
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
     from metaclaw.agents import Agent, Endpoint, FileChange, Trial
     from metaclaw.config import Config
 
+_MOST_TEXT = 100
 _TOO_LONG = (
     "Its first request is longer than the model can read. The embedded model is too small for this"
     " agent: put your provider in front of it with metaclaw setup --provider NAME."
@@ -79,6 +90,32 @@ def list_(home: Path) -> Output:
     ]
     headers = ("agent", "installed", "state", "tried with", "its configuration")
     return Output({"agents": found}, table(headers, rows))
+
+
+@agents.command()
+@answers
+def files(home: Path) -> Output:
+    """List the skills and memory files of Claude Code, OpenClaw and Hermes, with what in them
+    repeats or contradicts your rules. They are only read.
+    """
+    facts = read(home, "/api/agent-files")
+    return Output(facts, _file_lines(facts["files"]))
+
+
+def _file_lines(found: list[Facts]) -> Iterator[str]:
+    if not found:
+        yield "No skills or memory files of Claude Code, OpenClaw or Hermes were found."
+        return
+    rows = [(one["agent"], one["kind"], len(one["relations"]), one["path"]) for one in found]
+    yield from table(("AGENT", "KIND", "RELATED", "FILE"), rows)
+    for one in found:
+        if one["trouble"]:
+            yield f"{one['path']} cannot be read: {one['trouble']}"
+        for related in one["relations"]:
+            text = short(related["text"], _MOST_TEXT)
+            yield f"{one['path']} {related['kind']} the rule {related['rule']}: {text}"
+            if related["kind"] == "contradicts":
+                yield f"    {related['why']}"
 
 
 @agents.command(name="connect")

@@ -69,7 +69,7 @@ from metaclaw.skills.files import (
     render_skill,
     write_skill,
 )
-from metaclaw.skills.gate.clashes import IndexLibrary
+from metaclaw.skills.gate.clashes import IndexLibrary, contrary, overlap
 from metaclaw.skills.gate.evidence import (
     MOST_DECIDED,
     Decision,
