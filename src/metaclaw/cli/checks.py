@@ -2,9 +2,9 @@
 findings and remedies.
 """
 
+import asyncio
 import shutil
 import socket
-import ssl
 import stat
 import sys
 import time
@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,9 +31,8 @@ from metaclaw.config import (
     missing_secrets,
     without_password,
 )
-from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError, UpstreamError
 from metaclaw.hooks import PluginError, load_plugin
-from metaclaw.http_request import open_response
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -434,24 +432,16 @@ def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
     assert provider.base_url is not None
     shown = without_password(provider.base_url)
     try:
-        status = _models_status(provider, provider.base_url, timeout_s)
+        status = asyncio.run(_models_status(provider, timeout_s))
     except ConfigError as error:
         return _fail(name, "was not asked: its key cannot be read", str(error))
-    except ssl.SSLError as error:
+    except TimeoutError:
         return _fail(
-            name,
-            f"{shown} has no valid certificate ({error.reason})",
-            "correct its base_url or its certificate",
+            name, f"{shown} does not answer within {timeout_s:g} s", "look at the provider"
         )
-    except (OSError, HTTPException) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else str(error) or type(error).__name__
-        )
-        return _fail(
-            name, f"{shown} does not answer ({reason})", "start it, or correct its base_url"
-        )
+    except UpstreamError as error:
+        what = f"{shown} does not answer ({error})"
+        return _fail(name, what, "start it, or correct its base_url")
     return _judge(provider, shown, status)
 
 
@@ -464,12 +454,6 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
                 f"{shown} answers; it requires the callers' own credentials, which are forwarded",
             )
         return _warn(name, f"{shown} answers {status}: it refuses the key", "correct its api_key")
-    if 300 <= status < 400:
-        return _warn(
-            name,
-            f"{shown} answers {status}, a redirect, which is not followed",
-            "correct its base_url",
-        )
     if status == 404:
         return _warn(
             name,
@@ -481,21 +465,13 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
     return _ok(name, f"{shown} answers {status}")
 
 
-def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
-    path = "/v1/models" if provider.kind == "anthropic" else "/models"
-    with open_response(
-        f"{base_url}{path}", headers=_headers(provider), timeout_s=timeout_s
-    ) as response:
-        return response.status
+async def _models_status(provider: ProviderConfig, timeout_s: float) -> int:
+    from metaclaw.app import build_endpoint
+    from metaclaw.upstream import models_status
 
-
-def _headers(provider: ProviderConfig) -> dict[str, str]:
-    headers = {"Accept": "application/json"}
-    if provider.kind == "anthropic":
-        headers["anthropic-version"] = "2023-06-01"
-    if provider.api_key is None or provider.api_key.is_passthrough:
-        return headers
-    key = provider.api_key.resolve()
-    return headers | (
-        {"x-api-key": key} if provider.kind == "anthropic" else {"Authorization": f"Bearer {key}"}
-    )
+    endpoint = build_endpoint(provider)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await models_status(endpoint)
+    finally:
+        await endpoint.aclose()
