@@ -50,10 +50,10 @@ model_provider = "metaclaw"   # mine
 name = "Other"
 
 [model_providers.metaclaw]
-http_headers = {X-Metaclaw-Key = "mc-key"}
-wire_api = "responses"
-base_url = "http://127.0.0.1:30000/v1"
 name = "MetaClaw"
+base_url = "http://127.0.0.1:30000/v1"
+wire_api = "responses"
+http_headers = {X-Metaclaw-Key = "mc-key"}
 """
 CLAUDE = '{"permissions": {"deny": ["Bash"]}, "env": {"A": "1"}}'
 CLAUDE_CONNECTED = (

@@ -136,6 +136,7 @@ def test_the_numbers_equal_what_the_provider_did(program: Program) -> None:
             sums[result] += times
         assert shown[name] == {
             "applied": sums.total(),
+            "not_held": sums["followed"] + sums["broken"],
             "followed": sums["followed"],
             "broken": sums["broken"],
             "held": 0,
@@ -353,6 +354,7 @@ def test_counts_begin_anew_with_another_check(program: Program) -> None:
     counted_up(program)
     assert program.get(f"/api/rules/{name}")["compliance"] == {
         "applied": 1,
+        "not_held": 1,
         "followed": 0,
         "broken": 1,
         "held": 0,

@@ -72,16 +72,16 @@ def applied(
     """
     tree = _read(file, text, content)
     made: list[Setting] = []
-    # Each new entry is inserted before the others of its section, so insert the last one first.
-    for setting in reversed(settings):
+    # Where a new entry is inserted before the others of its section, the last one goes first.
+    for setting in settings if text.is_appending else reversed(settings):
         if setting.within is not None and not lookup(tree, setting.within)[0]:
             continue
-        made.insert(0, setting)
+        made.append(setting)
         if lookup(tree, setting.path) == (True, setting.value):
             continue
         tree = with_value(tree, setting.path, setting.value)
         content = _proven(file, text, content, setting, tree)
-    return content, made
+    return content, [setting for setting in settings if setting in made]
 
 
 def undone(

@@ -32,6 +32,10 @@ class TextFormat(Protocol):
     def name(self) -> str:
         """The format's name in messages."""
 
+    @property
+    def is_appending(self) -> bool:
+        """Whether `put` adds new entries behind the others of their section."""
+
     def read(self, text: str) -> object:
         """The values in the text. Raises UnreadableTextError."""
 
@@ -190,6 +194,7 @@ class YamlFormat:
     """YAML whose top level is a mapping."""
 
     name = "YAML"
+    is_appending = False
 
     def read(self, text: str) -> object:
         """The values in the text; an empty text is an empty mapping."""

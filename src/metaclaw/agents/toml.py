@@ -14,6 +14,7 @@ class TomlFormat:
     """TOML."""
 
     name = "TOML"
+    is_appending = True
 
     def read(self, text: str) -> object:
         try:

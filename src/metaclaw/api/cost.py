@@ -66,6 +66,7 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
+        purposes = _grouped((key.purpose, spent) for key, spent in own.items())
         kinds = defaultdict(
             Spending,
             _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()),
@@ -88,6 +89,7 @@ class Cost:
                     ((key.day, key.purpose, key.model), spent) for key, spent in own.items()
                 ).items()
             ],
+            "purposes": {purpose: spending_view(spent) for purpose, spent in purposes.items()},
             "items": [{"item": item, **spending_view(spent)} for item, spent in items.items()],
         }
 

@@ -151,11 +151,13 @@ def route(
     summary: str,
     parameters: tuple[str, ...] = (),
     fields: tuple[Field, ...] = (),
+    *,
+    is_page: bool = False,
 ) -> Callable[[Serve], Serve]:
     """Mark a method that serves a route; `routes_of` finds it."""
 
     def mark(serve: Serve) -> Serve:
-        setattr(serve, _MARK, (method, path, summary, parameters, fields))
+        setattr(serve, _MARK, (method, path, summary, parameters, fields, is_page))
         return serve
 
     return mark

@@ -29,7 +29,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Fate, LibraryView, SkillExplanation, Teams, applies, explain
+from metaclaw.skills import Budgets, LibraryView, SkillExplanation, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -401,36 +401,29 @@ class WhyRoutes:
         )
         known = {skill.name for skill in skills}
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
-        left_out = [
-            one
-            for one in considered
-            if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld
-        ]
-        later = [
-            one
-            for one in self.skills()
-            if one.name not in known and one.name not in turn.stamp.skills
-        ]
-        later = [one for one in later if applies(one.scope, turn.scope, self.teams)]
+        names = ("placed", "listed", "withheld", "not_placed")
+        groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for one in considered:
+            share = withheld.get(one.skill.name)
+            view = _considered_view(one)
+            if share is None:
+                groups[one.fate.replace(" ", "_")].append(view)
+            else:
+                groups["withheld"].append({**view, "share": share})
+        groups["not_placed"] += (
+            {**lesson_view(skill), "reason": CAME_LATER}
+            for skill in self.skills()
+            if skill.name not in (*known, *turn.stamp.skills)
+            and applies(skill.scope, turn.scope, self.teams)
+        )
         return {
+            **picked(turn, "session", "kind"),
             "turn": turn.id,
-            "session": turn.session,
-            "kind": turn.kind,
             "at": turn.times.received_at.isoformat(),
             "generation": number,
             "scope": picked(turn.scope, "user", "workspace"),
             "considered": [one.skill.name for one in considered],
-            "placed": [_considered_view(one) for one in considered if one.fate is Fate.PLACED],
-            "listed": [_considered_view(one) for one in considered if one.fate is Fate.LISTED],
-            "withheld": [
-                {**_considered_view(one), "share": withheld[one.skill.name]}
-                for one in considered
-                if one.skill.name in withheld
-            ],
-            "not_placed": [
-                *(_considered_view(one) for one in left_out),
-                *({**lesson_view(skill), "reason": CAME_LATER} for skill in later),
-            ],
+            **groups,
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             **held_view(turn),

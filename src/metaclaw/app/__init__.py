@@ -1,34 +1,20 @@
 """The program: its composition (`Application`), its start and its end; and the API of a home in
 which it does not run. Each name is imported when it is first used: a command needs one of them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from metaclaw.app.offline import answer_offline
     from metaclaw.app.providers import build_endpoint
+    from metaclaw.app.ready import ReadyProxy
     from metaclaw.app.serving import run
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyProxy:
-    """The address, key and content of the running proxy, for the message at the start."""
-
-    url: str
-    api_key: str
-    model: str | None
-    rules: int
-    facts: int
-    skills: int
-    new_link: Callable[[], str]
-    """Makes a link that signs a browser in to the page, once."""
 
 
 _LOADED_ON_USE = {
     "answer_offline": "offline",
     "build_endpoint": "providers",
+    "ReadyProxy": "ready",
     "run": "serving",
 }
 

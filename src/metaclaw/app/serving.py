@@ -18,8 +18,8 @@ from typing import Final
 
 import anyio
 
-from metaclaw.app import ReadyProxy
 from metaclaw.app.application import Application
+from metaclaw.app.ready import ReadyProxy
 from metaclaw.config import Config
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import ConfigError

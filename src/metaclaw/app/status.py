@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api import change_view, held_rules, newest_version, picked, problems, summary
+from metaclaw.app.parts import ProgramParts
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.policy import BASE_POLICY
@@ -25,9 +26,6 @@ from metaclaw.skills import LibraryView, check_trouble, question_of
 from metaclaw.store import SqlCandidates, SqlCompliance, SqlEpisodes, SqlPolicies
 from metaclaw.upstream import HttpEndpoint, ProviderFailure, ProviderReachability
 
-if TYPE_CHECKING:
-    from metaclaw.app.application import Application
-
 T = TypeVar("T")
 _NOTED_SHOWN = 5
 _WEEK = timedelta(days=7)
@@ -36,7 +34,7 @@ _WEEK = timedelta(days=7)
 class ProgramStatus:
     """Collects the state of every part."""
 
-    def __init__(self, app: "Application") -> None:
+    def __init__(self, app: ProgramParts) -> None:
         self._app = app
         self._began = time.monotonic()
         self._models = Models(app.providers, timeout_s=0.0)

@@ -21,7 +21,7 @@ from metaclaw.cli.client import (
 )
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     counted,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from metaclaw.config import Config
 
 _MOST_TEXT = 100
+_INSTALLED = {True: "yes", False: "no"}
 _TOO_LONG = (
     "Its first request is longer than the model can read. The embedded model is too small for this"
     " agent: put your provider in front of it with metaclaw setup --provider NAME."
@@ -59,7 +60,7 @@ def agents(context: click.Context) -> None:
 
 @agents.command(name="list")
 @answers
-def list_(home: Path) -> Output:
+def list_(home: Path) -> CommandOutput:
     """List the known agents, whether they are installed here, and whether they are connected."""
     from metaclaw.agents import Connections, find_program, known_agents
 
@@ -81,7 +82,7 @@ def list_(home: Path) -> Output:
     rows = [
         (
             one["name"],
-            ("yes" if one["installed"] else "no") if agent.program else None,
+            _INSTALLED[bool(one["installed"])] if agent.program else None,
             one["state"],
             one["tried_with"] or "untried",
             one["file"],
@@ -89,17 +90,17 @@ def list_(home: Path) -> Output:
         for agent, one in zip(known, found, strict=True)
     ]
     headers = ("agent", "installed", "state", "tried with", "its configuration")
-    return Output({"agents": found}, table(headers, rows))
+    return CommandOutput({"agents": found}, table(headers, rows))
 
 
 @agents.command()
 @answers
-def files(home: Path) -> Output:
+def files(home: Path) -> CommandOutput:
     """List the skills and memory files of Claude Code, OpenClaw and Hermes, with what in them
     repeats or contradicts your rules. They are only read.
     """
     facts = read(home, "/api/agent-files")
-    return Output(facts, _file_lines(facts["files"]))
+    return CommandOutput(facts, _file_lines(facts["files"]))
 
 
 def _file_lines(found: list[Facts]) -> Iterator[str]:
@@ -130,7 +131,9 @@ def _file_lines(found: list[Facts]) -> Iterator[str]:
 )
 @yes_option
 @answers
-def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: bool) -> Output:
+def connect_(
+    home: Path, name: str, model: str | None, subscription: bool, yes: bool
+) -> CommandOutput:
     """Point the agent NAME at the proxy. Shows the difference first and keeps a backup; `env`
     prints what to export.
     """
@@ -158,14 +161,14 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
         "backup": backup if backup.exists() else None,
     }
     if not change.is_needed:
-        return Output(facts, f"{agent.title} is connected already; nothing was changed.")
+        return CommandOutput(facts, f"{agent.title} is connected already; nothing was changed.")
     kept = "" if plan.original is None else f" The file as it was: {backup}"
     attempt = (
         f"metaclaw agents test {agent.name}"
         if agent.question is not None
         else "ask it something, then: metaclaw sessions list"
     )
-    return Output(
+    return CommandOutput(
         facts,
         [
             f"{agent.title} is connected.{kept}",
@@ -175,7 +178,7 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
     )
 
 
-def _steps(agent: "Agent", endpoint: "Endpoint") -> Output:
+def _steps(agent: "Agent", endpoint: "Endpoint") -> CommandOutput:
     """How to connect an agent by hand."""
     steps = agent.steps(endpoint)
     unknown = (
@@ -183,14 +186,14 @@ def _steps(agent: "Agent", endpoint: "Endpoint") -> Output:
         " with the program):"
     )
     lines = steps if agent.name == "env" else [unknown, *steps]
-    return Output({"agent": agent.name, "steps": steps}, lines)
+    return CommandOutput({"agent": agent.name, "steps": steps}, lines)
 
 
 @agents.command(name="disconnect")
 @click.argument("name")
 @yes_option
 @answers
-def disconnect_(home: Path, name: str, yes: bool) -> Output:
+def disconnect_(home: Path, name: str, yes: bool) -> CommandOutput:
     """Undo `connect`: byte for byte if the file has not changed since, else by removing only the
     added lines.
     """
@@ -203,7 +206,7 @@ def disconnect_(home: Path, name: str, yes: bool) -> Output:
         print_change(change, _key_or_nothing(home))
     confirm(f"Write this to {change.file}?", yes=yes or not change.is_needed)
     connections.disconnect(agent, change)
-    return Output(
+    return CommandOutput(
         {
             "agent": agent.name,
             "file": change.file,
@@ -218,7 +221,7 @@ def disconnect_(home: Path, name: str, yes: bool) -> Output:
 @click.argument("name")
 @timeout_option(180.0, "Seconds for the answer.", 1)
 @answers
-def test_(home: Path, name: str, timeout_s: float) -> Output:
+def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
     """Run the agent NAME once through the proxy, unattended, and show its answer. Exits with 1 if
     none came.
     """
@@ -235,7 +238,7 @@ def test_(home: Path, name: str, timeout_s: float) -> Output:
         "turns_recorded": turns,
         "errors": "" if is_good else trial.errors,
     }
-    return Output(facts, trial_lines(agent, trial, turns), 0 if is_good else 1)
+    return CommandOutput(facts, trial_lines(agent, trial, turns), 0 if is_good else 1)
 
 
 def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:

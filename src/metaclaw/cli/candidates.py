@@ -9,7 +9,7 @@ import click
 
 from metaclaw.cli.client import Facts, connect, read, request, segment
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     counted,
     fact_lines,
@@ -37,12 +37,12 @@ def candidates() -> None:
 )
 @limit_option(50, "Most candidates to list, newest first.")
 @answers
-def list_(home: Path, standing: str | None, limit: int) -> Output:
+def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
     """List candidates, newest first."""
     facts = read(home, "/api/candidates", standing=standing, limit=limit)
     if not facts["candidates"]:
         nothing = "No candidates." if standing is None else f"No candidates are {standing}."
-        return Output(facts, nothing)
+        return CommandOutput(facts, nothing)
     headers = ("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY")
     rows = [
         (
@@ -55,16 +55,16 @@ def list_(home: Path, standing: str | None, limit: int) -> Output:
         )
         for one in facts["candidates"]
     ]
-    return Output(facts, table(headers, rows))
+    return CommandOutput(facts, table(headers, rows))
 
 
 @candidates.command()
 @click.argument("candidate")
 @answers
-def show(home: Path, candidate: str) -> Output:
+def show(home: Path, candidate: str) -> CommandOutput:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
     found = read(home, f"/api/candidates/{segment(candidate)}", advice=_WHERE)
-    return Output(found, _shown(found))
+    return CommandOutput(found, _shown(found))
 
 
 def _shown(found: Facts) -> Iterator[str]:
@@ -107,22 +107,24 @@ def _proof(proof: Facts) -> str:
 @candidates.command()
 @click.argument("candidate")
 @answers
-def approve(home: Path, candidate: str) -> Output:
+def approve(home: Path, candidate: str) -> CommandOutput:
     """Approve a waiting candidate: it is in force at once."""
     facts = _decide(home, candidate, "approve")
     if facts["standing"] != "accepted" and not wants_json():
         raise MetaClawError(f"{facts['skill']} could not be put in force: {facts['reason']}")
     is_done = facts["standing"] == "accepted"
-    return Output(facts, f"{facts['skill']} is in force now ({facts['id']}).", 0 if is_done else 1)
+    return CommandOutput(
+        facts, f"{facts['skill']} is in force now ({facts['id']}).", 0 if is_done else 1
+    )
 
 
 @candidates.command()
 @click.argument("candidate")
 @answers
-def reject(home: Path, candidate: str) -> Output:
+def reject(home: Path, candidate: str) -> CommandOutput:
     """Reject a waiting candidate. The evolver considers this when it writes later skills."""
     facts = _decide(home, candidate, "reject")
-    return Output(facts, f"{facts['skill']} was rejected ({facts['id']}).")
+    return CommandOutput(facts, f"{facts['skill']} was rejected ({facts['id']}).")
 
 
 def _decide(home: Path, candidate: str, how: str) -> Facts:

@@ -21,7 +21,7 @@ import click
 
 from metaclaw.cli.client import connect
 from metaclaw.cli.home import database_file, read_all, reading
-from metaclaw.cli.output import Output, answers, timeout_option
+from metaclaw.cli.output import CommandOutput, answers, timeout_option
 from metaclaw.config import (
     CONFIG_NAME,
     Config,
@@ -77,7 +77,7 @@ def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
 @click.command()
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
 @answers
-def doctor(home: Path, timeout_s: float) -> Output:
+def doctor(home: Path, timeout_s: float) -> CommandOutput:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
     fails.
     """
@@ -91,7 +91,7 @@ def doctor(home: Path, timeout_s: float) -> Output:
     ok, warned, failed = (states[state] for state in FindingState)
     summary = f"{ok} ok, {warned} to look at, {failed} failed"
     facts = {"healthy": not failed, "checks": list(map(asdict, findings))}
-    return Output(facts, [*lines, "", summary], 1 if failed else 0)
+    return CommandOutput(facts, [*lines, "", summary], 1 if failed else 0)
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:

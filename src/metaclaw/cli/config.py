@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import Output, answers, echo, wants_json
+from metaclaw.cli.output import CommandOutput, answers, echo, wants_json
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, Problem
@@ -23,7 +23,7 @@ def config() -> None:
 @config.command()
 @click.argument("key", required=False)
 @answers
-def show(home: Path, key: str | None) -> Output:
+def show(home: Path, key: str | None) -> CommandOutput:
     """Print every value in force and its source; secrets are masked (`metaclaw key` prints the
     proxy's key). With KEY, only that key or section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
@@ -41,7 +41,7 @@ def show(home: Path, key: str | None) -> Output:
         )
     sources = {name: str(tree.where(name)) for name in chosen}
     width = max(map(len, chosen), default=0)
-    return Output(
+    return CommandOutput(
         {**_nested(chosen), "sources": sources},
         [
             f"{name.ljust(width)} = {'–' if value is None else toml_value(value)}"
@@ -53,7 +53,7 @@ def show(home: Path, key: str | None) -> Output:
 
 @config.command()
 @answers
-def check(home: Path) -> Output:
+def check(home: Path) -> CommandOutput:
     """Check the configuration, and print every problem."""
     from metaclaw.config import CONFIG_NAME, InvalidConfigError, load, missing_secrets
 
@@ -70,17 +70,17 @@ def check(home: Path) -> Output:
     facts = {"valid": not problems, "file": str(path), "problems": list(map(asdict, problems))}
     if not problems:
         right = "is right" if path.exists() else "does not exist; the defaults are right"
-        return Output(facts, f"{path} {right}.")
+        return CommandOutput(facts, f"{path} {right}.")
     if not wants_json():
         for problem in problems:
             echo(str(problem), err=True)
-    return Output(facts, (), 2)
+    return CommandOutput(facts, (), 2)
 
 
 @config.command(name="set", context_settings={"ignore_unknown_options": True})
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
 @answers
-def set_(home: Path, settings: tuple[str, ...]) -> Output:
+def set_(home: Path, settings: tuple[str, ...]) -> CommandOutput:
     """Write values into the file, keeping its comments. Nothing is written if the file would be
     invalid afterwards.
     """
@@ -91,17 +91,17 @@ def set_(home: Path, settings: tuple[str, ...]) -> Output:
     path = set_values(home, settings)
     keys = [setting.partition("=")[0].strip() for setting in settings]
     told = f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start."
-    return Output({"file": str(path), "set": keys}, told)
+    return CommandOutput({"file": str(path), "set": keys}, told)
 
 
 @config.command()
 @answers
-def path(home: Path) -> Output:
+def path(home: Path) -> CommandOutput:
     """Print the path of the configuration file."""
     from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
-    return Output({"path": str(file), "home": str(home), "exists": file.exists()}, str(file))
+    return CommandOutput({"path": str(file), "home": str(home), "exists": file.exists()}, str(file))
 
 
 def _unusable_plugins(loaded: "Config") -> "list[Problem]":
@@ -169,7 +169,7 @@ def _lists(value: object) -> object:
 
 @click.command()
 @answers
-def key(home: Path) -> Output:
+def key(home: Path) -> CommandOutput:
     """Print the proxy's key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Does not
     create one.
     """
@@ -184,4 +184,4 @@ def key(home: Path) -> Output:
             " config set proxy.api_key KEY"
         )
     found = secret.resolve()
-    return Output({"api_key": found, "source": str(config.where("proxy.api_key"))}, found)
+    return CommandOutput({"api_key": found, "source": str(config.where("proxy.api_key"))}, found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import Facts, read
-from metaclaw.cli.output import Output, answers, table
+from metaclaw.cli.output import CommandOutput, answers, table
 from metaclaw.domain.status import ENFORCED, money
 
 _SUMS = ("CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
@@ -23,12 +23,12 @@ _SUMS = ("CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
     help="Number of days, up to today.",
 )
 @answers
-def cost(home: Path, days: int) -> Output:
+def cost(home: Path, days: int) -> CommandOutput:
     """Show the cost of learning and of held calls by day, purpose, model and learned item, and the
     rest of today's budget.
     """
     facts = read(home, "/api/cost", days=days)
-    return Output(facts, _lines(facts))
+    return CommandOutput(facts, _lines(facts))
 
 
 def _lines(facts: Facts) -> Iterator[str]:

@@ -8,14 +8,14 @@ from typing import TypeVar
 import click
 
 from metaclaw.cli.client import Facts, read, request
-from metaclaw.cli.output import Output, answers, counted, moment, sentence, table
+from metaclaw.cli.output import CommandOutput, answers, counted, moment, sentence, table
 from metaclaw.domain.status import agent_word
 
 
 @click.command()
 @click.argument("state", type=click.Choice(("on", "off")), required=False)
 @answers
-def enforce(home: Path, state: str | None) -> Output:
+def enforce(home: Path, state: str | None) -> CommandOutput:
     """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from
     the next request on.
 
@@ -23,11 +23,11 @@ def enforce(home: Path, state: str | None) -> Output:
     """
     if state is None:
         facts = read(home, "/api/enforce")
-        return Output(facts, _state_lines(facts))
+        return CommandOutput(facts, _state_lines(facts))
     facts = request(home, "POST", "/api/enforce", {"on": state == "on"})
     if state == "on":
-        return Output(facts, "Held rules hold again: calls that break them are refused.")
-    return Output(
+        return CommandOutput(facts, "Held rules hold again: calls that break them are refused.")
+    return CommandOutput(
         facts,
         "Held rules no longer hold: calls that break them pass and are counted. Switch back with:"
         " metaclaw enforce on",
@@ -187,12 +187,12 @@ def question_lines(views: Iterable[Facts]) -> Iterator[str]:
             yield from sentence(f"{view['name']}: {view['question']}")
 
 
-def examples(home: Path) -> Output:
+def examples(home: Path) -> CommandOutput:
     """The library of example rules."""
     facts = read(home, "/api/rule-examples")
     rows = [(one["name"], one["text"]) for one in facts["examples"]]
     advice = "Install one with: metaclaw rules add --example NAME"
-    return Output(facts, [*table(("NAME", "RULE"), rows), "", advice])
+    return CommandOutput(facts, [*table(("NAME", "RULE"), rows), "", advice])
 
 
 def example_fields(home: Path, name: str) -> Facts:

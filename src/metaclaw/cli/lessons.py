@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import Facts, read, request, segment
-from metaclaw.cli.output import Output, answers, counted, fact_lines, moment, short, table
+from metaclaw.cli.output import CommandOutput, answers, counted, fact_lines, moment, short, table
 from metaclaw.errors import SkillError
 
 _MOST_TEXT = 90
@@ -22,10 +22,10 @@ def lessons(context: click.Context) -> None:
 
 @lessons.command(name="list")
 @answers
-def list_(home: Path) -> Output:
+def list_(home: Path) -> CommandOutput:
     """List lessons, with the sessions in which their failure came before and since."""
     facts = read(home, "/api/lessons")
-    return Output(facts, _listed(facts))
+    return CommandOutput(facts, _listed(facts))
 
 
 def _listed(facts: Facts) -> Iterator[str]:
@@ -56,10 +56,10 @@ def _listed(facts: Facts) -> Iterator[str]:
 @lessons.command()
 @click.argument("name")
 @answers
-def show(home: Path, name: str) -> Output:
+def show(home: Path, name: str) -> CommandOutput:
     """Show one lesson: its text, the failure it came from, and how often that came."""
     found = _lesson(home, name)
-    return Output(found, _shown(found))
+    return CommandOutput(found, _shown(found))
 
 
 def _shown(found: Facts) -> Iterator[str]:
@@ -82,12 +82,14 @@ def _shown(found: Facts) -> Iterator[str]:
 @lessons.command()
 @click.argument("name")
 @answers
-def undo(home: Path, name: str) -> Output:
+def undo(home: Path, name: str) -> CommandOutput:
     """Take a lesson out of force."""
     if _lesson(home, name)["state"] == "asked":
         raise SkillError(f"{name} is not in force: metaclaw candidates reject turns it away")
     facts = request(home, "POST", f"/api/skills/{segment(name)}/retire", {})
-    return Output(facts, f"{name} is no longer in force. Back with: metaclaw skills restore {name}")
+    return CommandOutput(
+        facts, f"{name} is no longer in force. Back with: metaclaw skills restore {name}"
+    )
 
 
 def _lesson(home: Path, name: str) -> Facts:

@@ -24,7 +24,7 @@ from metaclaw.cli.agents import provider_kinds
 from metaclaw.cli.client import ApiClient, connect
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     counted,
     duration,
@@ -196,7 +196,7 @@ def announce(config: "Config", serving: "ReadyProxy", *, as_json: bool) -> None:
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
-    print_output(Output(facts, lines), as_json=as_json)
+    print_output(CommandOutput(facts, lines), as_json=as_json)
 
 
 def _curl(url: str, key: str, model: str | None) -> str:
@@ -410,12 +410,12 @@ def _start_progress(line: str, waited_s: float) -> str:
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @answers
-def stop(home: Path, timeout_s: float) -> Output:
+def stop(home: Path, timeout_s: float) -> CommandOutput:
     """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
     took_s = round(time.monotonic() - began, 3)
-    return Output({"stopped": True, "pid": pid, "took_s": took_s}, f"Stopped (pid {pid}).")
+    return CommandOutput({"stopped": True, "pid": pid, "took_s": took_s}, f"Stopped (pid {pid}).")
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
@@ -454,7 +454,7 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @answers
-def restart(home: Path, timeout_s: float) -> Output:
+def restart(home: Path, timeout_s: float) -> CommandOutput:
     """Stop the proxy, after its running answers, and start it again with the options that it had.
     If none runs, start one.
 
@@ -471,7 +471,7 @@ def restart(home: Path, timeout_s: float) -> Output:
     how = f"by {unit}" if unit else "in the background"
     moved = "" if is_detached or unit else " It ran in a terminal before."
     begun = "Started" if running is None else "Restarted"
-    return Output(
+    return CommandOutput(
         {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
         f"{begun}: MetaClaw serves at {api.url} (pid {pid}), {how}.{moved}",
     )
@@ -606,10 +606,10 @@ def _print_line(line: bytes) -> None:
 
 @click.command()
 @answers
-def page(home: Path) -> Output:
+def page(home: Path) -> CommandOutput:
     """Print a link to the page. It signs a browser in, once, within ten minutes."""
     link = sign_in_link(connect(home)[1])
-    return Output({"url": link}, link)
+    return CommandOutput({"url": link}, link)
 
 
 def sign_in_link(api: ApiClient) -> str:

@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never
+"""CommandOutput of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never
 reach the terminal.
 """
 
@@ -32,7 +32,7 @@ class Bold(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CommandOutput:
     """What a command found: facts for `--json`, lines for people, and the exit code."""
 
     facts: Mapping[str, object]
@@ -40,7 +40,7 @@ class Output:
     code: int = 0
 
 
-def answers(command: Callable[..., Output]) -> Callable[..., int]:
+def answers(command: Callable[..., CommandOutput]) -> Callable[..., int]:
     """Pass the home folder as the first parameter, add `--json`, and print the output."""
 
     @json_option
@@ -54,7 +54,7 @@ def answers(command: Callable[..., Output]) -> Callable[..., int]:
     return run
 
 
-def print_output(output: Output, *, as_json: bool) -> None:
+def print_output(output: CommandOutput, *, as_json: bool) -> None:
     """Print the facts as JSON, or the lines."""
     if as_json:
         print_json(output.facts)
@@ -136,7 +136,7 @@ def table(
     Columns named in `optional` are left out, in that order, while the others would be too narrow to
     read. Then the widest columns are made narrower. The first column is wrapped and never cut. The
     other columns are cut to the number of lines of the first, at least two if it is too narrow for
-    any name. Output to a file or a pipe is never cut."""
+    any name. CommandOutput to a file or a pipe is never cut."""
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
     natural = [max(cell_width(line[column]) for line in cells) for column in range(len(headers))]
     shown, widths = _fit(natural, [headers.index(name) for name in optional], terminal_width())

@@ -9,7 +9,7 @@ import click
 
 from metaclaw.cli.client import ApiClient, Facts, NotFoundError, connect, read, request
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     bar,
     counted,
@@ -47,12 +47,12 @@ def policy() -> None:
 @policy.command(name="list")
 @limit_option(20, "Most versions to list, newest first.")
 @answers
-def list_(home: Path, limit: int) -> Output:
+def list_(home: Path, limit: int) -> CommandOutput:
     """List the versions, newest first: the state of each, its parent, and why."""
     facts = read(home, "/api/policy", limit=limit)
     found = {name: facts[name] for name in ("policy_version", "canary", "versions")}
     if not facts["versions"]:
-        return Output(found, _NOTHING)
+        return CommandOutput(found, _NOTHING)
     rows = [
         (
             one["version"],
@@ -66,13 +66,13 @@ def list_(home: Path, limit: int) -> Output:
         for one in facts["versions"]
     ]
     headers = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
-    return Output(found, table(headers, rows))
+    return CommandOutput(found, table(headers, rows))
 
 
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
 @answers
-def show(home: Path, version: int | None) -> Output:
+def show(home: Path, version: int | None) -> CommandOutput:
     """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the
     serving one.
     """
@@ -82,12 +82,12 @@ def show(home: Path, version: int | None) -> Output:
     if wanted == 0:
         state = "retired" if serving else "serving"
         told = f"version 0, {state}: the untrained model" if facts["versions"] else _NOTHING
-        return Output({"version": 0, "state": state, "turns": []}, told)
+        return CommandOutput({"version": 0, "state": state, "turns": []}, told)
     try:
         found = read(home, f"/api/policy/{wanted}")
     except NotFoundError:
         raise _unknown(facts, wanted) from None
-    return Output(found, _shown(found))
+    return CommandOutput(found, _shown(found))
 
 
 def _unknown(facts: Facts, version: int) -> MetaClawError:
@@ -148,14 +148,14 @@ def _reasons_of(version: Facts) -> str:
     "--wait", is_flag=True, help="Show progress, and return when the new version has been tested."
 )
 @answers
-def train(home: Path, wait: bool) -> Output:
+def train(home: Path, wait: bool) -> CommandOutput:
     """Start training now with the recorded turns, regardless of the schedule. Turns of ended
     sessions are judged first.
     """
     _, api = connect(home)
     _wait_for_verdicts(api)
     facts = request(home, "POST", "/api/policy/train")
-    return Output(facts, _begun(api, facts, wait=wait), 0 if facts["started"] else 1)
+    return CommandOutput(facts, _begun(api, facts, wait=wait), 0 if facts["started"] else 1)
 
 
 def _begun(api: ApiClient, facts: Facts, *, wait: bool) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _begun(api: ApiClient, facts: Facts, *, wait: bool) -> Iterator[str]:
 @policy.command()
 @click.argument("version", type=_VERSION)
 @answers
-def promote(home: Path, version: int) -> Output:
+def promote(home: Path, version: int) -> CommandOutput:
     """Let VERSION answer all requests from now on, regardless of the gate's result."""
     return _change(home, "promote", version)
 
@@ -187,19 +187,21 @@ def promote(home: Path, version: int) -> Output:
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
 @answers
-def rollback(home: Path, version: int | None) -> Output:
+def rollback(home: Path, version: int | None) -> CommandOutput:
     """Go back by one step, or to an earlier VERSION; 0 is the untrained model."""
     return _change(home, "rollback", version)
 
 
-def _change(home: Path, verb: str, version: int | None) -> Output:
+def _change(home: Path, verb: str, version: int | None) -> CommandOutput:
     fields = {} if version is None else {"version": version}
     try:
         facts = request(home, "POST", f"/api/policy/{verb}", fields)
     except NotFoundError:
         raise _unknown(read(home, "/api/policy", limit=1), version or 0) from None
     after = facts["policy_version"]
-    return Output(facts, f"Version {after} serves." if after else "The untrained model serves.")
+    return CommandOutput(
+        facts, f"Version {after} serves." if after else "The untrained model serves."
+    )
 
 
 def _wait_for_verdicts(api: ApiClient) -> None:

@@ -7,7 +7,7 @@ import click
 
 from metaclaw.cli.client import Facts, read, request
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     counted,
@@ -35,7 +35,7 @@ _MOST_SHOWN = 100
 @answers
 def import_(
     home: Path, path: Path, project: str | None, everywhere: bool, user: str | None, yes: bool
-) -> Output:
+) -> CommandOutput:
     """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or
     of a JSON export.
 
@@ -63,7 +63,7 @@ def import_(
     listed = request(home, "POST", "/api/rules", {"rules": found})["rules"]
     new = sum(rule["added"] for rule in listed)
     known = len(listed) - new
-    return Output(
+    return CommandOutput(
         {"rules": listed, "added": new, "left_out": left_out},
         f"Added {counted(new, 'rule')}"
         + (f"; {counted(known, 'rule')} in force already." if known else ".")

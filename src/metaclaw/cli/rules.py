@@ -19,7 +19,7 @@ from metaclaw.cli.enforcement import (
     record_facts,
 )
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     counted,
@@ -53,14 +53,14 @@ def rules(context: click.Context, as_json: bool) -> None:
 @rules.command(name="list")
 @click.option("--retired", "is_retired", is_flag=True, help="List retired rules instead.")
 @answers
-def list_(home: Path, is_retired: bool = False) -> Output:
+def list_(home: Path, is_retired: bool = False) -> CommandOutput:
     """List your rules and facts."""
     if is_retired:
         gone = read(home, "/api/rules", state="retired")["rules"]
-        return Output({"rules": gone}, _retired(gone))
+        return CommandOutput({"rules": gone}, _retired(gone))
     facts = read(home, "/api/rules")
     tell_skipped(facts["skipped"])
-    return Output({"rules": facts["rules"]}, _listed(home, facts["rules"]))
+    return CommandOutput({"rules": facts["rules"]}, _listed(home, facts["rules"]))
 
 
 def _listed(home: Path, found: list[Facts]) -> Iterator[str]:
@@ -118,10 +118,10 @@ def _retired(gone: list[Facts]) -> Iterator[str]:
 @rules.command()
 @click.argument("name")
 @answers
-def show(home: Path, name: str) -> Output:
+def show(home: Path, name: str) -> CommandOutput:
     """Show one rule: its text, when and for whom it applies, and where it comes from."""
     view = _rule(home, name)
-    return Output(view, _shown(home, view))
+    return CommandOutput(view, _shown(home, view))
 
 
 def _shown(home: Path, view: Facts) -> Iterator[str]:
@@ -185,7 +185,7 @@ def add(
     fact: bool,
     user: str | None,
     **checking: str | bool | None,
-) -> Output:
+) -> CommandOutput:
     """Add a rule, in your own words or from the library of examples. It applies from the next
     request of every agent.
     """
@@ -202,7 +202,7 @@ def add(
     )
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
     facts = request(home, "POST", "/api/rules", fields)
-    return Output(facts, _added(home, facts, fields))
+    return CommandOutput(facts, _added(home, facts, fields))
 
 
 def _added(home: Path, facts: Facts, fields: Facts) -> Iterator[str]:
@@ -239,7 +239,7 @@ def edit(
     expires: str | None,
     user: str | None,
     **checking: str | bool | None,
-) -> Output:
+) -> CommandOutput:
     """Change a rule: its text, when and for whom it applies, in which project, until when, how it
     is checked and enforced.
     """
@@ -255,19 +255,21 @@ def edit(
     was_held = is_about_holding and is_held(_rule(home, name))
     facts = request(home, "PATCH", f"/api/rules/{segment(name)}", fields)
     told = enforcement_lines(home, facts, fields, was_held=was_held) if is_about_holding else ()
-    return Output(facts, [f"Changed {name} ({_where(facts)}): {short(facts['text'], 1000)}", *told])
+    return CommandOutput(
+        facts, [f"Changed {name} ({_where(facts)}): {short(facts['text'], 1000)}", *told]
+    )
 
 
 @rules.command()
 @click.argument("name")
 @yes_option
 @answers
-def remove(home: Path, name: str, yes: bool) -> Output:
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
     """Retire a rule. Its text is kept: undo, or skills restore, brings it back."""
     rule = _rule(home, name)
     confirm(f"Remove the {rule['kind']} {name} ({short(rule['text'], _MOST_TEXT)})?", yes=yes)
     facts = request(home, "DELETE", f"/api/rules/{segment(name)}")
-    return Output(facts, f"Removed {name}. Take it back with: metaclaw undo")
+    return CommandOutput(facts, f"Removed {name}. Take it back with: metaclaw undo")
 
 
 def _rule(home: Path, name: str) -> Facts:
@@ -316,7 +318,7 @@ def _where(facts: Facts) -> str:
 
 @rules.command(name="examples")
 @answers
-def examples_(home: Path) -> Output:
+def examples_(home: Path) -> CommandOutput:
     """List the library of example rules; install one with: metaclaw rules add --example NAME."""
     return examples(home)
 

@@ -11,7 +11,7 @@ import click
 
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     echo,
@@ -62,7 +62,7 @@ def service() -> None:
 )
 @yes_option
 @answers
-def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> Output:
+def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> CommandOutput:
     """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
 
     A service does not see your shell's variables: keys written as env:NAME are read from
@@ -84,7 +84,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> 
         _run(systemctl, "daemon-reload")
         _run(systemctl, "enable", "--now", f"{name}.service")
     _warn_of_missing(home, missing, "say --copy-keys")
-    return Output(
+    return CommandOutput(
         {"unit": str(path), "started": starts, "missing_keys": missing},
         [
             f"Installed {name}.service{' and started it' if starts else ''}.",
@@ -98,7 +98,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> 
 @click.option("--name", default=_NAME, show_default=True, help="Name of the unit.")
 @yes_option
 @answers
-def remove(home: Path, name: str, yes: bool) -> Output:
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
     """Stop the service and delete its unit. The home folder is not changed."""
     path = unit_path(name)
     if not path.exists():
@@ -111,7 +111,9 @@ def remove(home: Path, name: str, yes: bool) -> Output:
     if systemctl is not None:
         _run(systemctl, "daemon-reload")
     holds = f"; it holds {_KEYS}" if (home / _KEYS).exists() else ""
-    return Output({"removed": str(path)}, f"Removed {name}.service. {home} is as it was{holds}.")
+    return CommandOutput(
+        {"removed": str(path)}, f"Removed {name}.service. {home} is as it was{holds}."
+    )
 
 
 def unit_path(name: str) -> Path:

@@ -18,7 +18,7 @@ from metaclaw.cli.client import (
 )
 from metaclaw.cli.output import (
     Bold,
-    Output,
+    CommandOutput,
     ago,
     answers,
     confirm,
@@ -57,14 +57,14 @@ def sessions() -> None:
     help="Also sessions in which the agent asked only on the side (titles, summaries).",
 )
 @answers
-def list_(home: Path, limit: int, show_all: bool) -> Output:
+def list_(home: Path, limit: int, show_all: bool) -> CommandOutput:
     """List recorded sessions, newest first: the first request, the agent, and the verdicts.
 
     Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it
     failed if no answer came."""
     kind = "all" if show_all else "main"
     facts = read(home, "/api/sessions", limit=limit, kind=kind, detail="verdicts")
-    return Output({"sessions": facts["sessions"]}, _listed(facts))
+    return CommandOutput({"sessions": facts["sessions"]}, _listed(facts))
 
 
 def _listed(facts: Facts) -> Iterator[str]:
@@ -96,12 +96,12 @@ def _listed(facts: Facts) -> Iterator[str]:
     help="Search this number of sessions, newest first.",
 )
 @answers
-def search(home: Path, words: tuple[str, ...], limit: int, among: int) -> Output:
+def search(home: Path, words: tuple[str, ...], limit: int, among: int) -> CommandOutput:
     """List the sessions that contain all WORDS in your requests or the answers, newest first."""
     query = {"words": " ".join(words), "among": among, "limit": limit, "detail": "verdicts"}
     found = request(home, "GET", "/api/sessions", timeout_s=_FORGET_S, query=query)["sessions"]
     nothing = f"No session of the newest {among} has these words in it."
-    return Output({"sessions": found}, _table(found) if found else nothing)
+    return CommandOutput({"sessions": found}, _table(found) if found else nothing)
 
 
 def _table(found: list[Facts]) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _table(found: list[Facts]) -> Iterator[str]:
     "--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word."
 )
 @answers
-def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool) -> Output:
+def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool) -> CommandOutput:
     """Show one session: your requests, the answers, the rules and skills placed in the prompts, and
     the verdict on each turn.
 
@@ -142,7 +142,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
         kind="all" if show_all or wants_json() else "main",
         detail="whole" if wants_json() else "words",
     )
-    return Output(found, _shown(found, show_all=show_all))
+    return CommandOutput(found, _shown(found, show_all=show_all))
 
 
 def _shown(found: Facts, *, show_all: bool) -> Iterator[str]:
@@ -208,13 +208,13 @@ def _labelled(label: str, text: str, *, most_lines: int | None) -> Iterator[str]
     "--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active."
 )
 @answers
-def end(home: Path, session: str | None, last: bool, is_all: bool) -> Output:
+def end(home: Path, session: str | None, last: bool, is_all: bool) -> CommandOutput:
     """End an active session: its last turn is judged, and may train."""
     connect(home)  # without a proxy, no session is active
     if not is_all:
         path = f"/api/sessions/{segment(_named(home, session, last=last))}/end"
         facts = request(home, "POST", path, advice=WHERE_SESSIONS)
-        return Output(facts, f"Ended {facts['session']}.")
+        return CommandOutput(facts, f"Ended {facts['session']}.")
     if session is not None or last:
         raise click.UsageError("--all ends every session: name none")
     ended = []
@@ -225,7 +225,7 @@ def end(home: Path, session: str | None, last: bool, is_all: bool) -> Output:
             except NotFoundError:
                 continue  # it is recorded as open, but is not active
             ended.append(one["id"])
-    return Output({"ended": ended}, f"Ended {counted(len(ended), 'session')}.")
+    return CommandOutput({"ended": ended}, f"Ended {counted(len(ended), 'session')}.")
 
 
 @sessions.command()
@@ -233,7 +233,7 @@ def end(home: Path, session: str | None, last: bool, is_all: bool) -> Output:
 @_last_option
 @yes_option
 @answers
-def forget(home: Path, session: str | None, last: bool, yes: bool) -> Output:
+def forget(home: Path, session: str | None, last: bool, yes: bool) -> CommandOutput:
     """Delete a session for ever: its turns, and everything that was learned from them."""
     named = _named(home, session, last=last)
     if not yes:
@@ -242,7 +242,7 @@ def forget(home: Path, session: str | None, last: bool, yes: bool) -> Output:
         confirm(question, yes=False)
     path = f"/api/sessions/{segment(named)}/forget"
     facts = request(home, "POST", path, advice=WHERE_SESSIONS, timeout_s=_FORGET_S)
-    return Output(facts, _forgotten_lines(facts))
+    return CommandOutput(facts, _forgotten_lines(facts))
 
 
 def _forgotten_lines(facts: Facts) -> Iterator[str]:

@@ -9,7 +9,7 @@ import click
 
 from metaclaw.cli.client import Facts, read, request, segment
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     counted,
@@ -46,15 +46,15 @@ def skills() -> None:
     "--retired", "is_retired", is_flag=True, help="List retired skills, rules and facts instead."
 )
 @answers
-def list_(home: Path, is_retired: bool) -> Output:
+def list_(home: Path, is_retired: bool) -> CommandOutput:
     """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw
     rules
     """
     facts = read(home, "/api/skills", state="retired" if is_retired else None)
     found = facts["skills"]
     if is_retired:
-        return Output({"skills": found}, _retired(found))
-    return Output({"skills": found, "skipped": facts["skipped"]}, _listed(facts))
+        return CommandOutput({"skills": found}, _retired(found))
+    return CommandOutput({"skills": found, "skipped": facts["skipped"]}, _listed(facts))
 
 
 def _listed(facts: Facts) -> Iterator[str]:
@@ -102,10 +102,10 @@ def _retired(found: list[Facts]) -> Iterator[str]:
 @skills.command()
 @click.argument("name")
 @answers
-def show(home: Path, name: str) -> Output:
+def show(home: Path, name: str) -> CommandOutput:
     """Print one skill."""
     skill = read(home, _path(name), advice=_WHERE)
-    return Output(skill, _shown(skill))
+    return CommandOutput(skill, _shown(skill))
 
 
 def _shown(skill: Facts) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _shown(skill: Facts) -> Iterator[str]:
 @click.argument("task")
 @click.argument("answer")
 @answers
-def test(home: Path, name: str, task: str, answer: str) -> Output:
+def test(home: Path, name: str, task: str, answer: str) -> CommandOutput:
     """Run the check of a skill on an answer: what it would earn in training.
 
     NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked. Exits
@@ -142,14 +142,14 @@ def test(home: Path, name: str, task: str, answer: str) -> Output:
     facts = request(home, "POST", "/api/skill-test", fields, advice=_WHERE)
     words = "no score" if facts["score"] is None else f"score {facts['score']:.4g}"
     reason = f": {facts['reason']}" if facts["reason"] else ""
-    return Output(facts, f"{facts['outcome']}, {words}{reason}")
+    return CommandOutput(facts, f"{facts['outcome']}, {words}{reason}")
 
 
 @skills.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @_replace_option
 @answers
-def add(home: Path, path: Path, replace: bool) -> Output:
+def add(home: Path, path: Path, replace: bool) -> CommandOutput:
     """Add the skill in PATH, a SKILL.md file or a folder with one. From then on it is yours."""
     file = path / SKILL_FILE if path.is_dir() else path
     facts = _put(home, [(str(file), read_text(file))], replace=replace)
@@ -164,7 +164,9 @@ def add(home: Path, path: Path, replace: bool) -> Output:
     if path.is_dir() and any(entry.name != SKILL_FILE for entry in path.iterdir()):
         echo(f"Only {SKILL_FILE} was taken; the other files in {path} were not.", err=True)
     done = "Replaced" if is_there else "Added"
-    return Output({**skill, "replaced": is_there}, f"{done} {skill['name']} ({skill['path']}).")
+    return CommandOutput(
+        {**skill, "replaced": is_there}, f"{done} {skill['name']} ({skill['path']})."
+    )
 
 
 def _put(home: Path, files: list[tuple[str, str]], *, replace: bool) -> Facts:
@@ -186,7 +188,7 @@ def _put(home: Path, files: list[tuple[str, str]], *, replace: bool) -> Facts:
 )
 @click.option("--body", help="What to do, in Markdown.")
 @answers
-def edit(home: Path, name: str, when: str | None, body: str | None) -> Output:
+def edit(home: Path, name: str, when: str | None, body: str | None) -> CommandOutput:
     """Change a skill. From then on it is yours: the program does not change, withhold or retire
     it.
     """
@@ -195,20 +197,20 @@ def edit(home: Path, name: str, when: str | None, body: str | None) -> Output:
         skill = read(home, _path(name), advice=_WHERE)
         fields = {"text": edited_text(skill["text"], "--when or --body")}
     facts = request(home, "PATCH", _path(name), fields, advice=_WHERE)
-    return Output(facts, f"Changed {name}; it is yours now.")
+    return CommandOutput(facts, f"Changed {name}; it is yours now.")
 
 
 @skills.command()
 @click.argument("name")
 @yes_option
 @answers
-def remove(home: Path, name: str, yes: bool) -> Output:
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
     """Delete one skill and its folder."""
     path = _path(name)
     if not yes:
         folder = Path(read(home, "/api/skills")["folder"]) / name
         confirm(f"Delete the skill {name} and everything in {folder}?", yes=False)
-    return Output(request(home, "DELETE", path, advice=_WHERE), f"Removed {name}.")
+    return CommandOutput(request(home, "DELETE", path, advice=_WHERE), f"Removed {name}.")
 
 
 @skills.command()
@@ -222,7 +224,7 @@ def remove(home: Path, name: str, yes: bool) -> Output:
 )
 @click.option("--yes", is_flag=True, help="Replace existing files without asking.")
 @answers
-def export(home: Path, names: tuple[str, ...], target: Path, yes: bool) -> Output:
+def export(home: Path, names: tuple[str, ...], target: Path, yes: bool) -> CommandOutput:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
     facts = read(home, "/api/skills", text="true")
     found = {skill["name"]: skill["text"] for skill in facts["skills"]}
@@ -235,21 +237,21 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool) -> Outpu
     if not names:
         tell_skipped(facts["skipped"], "left out")
     written = {"exported": list(chosen), "to": str(target)}
-    return Output(written, f"Exported {counted(len(chosen), 'skill')} to {target}.")
+    return CommandOutput(written, f"Exported {counted(len(chosen), 'skill')} to {target}.")
 
 
 @skills.command(name="import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @_replace_option
 @answers
-def import_(home: Path, path: Path, replace: bool) -> Output:
+def import_(home: Path, path: Path, replace: bool) -> CommandOutput:
     """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are
     yours.
     """
     return import_pack(home, path, replace=replace)
 
 
-def import_pack(home: Path, path: Path, *, replace: bool) -> Output:
+def import_pack(home: Path, path: Path, *, replace: bool) -> CommandOutput:
     """Put the skills of a .zip, a folder of skills or one SKILL.md in force."""
     files, unread = read_pack(path)
     facts = _put(home, files, replace=replace)
@@ -259,7 +261,7 @@ def import_pack(home: Path, path: Path, *, replace: bool) -> Output:
     if not names:
         raise SkillError(f"{path} contains no usable skill")
     replaced = f", {len(taken)} of them in place of others" if taken else ""
-    return Output(
+    return CommandOutput(
         {"imported": names, "replaced": taken, "skipped": skipped},
         f"Imported {counted(len(names), 'skill')}{replaced}.",
     )
@@ -268,13 +270,13 @@ def import_pack(home: Path, path: Path, *, replace: bool) -> Output:
 @skills.command()
 @limit_option(20, "Most generations to list, newest first.")
 @answers
-def history(home: Path, limit: int) -> Output:
+def history(home: Path, limit: int) -> CommandOutput:
     """List the generations of skills, newest first: when, why, and how many skills were added and
     removed.
     """
     found = read(home, "/api/generations", limit=limit)["generations"]
     if [one["number"] for one in found] in ([], [0]):
-        return Output({"generations": []}, "No generation of skills is recorded yet.")
+        return CommandOutput({"generations": []}, "No generation of skills is recorded yet.")
     rows = [
         (
             one["number"],
@@ -286,13 +288,13 @@ def history(home: Path, limit: int) -> Output:
         for one in found
     ]
     headers = ("GENERATION", "WHEN", "ADDED", "REMOVED", "WHY")
-    return Output({"generations": found}, table(headers, rows))
+    return CommandOutput({"generations": found}, table(headers, rows))
 
 
 @skills.command()
 @click.argument("generation", type=click.IntRange(0, 2**31 - 1))
 @answers
-def revert(home: Path, generation: int) -> Output:
+def revert(home: Path, generation: int) -> CommandOutput:
     """Put an earlier GENERATION in force again, as a new generation. To undo it, revert to the last
     generation.
 
@@ -300,7 +302,7 @@ def revert(home: Path, generation: int) -> Output:
     skills restore NAME."""
     facts = request(home, "POST", "/api/generations/revert", {"generation": generation})
     now = facts["generation"]
-    return Output(
+    return CommandOutput(
         facts, f"The skills of generation {generation} are in force again, as generation {now}."
     )
 
@@ -308,46 +310,46 @@ def revert(home: Path, generation: int) -> Output:
 @skills.command()
 @click.argument("name")
 @answers
-def retire(home: Path, name: str) -> Output:
+def retire(home: Path, name: str) -> CommandOutput:
     """Retire one skill. Its text is kept: restore brings it back."""
     facts = request(home, "POST", f"{_path(name)}/retire")
     done = f"Retired {name}; generation {facts['generation']} is in force."
-    return Output(facts, [done, f"Restore it with: metaclaw skills restore {name}"])
+    return CommandOutput(facts, [done, f"Restore it with: metaclaw skills restore {name}"])
 
 
 @skills.command()
 @click.argument("name")
 @answers
-def restore(home: Path, name: str) -> Output:
+def restore(home: Path, name: str) -> CommandOutput:
     """Put one retired skill, rule or fact in force again."""
     facts = request(home, "POST", f"{_path(name)}/restore")
-    return Output(facts, f"Restored {name}: it is in force again.")
+    return CommandOutput(facts, f"Restored {name}: it is in force again.")
 
 
 @skills.command()
 @click.argument("name")
 @answers
-def keep(home: Path, name: str) -> Output:
+def keep(home: Path, name: str) -> CommandOutput:
     """End a skill's trial: it is live from now on, and the program does not withhold, change or
     retire it.
     """
     facts = request(home, "POST", f"{_path(name)}/keep")
-    return Output(facts, f"{name} is kept: live and pinned.")
+    return CommandOutput(facts, f"{name} is kept: live and pinned.")
 
 
 @skills.command()
 @click.argument("name")
 @click.option("--off", is_flag=True, help="Unpin it: the program may change and retire it again.")
 @answers
-def pin(home: Path, name: str, off: bool) -> Output:
+def pin(home: Path, name: str, off: bool) -> CommandOutput:
     """Pin a live skill: the program does not withhold, change or retire it."""
     facts = request(home, "POST", f"{_path(name)}/pin", {"pinned": not off})
-    return Output(facts, f"{'Unpinned' if off else 'Pinned'} {name}.")
+    return CommandOutput(facts, f"{'Unpinned' if off else 'Pinned'} {name}.")
 
 
 @click.command()
 @answers
-def undo(home: Path) -> Output:
+def undo(home: Path) -> CommandOutput:
     """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that
     was learned, edited or retired.
 
@@ -355,7 +357,7 @@ def undo(home: Path) -> Output:
     turns."""
     facts = request(home, "POST", "/api/undo")
     changes = (("removed", "-", "no longer in force"), ("restored", "+", "in force again"))
-    return Output(
+    return CommandOutput(
         facts,
         [
             f"Undone: {reason_words(facts['undone']['reason'])}.",

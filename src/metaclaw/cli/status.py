@@ -8,7 +8,7 @@ import click
 from metaclaw.cli.client import Facts, connect
 from metaclaw.cli.output import (
     Bold,
-    Output,
+    CommandOutput,
     answers,
     counted,
     duration,
@@ -27,17 +27,17 @@ _MOST_TEXT = 80
     "--all", "show_all", is_flag=True, help="Show everything, not only the most important lines."
 )
 @answers
-def status(home: Path, show_all: bool) -> Output:
+def status(home: Path, show_all: bool) -> CommandOutput:
     """Show the state of the running proxy: first problems and decisions that wait for you, then
     what it serves and learns.
     """
     if wants_json() and find(home) is None:
         start = "metaclaw start --detach"
-        return Output({"running": False, "home": str(home), "start_with": start}, (), 1)
+        return CommandOutput({"running": False, "home": str(home), "start_with": start}, (), 1)
     running, api = connect(home)
     facts = api.call("GET", "/api/status")
     own = {"running": True, "pid": running.pid, "url": running.url, "home": str(home)}
-    return Output({**own, **facts}, _lines(running, facts, show_all=show_all))
+    return CommandOutput({**own, **facts}, _lines(running, facts, show_all=show_all))
 
 
 def _lines(running: Running, facts: Facts, *, show_all: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ import click
 
 from metaclaw.cli.home import opened, reading
 from metaclaw.cli.output import (
-    Output,
+    CommandOutput,
     answers,
     confirm,
     counted,
@@ -36,7 +36,7 @@ def store() -> None:
 
 @store.command()
 @answers
-def check(home: Path) -> Output:
+def check(home: Path) -> CommandOutput:
     """Read the whole database and check it for damage. Exits with 1 if it is damaged. The proxy may
     run.
     """
@@ -62,7 +62,7 @@ def check(home: Path) -> Output:
     shown += [(words.get(name, name), size) for name, size in sizes]
     problems = [*(f"! {problem}" for problem in report.problems), report.remedy]
     lines = [*fact_lines(shown), *(problems if report.problems else ["The database is sound."])]
-    return Output(facts, lines, 1 if report.problems else 0)
+    return CommandOutput(facts, lines, 1 if report.problems else 0)
 
 
 def _check_file(path: Path) -> "IntegrityReport":
@@ -87,7 +87,7 @@ def _check_server(home: Path) -> "IntegrityReport":
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask before a file is overwritten.")
 @answers
-def backup(home: Path, path: Path, yes: bool) -> Output:
+def backup(home: Path, path: Path, yes: bool) -> CommandOutput:
     """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
     from metaclaw.store import back_up, check_file
 
@@ -105,7 +105,7 @@ def backup(home: Path, path: Path, yes: bool) -> Output:
             made = back_up(database, target)
     found = check_file(target)
     sizes = {"turns": found.turns, "size_bytes": found.size_bytes}
-    return Output(
+    return CommandOutput(
         {"backup": made.path, "made_at": made.made_at, **sizes},
         f"Wrote {counted(found.turns, 'turn')} to {target} ({found.size_bytes} bytes).",
     )
@@ -115,7 +115,7 @@ def backup(home: Path, path: Path, yes: bool) -> Output:
 @click.argument("path", type=click.Path(path_type=Path))
 @yes_option
 @answers
-def restore(home: Path, path: Path, yes: bool) -> Output:
+def restore(home: Path, path: Path, yes: bool) -> CommandOutput:
     """Replace the database by the backup at PATH; the former database is kept beside it. The proxy
     must not run.
     """
@@ -142,13 +142,13 @@ def restore(home: Path, path: Path, yes: bool) -> Output:
         lines.append(_former(f"The former database is {done.former}"))
     facts = {"restored": str(path), "turns": turns, "former": done.former}
     again_facts = {"forgotten_again": list(done.forgotten_again), "purged": is_purged}
-    return Output(facts | again_facts, lines)
+    return CommandOutput(facts | again_facts, lines)
 
 
 @store.command()
 @yes_option
 @answers
-def repair(home: Path, yes: bool) -> Output:
+def repair(home: Path, yes: bool) -> CommandOutput:
     """Copy the readable part of a damaged database into a new one; the damaged file is kept. The
     proxy must not run.
     """
@@ -160,7 +160,7 @@ def repair(home: Path, yes: bool) -> Output:
     found = check_file(database) if database.exists() else None
     if found is None or not found.problems:
         nothing = "The database is sound; there is nothing to repair."
-        return Output({"repaired": False, "former": None, "tables": []}, nothing)
+        return CommandOutput({"repaired": False, "former": None, "tables": []}, nothing)
     question = f"Replace {database} by its readable part? The damaged file is kept beside it."
     confirm(question, yes=yes or found.is_newer)
     with acquire(home), shown_while("copying the readable part"):
@@ -168,7 +168,7 @@ def repair(home: Path, yes: bool) -> Output:
     rows = [(t.table, t.saved, t.unreadable, t.dropped) for t in tables]
     names = ("name", "saved", "unreadable", "dropped")
     told = [dict(zip(names, row, strict=True)) for row in rows]
-    return Output(
+    return CommandOutput(
         {"repaired": True, "former": former, "tables": told},
         [
             *table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), rows),
@@ -184,7 +184,7 @@ def _former(where: str) -> str:
 
 @store.command()
 @answers
-def migrate(home: Path) -> Output:
+def migrate(home: Path) -> CommandOutput:
     """Update the database to this version's schema, as a start does, and rewrite files of older
     versions so that they can shrink.
 
@@ -200,7 +200,7 @@ def migrate(home: Path) -> Output:
             compact(database)
         database.close()
     told = f"The database is at schema {SCHEMA_REVISION}."
-    return Output({"schema": SCHEMA_REVISION}, told)
+    return CommandOutput({"schema": SCHEMA_REVISION}, told)
 
 
 def _finish_forgetting(home: Path) -> bool:

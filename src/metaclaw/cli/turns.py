@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import WHERE_TURNS, Facts, check_choice, last_turn, read, request, segment
-from metaclaw.cli.output import Output, answers, counted, moment, short
+from metaclaw.cli.output import CommandOutput, answers, counted, moment, short
 from metaclaw.domain.status import (
     CAME_LATER,
     KEEP_RULES,
@@ -34,12 +34,12 @@ _REMINDERS = (
 @click.argument("turn", required=False)
 @click.option("--last", is_flag=True, help="The last main turn.")
 @answers
-def why(home: Path, turn: str | None, last: bool) -> Output:
+def why(home: Path, turn: str | None, last: bool) -> CommandOutput:
     """Show which rules, skills and lessons were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
     wanted = last_turn(home)["id"] if turn is None else turn
     facts = read(home, f"/api/turns/{segment(wanted)}/why", advice=WHERE_TURNS)
-    return Output(facts, _told(facts))
+    return CommandOutput(facts, _told(facts))
 
 
 def _told(facts: Facts) -> Iterator[str]:
@@ -124,7 +124,7 @@ _OUTCOMES = ("pass", "fail")
 @click.option("--last", is_flag=True, help="The last main turn; then no TURN is named.")
 @click.option("--comment", default="", help="The same as COMMENT.")
 @answers
-def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str) -> Output:
+def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str) -> CommandOutput:
     """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are
     written from your COMMENT.
 
@@ -136,7 +136,7 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str) -> Out
     fields = {"turn": turn, "outcome": outcome, "comment": comment}
     facts = request(home, "POST", "/api/feedback", fields, advice=WHERE_TURNS)
     noted = f"Noted: {facts['turn']} was {outcome_word(outcome)}."
-    return Output(facts, [noted, *_next_step(home, outcome, comment)])
+    return CommandOutput(facts, [noted, *_next_step(home, outcome, comment)])
 
 
 def _next_step(home: Path, outcome: str, comment: str) -> Iterator[str]:
