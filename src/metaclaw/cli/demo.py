@@ -80,8 +80,7 @@ def demo(
     """Watch it learn: you correct it once and it obeys; then it trains its weights while you are
     away.
 
-    Starts the real program in a temporary home; your own home is read for its providers and is not
-    changed. Act one takes about a minute, act two at most --minutes. Exits with 1 if something that
+    Runs the real program in a temporary home, with your providers. Exits with 1 if something that
     should happen did not."""
     wanted = _acts(acts)
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))

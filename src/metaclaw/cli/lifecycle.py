@@ -89,10 +89,9 @@ def start(
     detached: bool,
     as_json: bool,
 ) -> int:
-    """Start the proxy and show how to point an agent at it.
-
-    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the
-    commands that print them; --json prints both."""
+    """Start the proxy and show how to point an agent at it. Only on a terminal, and with --json, it
+    prints the key and a link to the page.
+    """
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -455,11 +454,9 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @answers
 def restart(home: Path, timeout_s: float) -> CommandOutput:
-    """Stop the proxy, after its running answers, and start it again with the options that it had.
-    If none runs, start one.
-
-    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs
-    in the background then."""
+    """Stop the proxy, after its running answers, and start it again with the options that it had,
+    by systemd if that runs it, else in the background.
+    """
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
     overrides, is_detached = launched or ([], True)

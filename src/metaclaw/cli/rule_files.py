@@ -39,9 +39,8 @@ def import_(
     """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or
     of a JSON export.
 
-    Each list item and each short paragraph becomes a rule; the heading above it says when it
-    applies. A folder of skills (OpenClaw's, or any in the Agent Skills format) is imported as
-    skills. Rules that are in force already are not added again."""
+    Each list item and short paragraph becomes a rule; the heading above it says when it applies. A
+    folder of skills is imported as skills."""
     if path.is_dir() and next(path.glob("**/SKILL.md"), None) is not None:
         from metaclaw.cli.skills import import_pack
 
@@ -85,10 +84,9 @@ def import_(
 def export(
     home: Path, form: str, target: Path | None, project: str | None, user: str | None, yes: bool
 ) -> None:
-    """Write your rules as a section for AGENTS.md or CLAUDE.md, or as JSON.
-
-    If the file has such a section already, the section is replaced; the rest of the file does not
-    change."""
+    """Write your rules as a section for AGENTS.md or CLAUDE.md, which replaces an earlier one, or
+    as JSON.
+    """
     place = None if project is None else project_id(project)
     facts = read(home, "/api/rule-section", workspace=place, user=user)
     found, section = facts["rules"], facts["section"]

@@ -43,9 +43,7 @@ _last_option = click.option("--last", is_flag=True, help="The session of the las
 
 @click.group()
 def sessions() -> None:
-    """List, search, show, end and forget sessions: your requests, the answers, and the verdicts on
-    them.
-    """
+    """List, search, show, end and forget sessions."""
 
 
 @sessions.command(name="list")
@@ -58,10 +56,7 @@ def sessions() -> None:
 )
 @answers
 def list_(home: Path, limit: int, show_all: bool) -> CommandOutput:
-    """List recorded sessions, newest first: the first request, the agent, and the verdicts.
-
-    Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it
-    failed if no answer came."""
+    """List recorded sessions, newest first: the first request, the agent, and the verdicts."""
     kind = "all" if show_all else "main"
     facts = read(home, "/api/sessions", limit=limit, kind=kind, detail="verdicts")
     return CommandOutput({"sessions": facts["sessions"]}, _listed(facts))
@@ -130,9 +125,7 @@ def _table(found: list[Facts]) -> Iterator[str]:
 @answers
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool) -> CommandOutput:
     """Show one session: your requests, the answers, the rules and skills placed in the prompts, and
-    the verdict on each turn.
-
-    SESSION is an id or the beginning of one. With --json, everything that was recorded.
+    the verdicts. SESSION is an id or the beginning of one.
     """
     found = read(
         home,

@@ -130,8 +130,8 @@ def setup(
     """Choose a provider, connect your agents, start the proxy, and send one real request through
     each.
 
-    Asks at most five questions. Keys are taken from the environment and stored as references
-    (env:NAME), never as values. Running it again keeps what it does not ask about."""
+    Asks at most five questions. Keys are stored as references to the environment (env:NAME).
+    Running it again keeps what it does not ask about."""
     from metaclaw.agents import Connections
     from metaclaw.config import load, set_values
 

@@ -36,9 +36,7 @@ _replace_option = click.option(
 
 @click.group()
 def skills() -> None:
-    """List, show, test, add, edit, keep, pin, retire, restore, import and export skills; go back to
-    earlier ones.
-    """
+    """List, show, test and change skills; go back to earlier ones."""
 
 
 @skills.command(name="list")
@@ -47,9 +45,7 @@ def skills() -> None:
 )
 @answers
 def list_(home: Path, is_retired: bool) -> CommandOutput:
-    """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw
-    rules
-    """
+    """List the skills, and the files that cannot be read."""
     facts = read(home, "/api/skills", state="retired" if is_retired else None)
     found = facts["skills"]
     if is_retired:
@@ -271,9 +267,7 @@ def import_pack(home: Path, path: Path, *, replace: bool) -> CommandOutput:
 @limit_option(20, "Most generations to list, newest first.")
 @answers
 def history(home: Path, limit: int) -> CommandOutput:
-    """List the generations of skills, newest first: when, why, and how many skills were added and
-    removed.
-    """
+    """List the generations of skills, newest first."""
     found = read(home, "/api/generations", limit=limit)["generations"]
     if [one["number"] for one in found] in ([], [0]):
         return CommandOutput({"generations": []}, "No generation of skills is recorded yet.")
@@ -295,11 +289,7 @@ def history(home: Path, limit: int) -> CommandOutput:
 @click.argument("generation", type=click.IntRange(0, 2**31 - 1))
 @answers
 def revert(home: Path, generation: int) -> CommandOutput:
-    """Put an earlier GENERATION in force again, as a new generation. To undo it, revert to the last
-    generation.
-
-    To take back only the last lesson: metaclaw undo. To bring back one retired skill: metaclaw
-    skills restore NAME."""
+    """Put an earlier GENERATION in force again, as a new generation."""
     facts = request(home, "POST", "/api/generations/revert", {"generation": generation})
     now = facts["generation"]
     return CommandOutput(
@@ -350,11 +340,7 @@ def pin(home: Path, name: str, off: bool) -> CommandOutput:
 @click.command()
 @answers
 def undo(home: Path) -> CommandOutput:
-    """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that
-    was learned, edited or retired.
-
-    Each call takes back one more. A lesson that was taken back is not learned again from the same
-    turns."""
+    """Take back the last change of rules, facts or skills. Each call takes back one more."""
     facts = request(home, "POST", "/api/undo")
     changes = (("removed", "-", "no longer in force"), ("restored", "+", "in force again"))
     return CommandOutput(

@@ -185,10 +185,8 @@ def _former(where: str) -> str:
 @store.command()
 @answers
 def migrate(home: Path) -> CommandOutput:
-    """Update the database to this version's schema, as a start does, and rewrite files of older
-    versions so that they can shrink.
-
-    The proxy must not run.
+    """Update the database to this version's schema, as a start does, and compact it. The proxy must
+    not run.
     """
     from metaclaw.config import load
     from metaclaw.instance import acquire

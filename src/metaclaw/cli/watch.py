@@ -69,10 +69,8 @@ class StreamedEvent:
 )
 @click.pass_obj
 def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
-    """Print one line for each lesson as it happens: rules noted, changed and taken back, skills
-    learned and retired.
-
-    Goes on when the proxy is restarted, and misses nothing in between. End it with Ctrl-C.
+    """Print one line for each lesson as it happens, also across restarts of the proxy. End it with
+    Ctrl-C.
     """
     if since != "now" and not since.isdecimal():
         raise click.UsageError(f"--since is {since!r}: give the cursor of an event, or 0")
