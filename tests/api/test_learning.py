@@ -44,15 +44,15 @@ async def test_a_pass_wakes_nobody_and_needs_no_comment(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ({}, "turn must be"),
-        ({"turn": "", "outcome": "pass"}, "turn must be"),
-        ({"turn": 5, "outcome": "pass"}, "turn must be"),
-        ({"turn": "t_1"}, "outcome must be"),
-        ({"turn": "t_1", "outcome": "unknown"}, "outcome must be"),
-        ({"turn": "t_1", "outcome": True}, "outcome must be"),
-        ({"turn": "t_1", "outcome": ["fail"]}, "outcome must be"),
-        ({"turn": "t_1", "outcome": "fail", "comment": None}, "comment must be"),
-        ({"turn": "t_1", "outcome": "fail", "comment": "x" * 10_001}, "comment must be"),
+        ({}, "'turn' is a required property"),
+        ({"turn": "", "outcome": "pass"}, "turn: ''"),
+        ({"turn": 5, "outcome": "pass"}, "turn: 5 is not of type 'string'"),
+        ({"turn": "t_1"}, "'outcome' is a required property"),
+        ({"turn": "t_1", "outcome": "unknown"}, "outcome: 'unknown' is not one of"),
+        ({"turn": "t_1", "outcome": True}, "outcome: True is not one of"),
+        ({"turn": "t_1", "outcome": ["fail"]}, "outcome: ['fail'] is not one of"),
+        ({"turn": "t_1", "outcome": "fail", "comment": None}, "comment: None is not"),
+        ({"turn": "t_1", "outcome": "fail", "comment": "x" * 10_001}, "comment: 'xxx"),
         ({"turn": "t_1", "outcome": "fail", "score": 1}, "'score' is not a field here"),
     ],
 )
@@ -139,7 +139,7 @@ async def test_only_a_number_is_a_generation(stage: Stage, number: Any) -> None:
     sentence = await stage.refused(
         400, "POST", "/api/generations/revert", json={"generation": number}
     )
-    assert sentence.startswith("generation must be the number of a generation")
+    assert sentence.startswith("generation: ")
 
 
 async def test_a_generation_that_never_was_is_404(stage: Stage) -> None:

@@ -62,10 +62,10 @@ class Studio(Stage):
     def __init__(self, app: Application) -> None:
         self.policies, self.batches = SqlPolicies(app.database), SqlBatches(app.database)
         self.trainer = Owner(self.policies)
-        routes = replace(
-            app.api_parts.policy, serving=lambda: self.policies.serving(0.1), owner=self._owner
+        home = replace(
+            app.api_parts.home, serving=lambda: self.policies.serving(0.1), trainer=self._owner
         )
-        super().__init__(app, Api(replace(app.api_parts, policy=routes)))
+        super().__init__(app, Api(replace(app.api_parts, home=home)))
 
     async def _owner(self) -> PolicyOwner:
         return self.trainer
@@ -207,13 +207,13 @@ async def test_what_cannot_be_done_is_refused_with_the_reason(studio: Studio) ->
         ("promote", {"version": 1}, 409, "serves already"),
         ("promote", {"version": 0}, 409, "untrained model; roll back to it"),
         ("promote", {"version": 7}, 404, "no version 7"),
-        ("promote", {}, 400, "version must be the number of a version"),
-        ("promote", {"version": True}, 400, "version must be"),
-        ("promote", {"version": -1}, 400, "version must be"),
+        ("promote", {}, 400, "'version' is a required property"),
+        ("promote", {"version": True}, 400, "version: True is not"),
+        ("promote", {"version": -1}, 400, "version: -1 is less than"),
         ("promote", {"versoin": 1}, 400, "'versoin' is not a field here; write version"),
         ("rollback", {"version": 1}, 409, "serves already"),
         ("rollback", {"version": 7}, 404, "no version 7"),
-        ("rollback", {"version": "1"}, 400, "version must be"),
+        ("rollback", {"version": "1"}, 400, "version: '1' is not"),
     ):
         found, sentence = await studio.post(verb, **said)
         assert (found, words in sentence) == (status, True), (verb, said, sentence)

@@ -1,11 +1,11 @@
 """How the program is, in one tree: what is known is told, what cannot be read now is null."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
-from metaclaw.api import Status
+from metaclaw.app.application import Application
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.skill import SkillState
@@ -20,25 +20,8 @@ HEALTHY = StoreHealth(Health.HEALTHY, None, 0, 0)
 BROKEN = StoreHealth(Health.DEGRADED, "the disk is full", 7, 2)
 
 
-def unread() -> LearningCounts:
-    raise StoreError("the disk is away")
-
-
-def uncounted() -> LedgerCounts:
-    raise StoreError("the disk is away")
-
-
-def unsized() -> StoreSize:
-    raise StoreError("the disk is away")
-
-
-@pytest.fixture
-def status(stage: Stage) -> Status:
-    return stage.app.status
-
-
 @pytest.mark.anyio
-async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: Status) -> None:
+async def test_what_was_recorded_and_learned_is_counted(stage: Stage) -> None:
     turn = await record(stage)
     await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "fail"})
     stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
@@ -47,7 +30,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         [skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two"
     )
     stage.app.origins.identify(Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]})
-    told = await status.tell()
+    told = await stage.app.status.tell()
     assert told["counts"] == {
         "turns": 1,
         "sessions": 1,
@@ -90,17 +73,56 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
     assert main == {
         "name": "main",
         "kind": "openai",
-        "wires": ("chat", "responses"),
+        "wires": ["chat", "responses"],
         "models": ("m-1",),
         "state": "failing",
     }
 
 
+@dataclass
+class Reader:
+    """A reader of a store that cannot be read."""
+
+    def counts(self) -> LedgerCounts:
+        raise StoreError("the disk is away")
+
+    def learning_counts(self) -> LearningCounts:
+        raise StoreError("the disk is away")
+
+
+@dataclass
+class Upkeep:
+    def size(self) -> StoreSize:
+        raise StoreError("the disk is away")
+
+
+@dataclass
+class Learning:
+    """Training of weights in this state."""
+
+    state: dict[str, object]
+    is_readable: bool = True
+
+    def training_state(self) -> dict[str, object]:
+        return self.state
+
+    def rejections(self) -> dict[str, int]:
+        if not self.is_readable:
+            raise StoreError("the disk is away")
+        return {"no verdict": 4}
+
+
+def put(app: Application, name: str, part: object) -> None:
+    """Put something else in the place of a part of the program."""
+    setattr(app, name, part)
+
+
 @pytest.mark.anyio
-async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Status) -> None:
-    told = await replace(
-        status, counts=uncounted, learned=unread, store_size=unsized, store_health=lambda: BROKEN
-    ).tell()
+async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(stage: Stage) -> None:
+    put(stage.app, "reader", Reader())
+    put(stage.app, "upkeep", Upkeep())
+    put(stage.app, "ledger", SimpleNamespace(health=BROKEN))
+    told = await stage.app.status.tell()
     counts = told["counts"]
     assert isinstance(counts, dict)
     assert [
@@ -119,49 +141,40 @@ async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Sta
         "max_bytes": None,
         "removed_sessions": None,
     }
+    put(stage.app, "ledger", stage.ledger)
 
 
 @pytest.mark.parametrize(
     ("store", "engine", "why"),
     [
         (HEALTHY, None, None),
-        (HEALTHY, lambda: "ready", None),
-        (HEALTHY, lambda: "loading", "the embedded model is loading"),
+        (HEALTHY, "ready", None),
+        (HEALTHY, "loading", "the embedded model is loading"),
         (BROKEN, None, "turns are not being recorded: the disk is full"),
     ],
 )
 @pytest.mark.anyio
 async def test_readiness_is_a_store_that_records_and_a_model_that_answers(
-    status: Status, store: StoreHealth, engine: Callable[[], str] | None, why: str | None
+    stage: Stage, store: StoreHealth, engine: str | None, why: str | None
 ) -> None:
-    assert replace(status, store_health=lambda: store, engine_state=engine).unready() == why
+    put(stage.app, "ledger", SimpleNamespace(health=store))
+    put(stage.app, "embedded", engine and SimpleNamespace(state=engine))
+    assert stage.app.status.unready() == why
+    put(stage.app, "ledger", stage.ledger)
+    put(stage.app, "embedded", None)
 
 
 @pytest.mark.anyio
-async def test_what_trains_and_why_turns_do_not_is_told(status: Status) -> None:
-    told = await status.tell()
+async def test_what_trains_and_why_turns_do_not_is_told(stage: Stage) -> None:
+    told = await stage.app.status.tell()
     assert isinstance(told["training"], dict)
     assert (told["policy_version"], told["training"]["state"], told["window"]) == (0, "off", None)
     training = {"state": "training", "step": 3, "version": 2, "paused_reason": None}
-    busy = replace(
-        status,
-        policy_version=lambda: 2,
-        training=lambda: training,
-        rejections=lambda: {"no verdict": 4},
-        window=lambda: {"open": True, "reason": "asleep", "signals": []},
-    )
-    told = await busy.tell()
+    put(stage.app, "learning", Learning(training))
+    told = await stage.app.status.tell()
     assert isinstance(told["counts"], dict)
-    assert (told["policy_version"], told["training"], told["counts"]["rejections"]) == (
-        2,
-        training,
-        {"no verdict": 4},
-    )
-    assert told["window"] == {"open": True, "reason": "asleep", "signals": []}
-
-    def unread() -> dict[str, int]:
-        raise StoreError("the disk is away")
-
-    told = await replace(status, rejections=unread).tell()
+    assert (told["training"], told["counts"]["rejections"]) == (training, {"no verdict": 4})
+    put(stage.app, "learning", Learning(training, is_readable=False))
+    told = await stage.app.status.tell()
     assert isinstance(told["counts"], dict)
     assert told["counts"]["rejections"] is None

@@ -28,27 +28,53 @@ HEAVY = (
         for package in ("api", "app", "config", "learn", "proxy", "skills", "store", "train")
     ),
 )
-NO_LIMIT = {"used": 0, "limit": 0, "waiting": []}
+STATUS = {
+    "version": __version__,
+    "mode": "skills_only",
+    "uptime_s": 1.0,
+    "degraded": False,
+    "problems": [],
+    "summary": [],
+    "questions": [],
+    "counts": {"candidates": None},
+    "learning": {"pending": None},
+}
+WHY = {
+    **{"turn": "t_1", "kind": "main", "at": "2026-11-16T00:00:00+00:00"},
+    "scope": {"user": None, "workspace": None},
+    **{name: [] for name in ("considered", "placed", "listed", "withheld", "not_placed")},
+    **{name: [] for name in ("reminded", "reminders_left_out", "enforced", "broken", "forgotten")},
+}
 ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
-    "GET /api/status": (200, {"version": __version__, "providers": []}),
+    "GET /api/status": (200, STATUS),
     "GET /api/rules": (200, {"rules": [], "skipped": []}),
+    "GET /api/lessons": (200, {"lessons": []}),
     "GET /api/skills": (200, {"folder": "/skills", "skills": [], "skipped": []}),
     "GET /api/sessions?limit=20&kind=main&detail=verdicts": (
         200,
         {"sessions": [], "total": 0, "hidden": 0},
     ),
     "GET /api/turns": (200, {"turns": [{"id": "t_1", "session": "s_1"}]}),
-    "GET /api/turns/t_1/why": (200, {"turn": "t_1", "at": "2026-11-16T00:00:00+00:00"}),
-    "GET /api/cost?days=7": (200, {"budget": NO_LIMIT, "days": []}),
+    "GET /api/turns/t_1/why": (200, WHY),
+    "GET /api/cost?days=7": (200, {"budget": {"words": ["nothing used"]}, "days": []}),
     "GET /api/candidates?limit=50": (200, {"candidates": []}),
-    "GET /api/policy?limit=20": (200, {"versions": []}),
+    "GET /api/policy?limit=20": (200, {"policy_version": 0, "canary": None, "versions": []}),
     "GET /api/enforce": (200, {"on": True, "held_rules": []}),
-    "GET /api/windows": (200, {"open": False, "reason": "none"}),
+    "GET /api/windows": (200, {"open": False, "reason": "none", "signals": []}),
     "POST /api/undo": (200, {"undone": {"reason": "x"}, "removed": [], "restored": []}),
     "POST /api/feedback": (200, {"turn": "t_1", "verdict": None}),
 }
 COMMANDS = (
-    *("status", "rules list", "skills list", "sessions list", "why --last", "cost", "enforce"),
+    *(
+        "status",
+        "rules list",
+        "lessons list",
+        "skills list",
+        "sessions list",
+        "why --last",
+        "cost",
+        "enforce",
+    ),
     *("candidates list", "policy list", "windows", "undo", "feedback --last pass"),
 )
 

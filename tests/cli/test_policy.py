@@ -178,7 +178,7 @@ def test_training_waits_for_verdicts_only_while_their_number_falls(
         "GET /api/status": (200, {"learning": {"pending": {"sessions": 2, "turns": 0}}}),
         "POST /api/policy/train": (
             200,
-            {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
+            {"started": True, "turns": 12, "given_back": 0, "rejections": {}},
         ),
     }
     with scripted(home, answers) as asked:
@@ -196,10 +196,11 @@ class _Course(dict[str, tuple[int, dict[str, Any]]]):
     def __init__(self) -> None:
         super().__init__(
             {
+                "GET /api/status": (200, {"learning": {"pending": None}}),
                 "POST /api/policy/train": (
                     200,
-                    {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
-                )
+                    {"started": True, "turns": 12, "given_back": 0, "rejections": {}},
+                ),
             }
         )
         states = [
@@ -216,7 +217,7 @@ class _Course(dict[str, tuple[int, dict[str, Any]]]):
             return super().get(line, default)
         state, version = self._left.pop(0) if len(self._left) > 1 else self._left[0]
         return 200, {
-            "training": {"state": state},
+            "training": {"state": state, "paused_reason": None},
             "versions": [] if version is None else [{"version": 1, "state": version}],
         }
 
@@ -234,9 +235,10 @@ def test_waiting_for_training_outlasts_its_preparation_and_its_test(
 
 def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:
     answers: dict[str, tuple[int, dict[str, Any]]] = {
+        "GET /api/status": (200, {"learning": {"pending": None}}),
         "POST /api/policy/train": (
             200,
-            {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}},
+            {"started": True, "turns": 12, "given_back": 0, "rejections": {}},
         ),
         "POST /api/policy/promote": (200, {"promoted": 3, "policy_version": 3, "canary": None}),
         "POST /api/policy/rollback": (200, {"policy_version": 0, "rolled_back": [3]}),
@@ -259,6 +261,7 @@ def test_what_the_proxy_refuses_is_told_in_its_words(home: Path) -> None:
     refused = (409, {"error": {"message": "version 3 serves already"}})
     rejections = {"no verdict": 4, "side turn": 2}
     answers: dict[str, tuple[int, dict[str, Any]]] = {
+        "GET /api/status": (200, {"learning": {"pending": None}}),
         "POST /api/policy/promote": refused,
         "POST /api/policy/train": (
             200,
@@ -274,60 +277,6 @@ def test_what_the_proxy_refuses_is_told_in_its_words(home: Path) -> None:
     )
     assert "when the session ends: metaclaw sessions end --all" in train.out
     assert (as_json.code, as_json.facts["rejections"]) == (1, rejections)
-
-
-STATUS: dict[str, Any] = {
-    "policy_version": 3,
-    "training": {
-        "state": "training",
-        "step": 2,
-        "steps": 4,
-        "version": 3,
-        "canary": 4,
-        "paused_reason": "you are back",
-    },
-    "counts": {"rejections": {"no verdict": 4}},
-}
-
-
-def test_status_tells_of_weights_in_words(home: Path) -> None:
-    rejected = {
-        "version": 5,
-        "state": "rejected",
-        "report": {"reasons": ["not shown better", "better in 3 of 80"]},
-    }
-    with scripted(
-        home,
-        {
-            "GET /api/status": (200, STATUS),
-            "GET /api/policy?limit=1": (200, {"versions": [rejected]}),
-        },
-    ):
-        out = metaclaw("status", "--all").out
-    assert (
-        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown"
-        " better (metaclaw policy show 5)" in out
-    )
-    assert "training, step 2 of at most 4; paused: you are back" in out
-    assert "4 no verdict" in out
-    tested = {"version": 6, "state": "candidate", "report": None}
-    with scripted(
-        home,
-        {
-            "GET /api/status": (200, STATUS),
-            "GET /api/policy?limit=1": (200, {"versions": [tested]}),
-        },
-    ):
-        assert (
-            "version 3, version 4 on trial; version 6 is being tested"
-            in metaclaw("status", "--all").out
-        )
-    with scripted(
-        home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}
-    ):
-        off = metaclaw("status", "--all").out
-    assert "off; no weights are trained" in off
-    assert "set aside" not in off
 
 
 def test_going_back_costs_less_than_a_second(home: Path) -> None:

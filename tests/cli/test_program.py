@@ -217,7 +217,7 @@ def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had
 def test_where_no_model_is_known_the_printed_command_says_so(settings: Path) -> None:
     with foreground() as (process, _, _):
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
+        lines = [process.stdout.readline() for _ in range(7)]
     assert '"model": "<a model of your provider>"' in lines[-1]
 
 

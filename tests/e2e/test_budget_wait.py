@@ -82,7 +82,7 @@ def test_a_run_that_waits_for_the_learning_budget_is_told_of_by_status_page_even
     troubles = "\n".join(policy["training"]["troubles"])
     assert f"waits: {_WAITS}" in troubles
     assert "so the run makes at most 8 steps of 4 prompts" in troubles
-    assert f"training: waits: {_WAITS}" in program.command("status").stdout
+    assert f"! Training: waits: {_WAITS}" in program.command("status").stdout
     assert "training_waits" in program.log.read_text()
     with httpx.stream(
         "GET", f"{program.url}/api/events?after=0", headers=program.auth, timeout=PATIENCE_S

@@ -136,6 +136,7 @@ def test_the_numbers_equal_what_the_provider_did(program: Program) -> None:
             sums[result] += times
         assert shown[name] == {
             "applied": sums.total(),
+            "not_held": sums["followed"] + sums["broken"],
             "followed": sums["followed"],
             "broken": sums["broken"],
             "held": 0,
@@ -163,7 +164,7 @@ def told_of(program: Program, name: str, results: "Counter[tuple[str, str]]") ->
     )
     assert f"followed in {followed} of {results.total()}; " in line
     words = program.command("rules", "show", name).stdout
-    assert f"followed in {followed} of {results.total()} answers" in words
+    assert f"followed in {followed} of {results.total()}" in words
     assert words.count("the pattern was found") == min(5, results.total() - followed)
     shown = json.loads(program.command("rules", "show", name, "--json").stdout)
     assert shown["compliance"]["broken"] == results.total() - followed
@@ -353,6 +354,7 @@ def test_counts_begin_anew_with_another_check(program: Program) -> None:
     counted_up(program)
     assert program.get(f"/api/rules/{name}")["compliance"] == {
         "applied": 1,
+        "not_held": 1,
         "followed": 0,
         "broken": 1,
         "held": 0,

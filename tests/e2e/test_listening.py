@@ -134,7 +134,7 @@ def test_a_reader_that_is_down_delays_nobody_and_reads_later(
     wait_until(lambda: teacher.asked("listen"))
     assert rules(program) == []
     program.wait_for("/api/status", lambda facts: facts["learning"]["listener"]["failing"])
-    assert "! your messages are not read since" in program.command("status").stdout
+    assert "! What you say is not being read: " in program.command("status").stdout
     teacher.listen = knows
     program.wait_for(
         "/api/rules", lambda facts: [rule["text"] for rule in facts["rules"]] == [MEANT]

@@ -51,15 +51,12 @@ def test_unusable_answers_are_shown_until_they_are_usable_again(
     fail_once(program, 1)
     program.wait_for("/api/status", lambda facts: len(facts["learning"]["unusable"]) == 2)
     shown = program.command("status").stdout
-    assert "! the model that judges (world/judge-model) gives unusable answers (" in shown
-    assert (
-        "! the model that writes skills (world/evolver-model) gives unusable answers (its last"
-        " answer: " in shown
-    )
+    assert "! The model that judges gives unusable answers: world/judge-model: " in shown
+    assert "! The model that writes skills gives unusable answers: world/evolver-model: " in shown
     assert "metaclaw config set judge.model MODEL" in shown
     assert "metaclaw config set evolver.model MODEL" in shown
     examined = program.command("doctor").stdout
-    assert "the model that judges (world/judge-model) gives unusable answers" in examined
+    assert "The model that judges gives unusable answers: world/judge-model: " in examined
     teacher.judge, teacher.evolve = lambda prompt: PASS, lambda prompt: NOTHING
     fail_once(program, 2)
     program.wait_for("/api/status", lambda facts: facts["learning"]["unusable"] == [])

@@ -116,7 +116,7 @@ def test_a_check_that_fails_on_an_answer_is_told_by_status(learner: Program) -> 
     ]["broken_checks"]
     assert (told["name"], "no such field" in told["reason"]) == ("dates", True)
     assert (
-        "the check of dates is not run: the program broke: LookupError: no such field"
+        "The check of dates is not run: the program broke: LookupError: no such field"
         in learner.command("status").stdout
     )
 

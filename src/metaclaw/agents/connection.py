@@ -3,7 +3,6 @@ record to undo it, and run a trial with the real program."""
 
 import difflib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
 from metaclaw.agents.formats import (
@@ -70,16 +72,16 @@ def applied(
     """
     tree = _read(file, text, content)
     made: list[Setting] = []
-    # Each new entry is inserted before the others of its section, so insert the last one first.
-    for setting in reversed(settings):
+    # Where a new entry is inserted before the others of its section, the last one goes first.
+    for setting in settings if text.is_appending else reversed(settings):
         if setting.within is not None and not lookup(tree, setting.within)[0]:
             continue
-        made.insert(0, setting)
+        made.append(setting)
         if lookup(tree, setting.path) == (True, setting.value):
             continue
         tree = with_value(tree, setting.path, setting.value)
         content = _proven(file, text, content, setting, tree)
-    return content, made
+    return content, [setting for setting in settings if setting in made]
 
 
 def undone(
@@ -165,17 +167,23 @@ class ConnectionState(StrEnum):
     NOT_CONNECTED = "not connected"
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The record of a change to an agent's file."""
+class _Setting(msgspec.Struct, frozen=True):
+    """A value that was set, and its path."""
 
-    file: Path
+    path: tuple[str | Item, ...]
+    value: Any
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """The record of a change to an agent's file, as it is stored. `model` is the one that the
+    person chose for this agent; `folders` were created for the file."""
+
+    file: str
     existed: bool
-    digest: str
-    settings: tuple[Setting, ...]
-    folders: tuple[Path, ...]
+    sha256: str
+    settings: tuple[_Setting, ...]
+    folders: tuple[str, ...]
     model: str | None = None
-    """The model that the person chose for this agent."""
 
 
 class Connections:
@@ -192,7 +200,7 @@ class Connections:
         now.
         """
         if (record := self._record(agent)) is not None:
-            return record.file
+            return Path(record.file)
         return None if agent.file is None else agent.file(self._env)
 
     def chosen_model(self, agent: Agent) -> str | None:
@@ -209,7 +217,7 @@ class Connections:
         record = self._record(agent)
         if record is None or agent.text is None:
             return ConnectionState.NOT_CONNECTED
-        content = _content(record.file)
+        content = _content(Path(record.file))
         try:
             tree = agent.text.read("" if content is None else content.decode("utf-8"))
         except (UnreadableTextError, UnicodeDecodeError):
@@ -227,7 +235,7 @@ class Connections:
                 " prints how"
             )
         file, record = agent.file(self._env), self._record(agent)
-        if record is not None and record.file != file:
+        if record is not None and record.file != str(file):
             raise MetaClawError(
                 f"{agent.title} is connected in {record.file}, but its configuration is now {file};"
                 f" first run: metaclaw agents disconnect {agent.name}"
@@ -246,23 +254,21 @@ class Connections:
         """Make the planned change. The backup and the record are written first."""
         change = plan.change
         assert change.after is not None
-        if _content(change.file) != change.before:
-            raise MetaClawError(
-                f"{change.file} was changed by another program in the meantime; nothing was"
-                " written. Try again"
-            )
+        _require_unchanged(change)
         known = self._record(agent)
-        folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (
-            known.folders if known else ()
-        )
-        digest = hashlib.sha256(change.after).hexdigest()
+        folders = tuple(str(parent) for parent in change.file.parents if not parent.exists())
         record = _Record(
-            change.file, plan.original is not None, digest, plan.settings, folders, plan.model
+            str(change.file),
+            plan.original is not None,
+            hashlib.sha256(change.after).hexdigest(),
+            tuple(_Setting(one.path, one.value) for one in plan.settings),
+            folders or (known.folders if known else ()),
+            plan.model,
         )
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if plan.original is not None:
             replace_file(self.backup(agent), plan.original)
-        replace_file(self._record_file(agent), _written(record))
+        replace_file(self._record_file(agent), msgspec.json.encode(record))
         _write(change.file, change.after)
 
     def plan_disconnect(self, agent: Agent) -> FileChange:
@@ -272,20 +278,17 @@ class Connections:
         record = self._record(agent)
         if record is None:
             raise MetaClawError(f"{agent.title} is not connected; there is nothing to undo")
-        current = _content(record.file)
+        file = Path(record.file)
+        current = _content(file)
         restored, left = self._restored(agent, record, current)
         notes = tuple(f"{path} was changed since and stays as it is" for path in left)
-        return FileChange(record.file, current, restored, notes)
+        return FileChange(file, current, restored, notes)
 
     def disconnect(self, agent: Agent, change: FileChange) -> None:
         """Make the planned change, then drop the record and the backup."""
         record = self._record(agent)
         assert record is not None
-        if _content(change.file) != change.before:
-            raise MetaClawError(
-                f"{change.file} was changed by another program in the meantime; nothing was"
-                " written. Try again"
-            )
+        _require_unchanged(change)
         if change.after is None:
             change.file.unlink(missing_ok=True)
             _remove_empty(record.folders)
@@ -308,13 +311,13 @@ class Connections:
             )
         if current is None:
             return None, []
-        if hashlib.sha256(current).hexdigest() == record.digest:
+        if hashlib.sha256(current).hexdigest() == record.sha256:
             return original, []
         assert agent.text is not None
-        before = "" if original is None else _decoded(record.file, original)
-        text, left = undone(
-            record.file, agent.text, _decoded(record.file, current), before, record.settings
-        )
+        file = Path(record.file)
+        before, now = _decoded(file, original), _decoded(file, current)
+        settings = [Setting(one.path, one.value) for one in record.settings]
+        text, left = undone(file, agent.text, now, before, settings)
         return text.encode("utf-8"), left
 
     def _record_file(self, agent: Agent) -> Path:
@@ -326,8 +329,8 @@ class Connections:
         if content is None:
             return None
         try:
-            return _read_record(content)
-        except (ValueError, KeyError, TypeError) as error:
+            return msgspec.json.decode(content, type=_Record)
+        except msgspec.MsgspecError as error:
             raise MetaClawError(
                 f"{path}, which says how {agent.title} was connected, cannot be read"
                 f" ({type(error).__name__}); the file as it was before is {self.backup(agent)}"
@@ -342,6 +345,14 @@ class PlannedConnection:
     original: bytes | None
     settings: tuple[Setting, ...]
     model: str | None = None
+
+
+def _require_unchanged(change: FileChange) -> None:
+    if _content(change.file) != change.before:
+        raise MetaClawError(
+            f"{change.file} was changed by another program in the meantime; nothing was written."
+            " Try again"
+        )
 
 
 def _content(file: Path) -> bytes | None:
@@ -377,53 +388,12 @@ def _write(file: Path, content: bytes) -> None:
         ) from error
 
 
-def _remove_empty(folders: tuple[Path, ...]) -> None:
+def _remove_empty(folders: tuple[str, ...]) -> None:
     """Remove the folders that were created for a file, if they are empty."""
-    for folder in folders:
+    for folder in map(Path, folders):
         if not folder.is_dir() or any(folder.iterdir()):
             return
         folder.rmdir()
-
-
-def _written(record: _Record) -> bytes:
-    settings = [
-        {"path": [_part(part) for part in setting.path], "value": setting.value}
-        for setting in record.settings
-    ]
-    facts = {
-        "file": str(record.file),
-        "existed": record.existed,
-        "sha256": record.digest,
-        "settings": settings,
-        "folders": [str(folder) for folder in record.folders],
-        "model": record.model,
-    }
-    return json.dumps(facts, indent=1).encode()
-
-
-def _read_record(content: bytes) -> _Record:
-    facts = json.loads(content)
-    settings = tuple(
-        Setting(_path(setting["path"]), setting["value"]) for setting in facts["settings"]
-    )
-    folders = tuple(Path(folder) for folder in facts["folders"])
-    model = facts.get("model")
-    return _Record(
-        Path(facts["file"]),
-        bool(facts["existed"]),
-        str(facts["sha256"]),
-        settings,
-        folders,
-        None if model is None else str(model),
-    )
-
-
-def _part(part: str | Item) -> object:
-    return [part.key, part.value] if isinstance(part, Item) else part
-
-
-def _path(parts: list[object]) -> KeyPath:
-    return tuple(Item(*part) if isinstance(part, list) else str(part) for part in parts)
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
+import msgspec
 import yaml
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, array_like=True):
     """The element of a list whose `key` has this value."""
 
     key: str
@@ -31,6 +31,10 @@ class TextFormat(Protocol):
     @property
     def name(self) -> str:
         """The format's name in messages."""
+
+    @property
+    def is_appending(self) -> bool:
+        """Whether `put` adds new entries behind the others of their section."""
 
     def read(self, text: str) -> object:
         """The values in the text. Raises UnreadableTextError."""
@@ -190,6 +194,7 @@ class YamlFormat:
     """YAML whose top level is a mapping."""
 
     name = "YAML"
+    is_appending = False
 
     def read(self, text: str) -> object:
         """The values in the text; an empty text is an empty mapping."""

@@ -27,6 +27,7 @@ class JsonFormat:
     """JSON as agents write it."""
 
     name = "JSON"
+    is_appending = False
 
     def read(self, text: str) -> object:
         """The values in the text; an empty text is an empty object."""

@@ -3,14 +3,14 @@ pages for a browser.
 """
 
 from metaclaw.api.application import Api, ApiParts
+from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
-from metaclaw.api.learning import LearningRoutes
-from metaclaw.api.policy import UNTRAINED, PolicyOwner, PolicyRoutes
-from metaclaw.api.router import ApiResponse, Router
-from metaclaw.api.rules import EnforcementRoutes
-from metaclaw.api.sessions import SessionRoutes
-from metaclaw.api.status import Cost, ProviderFacts, Status, held_rules
-from metaclaw.api.turns import Titles, WhyRoutes
-from metaclaw.api.views import change_view
+from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.policy import UNTRAINED, PolicyOwner, newest_version
+from metaclaw.api.router import ApiResponse, Route, Router
+from metaclaw.api.rules import held_rules
+from metaclaw.api.status_words import problems, summary
+from metaclaw.api.turns import Titles
+from metaclaw.api.views import change_view, picked
 from metaclaw.api.web.content import PageParts
 from metaclaw.api.web.sign_in import SignIn

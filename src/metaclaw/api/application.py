@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from metaclaw import __version__
-from metaclaw.api.learning import LearningRoutes
-from metaclaw.api.policy import PolicyRoutes
+from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import (
     ApiError,
     ApiRequest,
@@ -16,16 +15,15 @@ from metaclaw.api.router import (
     Scope,
     describe,
     json_error,
+    route,
+    routes_of,
 )
-from metaclaw.api.rules import EnforcementRoutes
-from metaclaw.api.sessions import SessionRoutes
-from metaclaw.api.status import Cost
-from metaclaw.api.turns import WhyRoutes
 from metaclaw.api.web.actions import PageActions
 from metaclaw.api.web.content import PageContent, PageParts
 from metaclaw.api.web.pages import Pages
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
+from metaclaw.store import SqlCandidates
 
 _NO_WINDOWS = {
     "open": False,
@@ -50,12 +48,7 @@ class ApiParts:
 
     status: Callable[[], Awaitable[Mapping[str, object]]]
     unready: Callable[[], str | None]
-    sessions: SessionRoutes
-    learning: LearningRoutes
-    policy: PolicyRoutes
-    why: WhyRoutes
-    cost: Cost
-    enforcement: EnforcementRoutes
+    home: HomeRoutes
     windows: Callable[[], Mapping[str, object] | None]
     """The state of the windows in which weights are trained; None where none are trained."""
     sign_in: SignIn
@@ -99,7 +92,8 @@ class Api:
     def _build_pages(self) -> Pages:
         facts = self._facts
         content = PageContent(facts.pages, self._ask)
-        actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
+        candidates = SqlCandidates(facts.home.database)
+        actions = PageActions(self._ask, candidates, facts.home.rulebook)
         return Pages(
             facts.sign_in,
             content,
@@ -123,28 +117,12 @@ class Api:
 
     def _table(self) -> list[Route]:
         return [
-            Route(
-                "GET", "/", self._root, "The page for a browser; for others, where to go from here"
-            ),
             *self._pages.table(),
-            Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
-            Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
-            Route("GET", "/api/status", self._status, "State of the program"),
-            *self._facts.sessions.table(),
-            *self._facts.why.table(),
-            *self._facts.learning.table(),
-            *self._facts.cost.table(),
-            *self._facts.policy.table(),
-            *self._facts.enforcement.table(),
-            Route(
-                "GET",
-                "/api/windows",
-                self._windows,
-                "Whether weights may be trained now, what each signal says, and why",
-            ),
-            Route("GET", "/api/openapi.json", self._openapi, "This description"),
+            *routes_of(self),
+            *self._facts.home.table(),
         ]
 
+    @route("GET", "/", "The page for a browser; for others, where to go from here")
     async def _root(self, request: ApiRequest) -> object:
         if "text/html" in request.headers.get("accept", ""):
             return await self._pages.serve_root(request)
@@ -156,12 +134,14 @@ class Api:
             "description": "/api/openapi.json",
         }
 
+    @route("GET", "/readyz", "Whether requests can be served and recorded")
     async def _ready(self, request: ApiRequest) -> object:
         reason = self._facts.unready()
         if reason is None:
             return {"ready": True}
         raise ApiError(f"not ready: {reason}", 503)
 
+    @route("GET", "/metrics", "Prometheus metrics")
     async def _metrics(self, request: ApiRequest) -> object:
         if self._facts.registry is None:
             raise ApiError("metrics are switched off (telemetry.prometheus)", 404)
@@ -173,12 +153,17 @@ class Api:
             "text/plain; version=0.0.4; charset=utf-8",
         )
 
+    @route("GET", "/api/status", "State of the program")
     async def _status(self, request: ApiRequest) -> object:
         return await self._facts.status()
 
+    @route(
+        "GET", "/api/windows", "Whether weights may be trained now, what each signal says, and why"
+    )
     async def _windows(self, request: ApiRequest) -> object:
         found = self._facts.windows()
         return _NO_WINDOWS if found is None else dict(found)
 
+    @route("GET", "/api/openapi.json", "This description")
     async def _openapi(self, request: ApiRequest) -> object:
         return describe(self._routes, __version__)

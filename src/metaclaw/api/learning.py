@@ -8,9 +8,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.api.events import EventFeed
-from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route
-from metaclaw.api.rules import RuleRoutes
-from metaclaw.api.skills import SkillRoutes
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, route
 from metaclaw.api.turns import resolve
 from metaclaw.api.views import (
     candidate_view,
@@ -20,11 +18,10 @@ from metaclaw.api.views import (
 )
 from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.skills import LibraryView, Rulebook
-from metaclaw.store import GenerationRow, LedgerReader, SqlCandidates, SqlCompliance, SqlEpisodes
+from metaclaw.skills import LibraryView
+from metaclaw.store import GenerationRow, LedgerReader, SqlCandidates
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -35,7 +32,10 @@ _MOST_KNOWN = 10_000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
 _FEEDBACK = (
-    Field("turn", {"type": "string", "description": "Answers carry it as X-Metaclaw-Turn"}),
+    Field(
+        "turn",
+        {"type": "string", "minLength": 1, "description": "Answers carry it as X-Metaclaw-Turn"},
+    ),
     Field("outcome", {"enum": [Outcome.PASS.value, Outcome.FAIL.value]}),
     Field("comment", {"type": "string", "maxLength": _MOST_COMMENT_CHARS}, is_required=False),
 )
@@ -52,94 +52,27 @@ class LearningRoutes:
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]
-    rulebook: Rulebook
-    compliance: SqlCompliance
-    episodes: SqlEpisodes
-    noted: Callable[[Skill, TurnId], None]
-    """Called with a rule that was stated in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None]
     """Records durably that a session is to be forgotten. Called before `owner`, which takes long to
     build. Blocks.
     """
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                "/api/feedback",
-                self._feedback,
-                "A person's verdict on a turn; it overrides the judge",
-                (),
-                _FEEDBACK,
-            ),
-            *SkillRoutes(
-                self.rulebook, self.skills, self.owner, self.candidates, self.episodes
-            ).table(),
-            Route(
-                "GET",
-                "/api/generations",
-                self._generations,
-                "Skill generations, newest first",
-                ("limit",),
-            ),
-            Route(
-                "POST",
-                "/api/generations/revert",
-                self._revert,
-                "Go back to a generation's skills",
-                (),
-                _REVERT,
-            ),
-            Route(
-                "GET",
-                "/api/candidates",
-                self._candidates,
-                "Candidates (proposed skills), newest first",
-                ("standing", "limit"),
-            ),
-            Route(
-                "GET",
-                "/api/candidates/{id}",
-                self._candidate,
-                "One candidate with its text and evidence",
-            ),
-            Route(
-                "POST", "/api/candidates/{id}/approve", self._approve, "Approve a waiting candidate"
-            ),
-            Route(
-                "POST", "/api/candidates/{id}/reject", self._reject, "Reject a waiting candidate"
-            ),
-            Route(
-                "POST",
-                "/api/sessions/{id}/forget",
-                self._forget,
-                "Forget a session and what was learned from it",
-            ),
-            Route(
-                "GET",
-                "/api/events",
-                self._events,
-                "What happens, as server-sent events",
-                ("after",),
-            ),
-            *RuleRoutes(self.rulebook, self.compliance, self.owner, self.noted).table(),
-        ]
-
+    @route(
+        "POST",
+        "/api/feedback",
+        "A person's verdict on a turn; it overrides the judge",
+        fields=_FEEDBACK,
+    )
     async def _feedback(self, request: ApiRequest) -> object:
-        said = request.json(_FEEDBACK)
-        turn, outcome, comment = said.get("turn"), said.get("outcome"), said.get("comment", "")
-        if not isinstance(turn, str) or not turn:
-            raise ApiError("turn must be the id of a turn; answers carry it as X-Metaclaw-Turn")
-        if outcome not in (Outcome.PASS, Outcome.FAIL):
-            raise ApiError("outcome must be pass or fail")
-        if not isinstance(comment, str) or len(comment) > _MOST_COMMENT_CHARS:
-            raise ApiError(f"comment must be a text of at most {_MOST_COMMENT_CHARS} characters")
-        turn = await anyio.to_thread.run_sync(resolve, self.reader.find_turns, turn, "turn")
-        verdict = await (await self.owner()).feedback(TurnId(turn), Outcome(outcome), comment)
+        named, outcome = request.said["turn"], Outcome(request.said["outcome"])
+        turn = await anyio.to_thread.run_sync(resolve, self.reader.find_turns, named, "turn")
+        comment = request.said.get("comment", "")
+        verdict = await (await self.owner()).feedback(TurnId(turn), outcome, comment)
         if verdict is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
+    @route("GET", "/api/generations", "Skill generations, newest first", ("limit",))
     async def _generations(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
         rows = await anyio.to_thread.run_sync(self.history, limit)
@@ -148,30 +81,29 @@ class LearningRoutes:
             "generations": [generation_view(row) for row in rows],
         }
 
+    @route("POST", "/api/generations/revert", "Go back to a generation's skills", fields=_REVERT)
     async def _revert(self, request: ApiRequest) -> object:
-        number = request.json(_REVERT).get("generation")
-        if (
-            not isinstance(number, int)
-            or isinstance(number, bool)
-            or not 0 <= number <= _MOST_GENERATION
-        ):
-            raise ApiError(
-                "generation must be the number of a generation; /api/generations lists them"
-            )
+        number = request.said["generation"]
         try:
             return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
             # Generations are never deleted, so that an existing one fails only because of a file.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
+    @route(
+        "GET",
+        "/api/candidates",
+        "Candidates (proposed skills), newest first",
+        ("standing", "limit"),
+    )
     async def _candidates(self, request: ApiRequest) -> object:
-        wanted, limit = request.query.get("standing"), request.number("limit", 50, _MOST_ROWS)
-        if wanted is not None and wanted not in list(Standing):
-            raise ApiError(f"standing must be one of {', '.join(Standing)}, not {wanted!r}")
+        wanted = request.choice("standing", Standing)
+        limit = request.number("limit", 50, _MOST_ROWS)
         standing = None if wanted is None else Standing(wanted)
         rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
         return {"candidates": [candidate_view(row) for row in rows]}
 
+    @route("GET", "/api/candidates/{id}", "One candidate with its text and evidence")
     async def _candidate(self, request: ApiRequest) -> object:
         named = await self._resolved(request)
         found = await anyio.to_thread.run_sync(self.candidates.candidate, named)
@@ -202,22 +134,22 @@ class LearningRoutes:
             raise ApiError(f"{named} may be any of {several}; write more of the id", 409)
         return found[0]
 
+    @route("POST", "/api/candidates/{id}/approve", "Approve a waiting candidate")
     async def _approve(self, request: ApiRequest) -> object:
         return await self._decide(request, approved=True)
 
+    @route("POST", "/api/candidates/{id}/reject", "Reject a waiting candidate")
     async def _reject(self, request: ApiRequest) -> object:
         return await self._decide(request, approved=False)
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
         named = await self._resolved(request)
-        try:
-            decided = await (await self.owner()).decide(named, approved=approved)
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
+        decided = await (await self.owner()).decide(named, approved=approved)
         if decided is None:
             raise ApiError(f"there is no candidate {named}", 404)
         return candidate_view(decided)
 
+    @route("POST", "/api/sessions/{id}/forget", "Forget a session and what was learned from it")
     async def _forget(self, request: ApiRequest) -> object:
         session = SessionId(
             await anyio.to_thread.run_sync(
@@ -237,6 +169,7 @@ class LearningRoutes:
             raise ApiError(f"there is no session {session}", 404)
         return {"session": session, "forgotten": True, **forgotten}
 
+    @route("GET", "/api/events", "What happens, as server-sent events", ("after",))
     async def _events(self, request: ApiRequest) -> object:
         resumed = request.headers.get("last-event-id", "")
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:

@@ -2,16 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio.to_thread
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.views import time_view
+from metaclaw.api.router import ApiError, ApiRequest, Field, route
+from metaclaw.api.views import picked, time_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
-from metaclaw.errors import TrainingError
-from metaclaw.store import RefusedError, SqlBatches, SqlPolicies
+from metaclaw.store import SqlBatches, SqlPolicies
 
 _MOST_ROWS = 100_000
 _MOST_VERSION = 2**31 - 1
@@ -57,45 +56,12 @@ class PolicyRoutes:
     owner: Callable[[], Awaitable[PolicyOwner | None]]
     untrainable: str | None = None
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/policy",
-                self._policy,
-                "Which weights answer, what training does, and the versions",
-                ("limit",),
-            ),
-            Route(
-                "GET",
-                "/api/policy/{version}",
-                self._version,
-                "One version with the turns that taught it",
-            ),
-            Route(
-                "POST",
-                "/api/policy/train",
-                self._train,
-                "Begin to train now, regardless of the schedule",
-            ),
-            Route(
-                "POST",
-                "/api/policy/promote",
-                self._promote,
-                "Let a version answer all requests",
-                (),
-                _PROMOTE,
-            ),
-            Route(
-                "POST",
-                "/api/policy/rollback",
-                self._rollback,
-                "Go back to an earlier version",
-                (),
-                _ROLLBACK,
-            ),
-        ]
-
+    @route(
+        "GET",
+        "/api/policy",
+        "Which weights answer, what training does, and the versions",
+        ("limit",),
+    )
     async def _policy(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
         versions = await anyio.to_thread.run_sync(self.policies.versions, limit)
@@ -108,59 +74,52 @@ class PolicyRoutes:
             "versions": [version_view(version) for version in versions],
         }
 
+    @route("GET", "/api/policy/{version}", "One version with the turns that taught it")
     async def _version(self, request: ApiRequest) -> object:
         text = request.path["version"]
         if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
         return await anyio.to_thread.run_sync(self._facts, int(text))
 
-    def _facts(self, number: int) -> dict[str, Json]:
+    def _facts(self, number: int) -> dict[str, Any]:
         version, since = self.policies.version(number), self.policies.since(number)
         if version is None or since is None:
             raise _unknown(number)
         turns = [] if version.batch is None else self.batches.turns_of(version.batch)
-        return {**version_view(version), "since": since.at.isoformat(), "turns": list[Json](turns)}
+        return {**version_view(version), "since": since.at.isoformat(), "turns": turns}
 
+    @route("POST", "/api/policy/train", "Begin to train now, regardless of the schedule")
     async def _train(self, request: ApiRequest) -> object:
-        try:
-            return dict(await (await self._trainer()).train())
-        except (RefusedError, TrainingError) as error:
-            raise ApiError(str(error), 409) from error
+        return dict(await (await self._trainer()).train())
 
+    @route("POST", "/api/policy/promote", "Let a version answer all requests", fields=_PROMOTE)
     async def _promote(self, request: ApiRequest) -> object:
-        number = _number(request.json(_PROMOTE).get("version"))
-        owner = await self._trainer()
-        if (
-            number != BASE_POLICY
-            and await anyio.to_thread.run_sync(self.policies.version, number) is None
-        ):
-            raise _unknown(number)
-        try:
-            await owner.promote(number)
-        except (RefusedError, TrainingError) as error:
-            raise ApiError(str(error), 409) from error
+        number, owner = request.said["version"], await self._trainer()
+        await self._require(number)
+        await owner.promote(number)
         return {
             "promoted": number,
             "policy_version": self.serving().version,
             "canary": self.serving().canary,
         }
 
+    @route("POST", "/api/policy/rollback", "Go back to an earlier version", fields=_ROLLBACK)
     async def _rollback(self, request: ApiRequest) -> object:
-        wanted = request.json(_ROLLBACK).get("version")
-        to = None if wanted is None else _number(wanted)
-        owner, before = await self._trainer(), self.serving()
-        if (
-            to not in (None, BASE_POLICY)
-            and await anyio.to_thread.run_sync(self.policies.version, to) is None
-        ):
-            raise _unknown(to)
-        try:
-            after = await owner.rollback(to)
-        except (RefusedError, TrainingError) as error:
-            raise ApiError(str(error), 409) from error
+        to, owner, before = request.said.get("version"), await self._trainer(), self.serving()
+        if to is not None:
+            await self._require(to)
+        after = await owner.rollback(to)
         given_up = [before.canary] if before.canary is not None else []
         given_up += [before.version] if before.version != after else []
         return {"policy_version": after, "rolled_back": given_up}
+
+    async def _require(self, number: int) -> None:
+        """Raise ApiError if there is no version of this number."""
+        if (
+            number != BASE_POLICY
+            and await anyio.to_thread.run_sync(self.policies.version, number) is None
+        ):
+            raise _unknown(number)
 
     async def _trainer(self) -> PolicyOwner:
         owner = await self.owner()
@@ -172,49 +131,43 @@ class PolicyRoutes:
         return owner
 
 
-def _number(value: Json) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_VERSION:
-        raise ApiError(f"version must be the number of a version; {_WHERE}")
-    return value
-
-
 def _unknown(number: int) -> ApiError:
     if number == BASE_POLICY:
         return ApiError("version 0 is the untrained model, of which there is nothing to tell", 404)
     return ApiError(f"there is no version {number}; {_WHERE}", 404)
 
 
-def version_view(version: PolicyVersion) -> dict[str, Json]:
+def newest_version(policies: SqlPolicies) -> dict[str, Any] | None:
+    """The newest version; None if there is none. Blocks."""
+    return next(iter(map(version_view, policies.versions(1))), None)
+
+
+_OF_VERSION = (
+    *("parent", "state", "base", "generation", "batch"),
+    *("steps", "note", "has_served", "is_kept"),
+)
+
+
+def version_view(version: PolicyVersion) -> dict[str, Any]:
     """A policy version: its parent, its state, and why."""
     return {
+        **picked(version, *_OF_VERSION),
+        **picked(version.weights, "backend", "adapter"),
         "version": version.number,
-        "parent": version.parent,
-        "state": version.state.value,
-        "base": version.base,
-        "backend": version.weights.backend,
-        "adapter": version.weights.adapter,
-        "generation": version.generation,
-        "batch": version.batch,
-        "steps": version.steps,
         "made_at": time_view(version.made),
-        "note": version.note,
-        "has_served": version.has_served,
-        "is_kept": version.is_kept,
-        "absorbed": list[Json](sorted(version.absorbed)),
+        "absorbed": sorted(version.absorbed),
         "report": report_view(version.report),
     }
 
 
-def report_view(report: GateReport | None) -> Json:
+def report_view(report: GateReport | None) -> dict[str, Any] | None:
     """Why a version may answer, or may not; null before that was asked."""
     if report is None:
         return None
     pairs = report.held_out
     return {
+        **picked(report, "reasons", "kl", "judge"),
         "passed": report.is_passed,
-        "reasons": list(report.reasons),
         "held_out": None if pairs is None else asdict(pairs),
         "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
-        "kl": report.kl,
-        "judge": report.judge,
     }

@@ -3,17 +3,18 @@ JSON.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
 
 from metaclaw.domain.chat import Json
-from metaclaw.errors import MetaClawError, StoreError
+from metaclaw.errors import MetaClawError, SkillError, StoreError, TrainingError
+from metaclaw.store import RefusedError
 from metaclaw.wires import encode_json
 
 Scope = Mapping[str, Any]
@@ -41,13 +42,14 @@ class Field:
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
     """One request to the API: values from the path, the query, header fields in lower case, and the
-    body.
+    body. `said` has the checked fields of a JSON body.
     """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    said: Mapping[str, Any]
     at: str = ""
     """The path as text."""
     is_below_key: bool = False
@@ -67,21 +69,41 @@ class ApiRequest:
             raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
         return int(text)
 
-    def json(self, fields: Sequence[Field]) -> dict[str, Json]:
-        """Decode the body as a JSON object that has only these fields; an absent body is an empty
-        object.
+    def choice(self, name: str, known: Iterable[str]) -> str | None:
+        """A word from the query, which must be one of those that are known; None if it is not
+        given.
         """
-        try:
-            value = msgspec.json.decode(self.body) if self.body.strip() else {}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ApiError(f"the body is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ApiError("the body must be a JSON object")
-        known = [field.name for field in fields]
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
-        return value
+        word, names = self.query.get(name), list(known)
+        if word is not None and word not in names:
+            raise ApiError(f"{name} must be one of {', '.join(names)}, not {word!r}")
+        return word
+
+
+def checked_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
+    """Decode a JSON object that has only these fields, of their types; an absent body is an empty
+    object.
+    """
+    try:
+        value = msgspec.json.decode(body) if body.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ApiError("the body must be a JSON object")
+    return checked_fields(value, fields)
+
+
+def checked_fields(value: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+    """The object, if it fits the schemas of these fields and has no others."""
+    # Imported late: most requests have no body.
+    from jsonschema import Draft202012Validator
+
+    known = [field.name for field in fields]
+    if unknown := sorted(set(value) - set(known)):
+        raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
+    for error in Draft202012Validator(_object_schema(fields)).iter_errors(value):
+        place = ".".join(map(str, error.path))
+        raise ApiError(f"{place}: {error.message}" if place else error.message)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +139,39 @@ class Route:
     """The fields of the JSON body."""
     is_page: bool = False
     """Whether it is for a browser, and not part of the documented API."""
+
+
+Serve = TypeVar("Serve", bound=Callable[..., Awaitable[object]])
+_MARK = "_route"
+
+
+def route(
+    method: str,
+    path: str,
+    summary: str,
+    parameters: tuple[str, ...] = (),
+    fields: tuple[Field, ...] = (),
+    *,
+    is_page: bool = False,
+) -> Callable[[Serve], Serve]:
+    """Mark a method that serves a route; `routes_of` finds it."""
+
+    def mark(serve: Serve) -> Serve:
+        setattr(serve, _MARK, (method, path, summary, parameters, fields, is_page))
+        return serve
+
+    return mark
+
+
+def routes_of(*groups: object) -> list[Route]:
+    """The routes that the methods of these objects serve, in their order."""
+    found = []
+    for group in groups:
+        for name, member in vars(type(group)).items():
+            if (marked := getattr(member, _MARK, None)) is not None:
+                method, path, *described = marked
+                found.append(Route(method, path, getattr(group, name), *described))
+    return found
 
 
 def json_error(scope: Scope, status: int, message: str) -> ApiResponse:
@@ -179,46 +234,69 @@ class Router:
         """Call a route from inside the program and return its value. Raises ApiError and
         StoreError.
         """
-        matching = (
-            (match, route)
-            for pattern, route in self._routes
-            if route.method == method and (match := pattern.fullmatch(path))
-        )
-        match, route = next(matching)
+        matching = self._matching(path)
+        match, route = next(one for one in matching if one[1].method == method)
         body = b"" if said is None else encode_json(dict(said))
-        result = await route.serve(ApiRequest(match.groupdict(), query, {}, body))
-        return cast(dict[str, Any], result)
+        return cast(dict[str, Any], await _result(route, match, query, {}, body))
+
+    def _matching(self, path: str) -> list[tuple[re.Match[str], Route]]:
+        return [
+            (match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))
+        ]
 
     async def _serve(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:
         method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
-        matching = [
-            (match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))
-        ]
+        matching = self._matching(path)
         if not matching:
             raise ApiError(f"nothing is served at {path}", 404)
+        wanted = "GET" if method == "HEAD" else method
         for match, route in matching:
-            if route.method == method or (method == "HEAD" and route.method == "GET"):
-                headers = {
-                    name.decode("latin-1").lower(): value.decode("latin-1")
-                    for name, value in scope.get("headers", ())
-                }
+            if route.method == wanted:
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-                is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
-                peer = (scope.get("client") or (None,))[0]
-                asked = ApiRequest(
-                    match.groupdict(), values, headers, body, path, is_below_key, method, peer
+                result = await _result(
+                    route,
+                    match,
+                    values,
+                    headers_of(scope),
+                    body,
+                    path,
+                    scope.get("raw_path", b"").startswith(b"/k/"),
+                    method,
+                    (scope.get("client") or (None,))[0],
                 )
-                result = await route.serve(asked)
-                return (
-                    result
-                    if isinstance(result, ApiResponse | ApiStream)
-                    else ApiResponse(200, encode_json(cast(Json, result)))
-                )
+                if isinstance(result, ApiResponse | ApiStream):
+                    return result
+                return ApiResponse(200, encode_json(cast(Json, result)))
         raise ApiError(
             f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not"
             f" {method}",
             405,
         )
+
+
+async def _result(
+    route: Route,
+    match: re.Match[str],
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    body: bytes,
+    *about: Any,
+) -> object:
+    """What a route returns. What the program refuses to do is a conflict."""
+    said = checked_body(body, route.fields) if route.fields else {}
+    asked = ApiRequest(match.groupdict(), query, headers, body, said, *about)
+    try:
+        return await route.serve(asked)
+    except (SkillError, RefusedError, TrainingError) as error:
+        raise ApiError(str(error), 409) from error
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The header fields of a request, in lower case."""
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1")
+        for name, value in scope.get("headers", ())
+    }
 
 
 async def _body(receive: Receive) -> bytes:
@@ -316,7 +394,8 @@ def _operation(route: Route) -> dict[str, Any]:
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name in route.parameters
     ]
-    body = {"requestBody": _request_body(route)} if route.fields else {}
+    content = {"application/json": {"schema": _object_schema(route.fields)}}
+    body = {"requestBody": {"required": True, "content": content}} if route.fields else {}
     return {
         "summary": route.summary,
         "parameters": inner + query,
@@ -325,11 +404,10 @@ def _operation(route: Route) -> dict[str, Any]:
     }
 
 
-def _request_body(route: Route) -> dict[str, Any]:
-    schema = {
+def _object_schema(fields: Sequence[Field]) -> dict[str, Any]:
+    return {
         "type": "object",
-        "properties": {field.name: field.schema for field in route.fields},
-        "required": [field.name for field in route.fields if field.is_required],
+        "properties": {field.name: field.schema for field in fields},
+        "required": [field.name for field in fields if field.is_required],
         "additionalProperties": False,
     }
-    return {"required": True, "content": {"application/json": {"schema": schema}}}

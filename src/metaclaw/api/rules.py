@@ -5,13 +5,14 @@ enforcement.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.router import ApiError, ApiRequest, Field, checked_fields, route
 from metaclaw.api.views import (
-    compliance_view,
+    followed_view,
+    picked,
     retired_rule_view,
     rule_record_view,
     rule_view,
@@ -19,7 +20,7 @@ from metaclaw.api.views import (
     undone_view,
 )
 from metaclaw.domain.chat import Json
-from metaclaw.domain.compliance import Compliance, measured_hash
+from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Rule, Skill
@@ -97,7 +98,11 @@ _NEW = (
     ),
     Field(
         "rules",
-        {"type": "array", "description": "Several rules, put in force in one step"},
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Several rules, put in force in one step",
+        },
         is_required=False,
     ),
 )
@@ -106,8 +111,8 @@ _UNDO = (
     Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),
 )
 _REWRITE = (
-    Field("description", {"type": "string", "description": "When to use it"}, is_required=False),
-    Field("body", {"type": "string", "description": "What to do, as Markdown"}, is_required=False),
+    Field("description", {**_NULLABLE, "description": "When to use it"}, is_required=False),
+    Field("body", {**_NULLABLE, "description": "What to do, as Markdown"}, is_required=False),
     Field(
         "text",
         {"type": "string", "description": "The whole SKILL.md, instead of both"},
@@ -128,104 +133,47 @@ class RuleRoutes:
     noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/rules",
-                self._rules,
-                "Rules and facts in force, or retired ones with state=retired",
-                ("state",),
-            ),
-            Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
-            Route("GET", "/api/rule-examples", self._examples, "The library of example rules"),
-            Route(
-                "POST", "/api/rule-file", self._read, "Read the rules in a file's text", (), _FILE
-            ),
-            Route(
-                "GET",
-                "/api/rule-section",
-                self._section,
-                "Rules in force, and as a section for AGENTS.md",
-                ("workspace", "user"),
-            ),
-            Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
-            Route(
-                "PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES
-            ),
-            Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
-            Route(
-                "POST",
-                "/api/undo",
-                self._undo,
-                "Take back the last lesson, or the one of a generation",
-                (),
-                _UNDO,
-            ),
-            Route(
-                "PATCH",
-                "/api/skills/{name}",
-                self._rewrite,
-                "Change a skill's text; it is the person's from then on",
-                (),
-                _REWRITE,
-            ),
-            Route(
-                "POST",
-                "/api/skills/{name}/restore",
-                self._restore,
-                "Put a retired skill, rule or fact in force again",
-            ),
-            Route(
-                "POST",
-                "/api/skills/{name}/keep",
-                self._keep,
-                "End a skill's trial: it stays in force",
-            ),
-            Route(
-                "POST",
-                "/api/skills/{name}/pin",
-                self._pin,
-                "Pin a live skill, or unpin it",
-                (),
-                _PIN,
-            ),
-        ]
-
+    @route(
+        "GET",
+        "/api/rules",
+        "Rules and facts in force, or retired ones with state=retired",
+        ("state",),
+    )
     async def _rules(self, request: ApiRequest) -> object:
-        state = request.query.get("state", "live")
-        if state == "retired":
+        if request.choice("state", ("live", "retired")) == "retired":
             gone = await run_sync(self.rulebook.retired)
             return {
                 "rules": [
                     retired_rule_view(retired) for retired in gone if not retired.skill.is_skill
                 ]
             }
-        if state != "live":
-            raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
         skipped = self.rulebook.library.view.skipped
         return {
             "rules": await self._listed(self.rulebook.rules(), dates),
-            "skipped": [{"path": one.path, "reason": one.reason} for one in skipped],
+            "skipped": [picked(one, "path", "reason") for one in skipped],
         }
 
+    @route("GET", "/api/rule-examples", "The library of example rules")
     async def _examples(self, request: ApiRequest) -> object:
         return {
             "examples": [
-                {"name": one.name, "text": one.text, "when": one.when, "check": one.check}
-                for one in rule_examples().values()
+                picked(one, "name", "text", "when", "check") for one in rule_examples().values()
             ]
         }
 
+    @route("POST", "/api/rule-file", "Read the rules in a file's text", fields=_FILE)
     async def _read(self, request: ApiRequest) -> object:
-        text = request.json(_FILE).get("text")
-        if not isinstance(text, str):
-            raise ApiError("text must be the text of a file")
-        found = await self._done(lambda: read_rules(text), 400)
+        found = await self._done(lambda: read_rules(request.said["text"]), 400)
         left_out = [{"text": text, "reason": reason} for text, reason in found.left_out]
         return {"rules": list(found.rules), "left_out": left_out}
 
+    @route(
+        "GET",
+        "/api/rule-section",
+        "Rules in force, and as a section for AGENTS.md",
+        ("workspace", "user"),
+    )
     async def _section(self, request: ApiRequest) -> object:
         workspace, user = request.query.get("workspace"), request.query.get("user")
         chosen = [
@@ -239,42 +187,39 @@ class RuleRoutes:
             "section": render_section(chosen),
         }
 
-    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Json]]:
+    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
         followed = await run_sync(
             self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules}
         )
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
-                "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
-                "by_agent": {
-                    agent: compliance_view(counts) for agent, counts in followed[rule.name].items()
-                },
+                **followed_view(rule, followed[rule.name]),
             }
             for rule in rules
         ]
 
+    @route("GET", "/api/rules/{name}", "One rule or fact")
     async def _rule(self, request: ApiRequest) -> object:
         rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
         record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
         dates = await run_sync(self.rulebook.dates)
-        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(record)}
+        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
 
+    @route("POST", "/api/rules", "Put a rule or fact in force", fields=_NEW)
     async def _add(self, request: ApiRequest) -> object:
-        said = request.json(_NEW)
-        several = said.get("rules")
+        several = request.said.get("rules")
         if several is None:
-            ((rule, added),) = await self._done(
-                lambda: self.rulebook.add([_fields(said, _NEW)]), 400
-            )
+            one = _fields(request.said)
+            ((rule, added),) = await self._done(lambda: self.rulebook.add([one]), 400)
             if added and rule.source is not None:
                 await run_sync(self.noted, rule, rule.source)
             return {**(await self._shown(rule)), "added": added}
-        if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
+        if len(request.said) > 1 or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(
                 f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it"
             )
-        listed = [_fields(fields, _NEW) for fields in several]
+        listed = [_fields(checked_fields(fields, _NEW)) for fields in several]
         found = await self._done(lambda: self.rulebook.add(listed), 400)
         dates = await run_sync(self.rulebook.dates)
         return {
@@ -283,8 +228,9 @@ class RuleRoutes:
             ]
         }
 
+    @route("PATCH", "/api/rules/{name}", "Change a rule or fact", fields=_CHANGES)
     async def _change(self, request: ApiRequest) -> object:
-        fields = _fields(request.json(_CHANGES), _CHANGES)
+        fields = _fields(request.said)
         rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
         if fields.get("enforce") == "hold":
             _refuse_to_hold_nothing(rule, fields)
@@ -292,57 +238,57 @@ class RuleRoutes:
             await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400)
         )
 
+    @route("DELETE", "/api/rules/{name}", "Take a rule or fact out of force")
     async def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
         await self._done(lambda: self.rulebook.rule(name), 404)
-        rule = await self._done(lambda: self.rulebook.remove(name))
+        rule = await run_sync(self.rulebook.remove, name)
         return {"removed": name, "rule": rule_view(rule, None)}
 
+    @route(
+        "POST", "/api/undo", "Take back the last lesson, or the one of a generation", fields=_UNDO
+    )
     async def _undo(self, request: ApiRequest) -> object:
-        lesson = request.json(_UNDO).get("generation")
-        if lesson is not None and (
-            not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31
-        ):
-            raise ApiError(
-                "generation must be the number of a generation; /api/generations lists them"
-            )
-        undone = await self._done(lambda: self.rulebook.undo(lesson))
+        undone = await run_sync(self.rulebook.undo, request.said.get("generation"))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
                 await (await self.owner()).record_retirement(skill, "a person took it back")
         return undone_view(undone)
 
+    @route("POST", "/api/skills/{name}/restore", "Put a retired skill, rule or fact in force again")
     async def _restore(self, request: ApiRequest) -> object:
-        skill = await self._done(lambda: self.rulebook.restore(request.path["name"]))
+        skill = await run_sync(self.rulebook.restore, request.path["name"])
         return {**skill_view(skill), "restored": True}
 
+    @route(
+        "PATCH",
+        "/api/skills/{name}",
+        "Change a skill's text; it is the person's from then on",
+        fields=_REWRITE,
+    )
     async def _rewrite(self, request: ApiRequest) -> object:
-        said = request.json(_REWRITE)
-        trigger, body, text = (said.get(field.name) for field in _REWRITE)
-        if not all(isinstance(one, str | None) for one in (trigger, body, text)) or not (
-            trigger or body or text
-        ):
+        trigger, body, text = (request.said.get(field.name) for field in _REWRITE)
+        if not (trigger or body or text):
             raise ApiError("write description or body, or both, as texts")
-        changes = cast(Mapping[str, str | None], {"trigger": trigger, "body": body, "text": text})
-        changed = await self._done(lambda: self.rulebook.rewrite(request.path["name"], **changes))
+        changes = {"trigger": trigger, "body": body, "text": text}
+        name = request.path["name"]
+        changed = await run_sync(lambda: self.rulebook.rewrite(name, **changes))
         return {**skill_view(changed), "body": changed.body}
 
+    @route("POST", "/api/skills/{name}/keep", "End a skill's trial: it stays in force")
     async def _keep(self, request: ApiRequest) -> object:
-        return skill_view(await self._done(lambda: self.rulebook.keep(request.path["name"])))
+        return skill_view(await run_sync(self.rulebook.keep, request.path["name"]))
 
+    @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", fields=_PIN)
     async def _pin(self, request: ApiRequest) -> object:
-        pinned = request.json(_PIN).get("pinned", True)
-        if not isinstance(pinned, bool):
-            raise ApiError("pinned must be true or false")
-        return skill_view(
-            await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned))
-        )
+        name, pinned = request.path["name"], request.said.get("pinned", True)
+        return skill_view(await run_sync(lambda: self.rulebook.pin(name, pinned=pinned)))
 
-    async def _shown(self, rule: Rule) -> dict[str, Json]:
+    async def _shown(self, rule: Rule) -> dict[str, Any]:
         (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
         return shown
 
-    async def _done(self, do: Callable[[], T], status: int = 409) -> T:
+    async def _done(self, do: Callable[[], T], status: int) -> T:
         """Call `do` in a thread; a SkillError becomes an ApiError with this status."""
         try:
             return await run_sync(do)
@@ -361,27 +307,22 @@ def _refuse_to_hold_nothing(rule: Skill, fields: RuleFields) -> None:
         )
 
 
-def _fields(body: Json, known: tuple[Field, ...]) -> RuleFields:
-    """Check a rule's fields against their types."""
-    if not isinstance(body, dict) or not body:
-        raise ApiError(
-            f"there is nothing to change: write {' or '.join(field.name for field in known)}"
-        )
-    for field in known:
-        if field.name not in body:
-            continue
-        value = body[field.name]
-        if field.name == "examples":
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ApiError("examples must be a list of texts")
-        elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
-            raise ApiError(f"{field.name} must be a text")
-    if unknown := sorted(set(body) - {field.name for field in known}):
-        raise ApiError(f"{unknown[0]!r} is not a field of a rule")
-    return cast(RuleFields, body)
+def _fields(said: Mapping[str, object]) -> RuleFields:
+    """The fields of a rule, of which there must be one."""
+    if not said:
+        known = " or ".join(field.name for field in _CHANGES)
+        raise ApiError(f"there is nothing to change: write {known}")
+    return cast(RuleFields, said)
 
 
 _ENFORCE = (Field("on", {"type": "boolean"}),)
+
+
+def held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,26 +331,18 @@ class EnforcementRoutes:
 
     is_on: Callable[[], bool]
     switch: Callable[[bool], Awaitable[None]]
-    held_rules: Callable[[], Sequence[str]]
+    skills: Callable[[], Sequence[Skill]]
 
-    def table(self) -> list[Route]:
-        return [
-            Route("GET", "/api/enforce", self._show, "Whether held rules hold calls back"),
-            Route(
-                "POST",
-                "/api/enforce",
-                self._switch,
-                "Hold calls that break held rules, or stop holding them",
-                fields=_ENFORCE,
-            ),
-        ]
-
+    @route("GET", "/api/enforce", "Whether held rules hold calls back")
     async def _show(self, request: ApiRequest) -> object:
-        return {"on": self.is_on(), "held_rules": list(self.held_rules())}
+        return {"on": self.is_on(), "held_rules": held_rules(self.skills())}
 
+    @route(
+        "POST",
+        "/api/enforce",
+        "Hold calls that break held rules, or stop holding them",
+        fields=_ENFORCE,
+    )
     async def _switch(self, request: ApiRequest) -> object:
-        wanted = request.json(_ENFORCE).get("on")
-        if not isinstance(wanted, bool):
-            raise ApiError("on must be true or false")
-        await self.switch(wanted)
+        await self.switch(request.said["on"])
         return {"on": self.is_on()}

@@ -5,22 +5,21 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Route
+from metaclaw.api.router import ApiError, ApiRequest, route
 from metaclaw.api.turns import Titles, Words, last_words, messages_of, resolve, words_in
 from metaclaw.api.views import (
     enforced_view,
     role_view,
-    rule_view,
     session_view,
     turn_row_view,
     turn_view,
     verdict_view,
 )
-from metaclaw.domain.chat import Json, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
@@ -48,37 +47,16 @@ class SessionRoutes:
     rules: Callable[[], Sequence[Skill]]
     end_session: Callable[[SessionId], Awaitable[bool]]
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/sessions",
-                self._sessions,
-                "Sessions, newest first",
-                ("limit", "before", "kind", "words", "among", "detail"),
-            ),
-            Route(
-                "GET",
-                "/api/sessions/{id}",
-                self._session,
-                "One session with its turns",
-                ("limit", "after", "newest", "kind", "detail"),
-            ),
-            Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
-            Route("GET", "/api/turns", self._turns, "The newest main turn"),
-            Route(
-                "GET",
-                "/api/turns/{id}",
-                self._turn,
-                "One turn: request, answer, stamp, times, usage",
-            ),
-            Route("GET", "/api/projects", self._projects, "Projects of sessions and of rules"),
-        ]
-
+    @route(
+        "GET",
+        "/api/sessions",
+        "Sessions, newest first",
+        ("limit", "before", "kind", "words", "among", "detail"),
+    )
     async def _sessions(self, request: ApiRequest) -> object:
         return await run_sync(self._listed, request)
 
-    def _listed(self, request: ApiRequest) -> dict[str, Json]:
+    def _listed(self, request: ApiRequest) -> dict[str, Any]:
         limit, before = request.number("limit", 50, _MOST_ROWS), request.query.get("before")
         among = request.number("among", 1000, _MOST_SEARCHED)
         wanted = SessionFilter(with_side_only=request.query.get("kind") != "main")
@@ -93,7 +71,7 @@ class SessionRoutes:
         rows = [replace(row, turns=row.turns - attempts.get(row.id, 0)) for row in rows]
         views = [session_view(row, titles.get(row.id)) for row in rows]
         if request.query.get("detail") != "verdicts":
-            return {"sessions": list[Json](views)}
+            return {"sessions": views}
         outcomes, failed = self.overview.outcomes(ids), self.overview.failed(ids)
         for view, session in zip(views, ids, strict=True):
             view["prefix"] = shortest(session, self.reader.find_sessions)
@@ -103,7 +81,7 @@ class SessionRoutes:
             view["failed"] = failed.get(session, 0)
         total = self.overview.count(wanted)
         hidden = self.reader.counts().sessions - total
-        return {"sessions": list[Json](views), "total": total, "hidden": hidden}
+        return {"sessions": views, "total": total, "hidden": hidden}
 
     def _holds(self, session: SessionId, wanted: Sequence[str]) -> bool:
         """Whether every word is in a person's requests or in the answers."""
@@ -118,10 +96,16 @@ class SessionRoutes:
                 return True
         return False
 
+    @route(
+        "GET",
+        "/api/sessions/{id}",
+        "One session with its turns",
+        ("limit", "after", "newest", "kind", "detail"),
+    )
     async def _session(self, request: ApiRequest) -> object:
         return await run_sync(self._shown, request)
 
-    def _shown(self, request: ApiRequest) -> dict[str, Json]:
+    def _shown(self, request: ApiRequest) -> dict[str, Any]:
         row = self._row(request.path["id"])
         title = self.titles.of([row.id]).get(row.id)
         show = {"words": self._in_words, "whole": self._whole}.get(
@@ -137,7 +121,7 @@ class SessionRoutes:
             limit, after = request.number("limit", 200, _MOST_ROWS), request.number("after", 0)
             turns, counts = self.reader.turns_of(row.id, limit, after), {}
         shown = [{**show(turn), "cursor": turn.seq} for turn in turns]
-        return {**session_view(row, title), **counts, "turns": list[Json](shown)}
+        return {**session_view(row, title), **counts, "turns": shown}
 
     def _row(self, named: str) -> SessionRow:
         session = SessionId(resolve(self.reader.find_sessions, named, "session"))
@@ -146,11 +130,11 @@ class SessionRoutes:
             raise ApiError(f"there is no session {session}", 404)
         return row
 
-    def _whole(self, row: TurnRow) -> dict[str, Json]:
+    def _whole(self, row: TurnRow) -> dict[str, Any]:
         found = self.reader.turn(row.id)
         return turn_row_view(row) if found is None else turn_view(found.turn)
 
-    def _in_words(self, row: TurnRow) -> dict[str, Json]:
+    def _in_words(self, row: TurnRow) -> dict[str, Any]:
         """A turn as people read it: their words, the answer, what was held and broken, the
         verdict.
         """
@@ -180,6 +164,7 @@ class SessionRoutes:
             return False
         return not words_in(self.words, turn.agent, last)
 
+    @route("POST", "/api/sessions/{id}/end", "End a session")
     async def _end(self, request: ApiRequest) -> object:
         named = request.path["id"]
         session = SessionId(await run_sync(resolve, self.reader.find_sessions, named, "session"))
@@ -187,14 +172,16 @@ class SessionRoutes:
             raise ApiError(f"there is no running session {session}", 404)
         return {"session": session, "ended": True}
 
+    @route("GET", "/api/turns", "The newest main turn")
     async def _turns(self, request: ApiRequest) -> object:
         newest = await run_sync(self.reader.newest_main_turn)
         return {"turns": [] if newest is None else [turn_row_view(newest)]}
 
+    @route("GET", "/api/turns/{id}", "One turn: request, answer, stamp, times, usage")
     async def _turn(self, request: ApiRequest) -> object:
         return await run_sync(self._told, request.path["id"])
 
-    def _told(self, named: str) -> dict[str, Json]:
+    def _told(self, named: str) -> dict[str, Any]:
         turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
         found, standing = self.reader.turn(turn), self.reader.standing_of(turn)
         if found is None or standing is None:
@@ -205,10 +192,14 @@ class SessionRoutes:
             "verdict": verdict_view(standing.verdict),
         }
 
+    @route("GET", "/api/projects", "Projects of sessions and of rules")
     async def _projects(self, request: ApiRequest) -> object:
-        seen = await run_sync(self.reader.workspaces)
-        named = (rule_view(rule, None)["workspace"] for rule in self.rules())
-        return {"projects": sorted({*seen, *(str(project) for project in named if project)})}
+        return {"projects": await run_sync(known_projects, self.reader, self.rules())}
+
+
+def known_projects(reader: LedgerReader, rules: Sequence[Skill]) -> list[str]:
+    """The projects of sessions and of rules. Blocks."""
+    return sorted({*reader.workspaces(), *(rule.workspace for rule in rules if rule.workspace)})
 
 
 def shortest(whole: str, find: Callable[[str], Sequence[str]]) -> str:

@@ -2,12 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.views import lesson_use_view, retired_skill_view, skill_facts_view, skill_view
+from metaclaw.api.router import ApiError, ApiRequest, Field, route
+from metaclaw.api.views import (
+    lesson_use_view,
+    picked,
+    retired_skill_view,
+    skill_facts_view,
+    skill_view,
+)
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json, Message, Role, Text
 from metaclaw.domain.check import Conversation, Finding
@@ -32,8 +38,8 @@ from metaclaw.store import LessonUse, SqlCandidates, SqlEpisodes
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
-T = TypeVar("T")
 _FILE: Final = "SKILL.md"
+_MOST_LESSONS: Final = 1000
 _ADD: Final = (
     Field(
         "files",
@@ -70,53 +76,34 @@ class SkillRoutes:
     candidates: SqlCandidates
     episodes: SqlEpisodes
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/skills",
-                self._skills,
-                "Skills, rules and facts in force, or in a state",
-                ("state", "text"),
-            ),
-            Route("POST", "/api/skills", self._add, "Put skills in force", (), _ADD),
-            Route(
-                "POST",
-                "/api/skill-test",
-                self._test,
-                "Run a skill's check on an answer",
-                (),
-                _TEST,
-            ),
-            Route(
-                "GET",
-                "/api/skills/{name}",
-                self._skill,
-                "One skill in force, with the outcomes of turns with it",
-            ),
-            Route(
-                "DELETE",
-                "/api/skills/{name}",
-                self._remove,
-                "Take a skill out and delete its folder",
-            ),
-            Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
-            Route("GET", "/api/lessons", self._lessons, "Lessons in force, with their counts"),
-        ]
-
+    @route(
+        "GET",
+        "/api/lessons",
+        "Lessons in force, with their failure, its counts, and the turns that taught them",
+    )
     async def _lessons(self, request: ApiRequest) -> object:
-        return {"lessons": [lesson_use_view(use) for use in await run_sync(self._lesson_uses)]}
+        return {"lessons": await run_sync(self._lesson_uses)}
 
-    def _lesson_uses(self) -> list[LessonUse]:
+    def _lesson_uses(self) -> list[dict[str, Any]]:
         """The lessons in force, and those that wait for a person. Blocks."""
-        proposed = (one.proposal.skill for one in self.candidates.candidates(Standing.WAITING, 100))
-        waiting = [LessonUse(skill, None) for skill in proposed if isinstance(skill, Lesson)]
-        return [*self.episodes.uses(self.skills().skills, self.rulebook.dates()), *waiting]
+        waiting, accepted = (
+            [one.proposal for one in self.candidates.candidates(standing, _MOST_LESSONS)]
+            for standing in (Standing.WAITING, Standing.ACCEPTED)
+        )
+        asked = (one.skill for one in waiting)
+        taught = {one.skill.name: one.support for one in (*accepted, *waiting)}
+        uses = [
+            *self.episodes.uses(self.skills().skills, self.rulebook.dates()),
+            *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
+        ]
+        return [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]
 
+    @route(
+        "GET", "/api/skills", "Skills, rules and facts in force, or in a state", ("state", "text")
+    )
     async def _skills(self, request: ApiRequest) -> object:
-        state, view = request.query.get("state"), self.skills()
-        if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
-            raise ApiError(f"state must be canary, live or retired, not {state!r}")
+        state = request.choice("state", (SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED))
+        view = self.skills()
         if state == SkillState.RETIRED:
             gone = await run_sync(self.rulebook.retired)
             return {
@@ -132,9 +119,10 @@ class SkillRoutes:
                 {**self._view(skill), **({"text": render_skill(skill)} if with_text else {})}
                 for skill in found
             ],
-            "skipped": [{"path": one.path, "reason": one.reason} for one in view.skipped],
+            "skipped": [picked(one, "path", "reason") for one in view.skipped],
         }
 
+    @route("GET", "/api/skills/{name}", "One skill in force, with its certificate")
     async def _skill(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         skill = self._known(name)
@@ -146,14 +134,13 @@ class SkillRoutes:
             **skill_facts_view(await (await self.owner()).skill_facts(name)),
         }
 
+    @route("POST", "/api/skills", "Put skills in force", fields=_ADD)
     async def _add(self, request: ApiRequest) -> object:
-        given = request.json(_ADD)
-        files, replace = given.get("files"), given.get("replace", False)
-        if not isinstance(files, list) or not isinstance(replace, bool):
-            raise ApiError("files must be a list of {path, text}, and replace true or false")
-        return await self._done(lambda: self._put(_texts(files), replace=replace))
+        files = [(one["path"], one["text"]) for one in request.said["files"]]
+        replace = request.said.get("replace", False)
+        return await run_sync(lambda: self._put(files, replace=replace))
 
-    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Json]:
+    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Any]:
         """Put the readable skills in force, unless one of the same name exists and is not to be
         replaced.
         """
@@ -174,38 +161,29 @@ class SkillRoutes:
             "written": is_written,
         }
 
+    @route("DELETE", "/api/skills/{name}", "Take a skill out and delete its folder")
     async def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
         if not (self.rulebook.library.folder / name / _FILE).is_file():
             raise _unknown(name)
-        await self._done(lambda: self.rulebook.delete(name))
+        await run_sync(self.rulebook.delete, name)
         return {"removed": name}
 
+    @route("POST", "/api/skills/{name}/retire", "Take a skill out of force")
     async def _retire(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         self._known(name)
-        try:
-            generation = await (await self.owner()).retire(name)
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
+        generation = await (await self.owner()).retire(name)
         return {"skill": name, "retired": True, "generation": generation}
 
+    @route("POST", "/api/skill-test", "Run a skill's check on an answer", fields=_TEST)
     async def _test(self, request: ApiRequest) -> object:
-        given = request.json(_TEST)
-        name, text, task, answer = (given.get(field.name) for field in _TEST)
-        if not isinstance(task, str) or not isinstance(answer, str):
-            raise ApiError("task and answer must be texts")
-        if isinstance(text, str):
-            skill = await self._done(lambda: parse_skill(text, str(name or "the text")))
+        said, name = request.said, request.said.get("name", "the text")
+        if "text" in said:
+            skill = await run_sync(parse_skill, said["text"], name)
         else:
-            skill = self._known(SkillName(str(name)))
-        return await self._done(lambda: _tried(skill, task, answer))
-
-    async def _done(self, do: Callable[[], T]) -> T:
-        try:
-            return await run_sync(do)
-        except SkillError as error:
-            raise ApiError(str(error), 409) from error
+            skill = self._known(SkillName(name))
+        return await run_sync(_tried, skill, said["task"], said["answer"])
 
     def _known(self, name: SkillName) -> Skill:
         skill = self.skills().get(name)
@@ -213,7 +191,7 @@ class SkillRoutes:
             raise _unknown(name)
         return skill
 
-    def _view(self, skill: Skill) -> dict[str, Json]:
+    def _view(self, skill: Skill) -> dict[str, Any]:
         return {
             **skill_view(skill),
             "path": str(self.rulebook.library.folder / skill.name / _FILE),
@@ -224,19 +202,7 @@ def _unknown(name: str) -> ApiError:
     return ApiError(f"there is no skill named {name} in force", 404)
 
 
-def _texts(files: list[Json]) -> list[tuple[str, str]]:
-    found = []
-    for file in files:
-        path, text = (
-            (file.get("path"), file.get("text")) if isinstance(file, dict) else (None, None)
-        )
-        if not isinstance(path, str) or not isinstance(text, str):
-            raise ApiError("each file must have a path and a text")
-        found.append((path, text))
-    return found
-
-
-def _check_view(skill: Skill) -> dict[str, Json]:
+def _check_view(skill: Skill) -> dict[str, Any]:
     """A skill's check, why it is not run, and what a trial on trivial answers finds. Blocks."""
     trouble = check_trouble(skill)
     trial = None if trouble else trial_trouble(skill)
@@ -248,7 +214,7 @@ def _check_view(skill: Skill) -> dict[str, Json]:
     }
 
 
-def _tried(skill: Skill, task: str, answer: str) -> dict[str, Json]:
+def _tried(skill: Skill, task: str, answer: str) -> dict[str, Any]:
     from metaclaw.train import is_degenerate  # it brings the training services along
 
     check = check_of(skill)
@@ -267,4 +233,4 @@ def _tried(skill: Skill, task: str, answer: str) -> dict[str, Json]:
             "an empty answer, or one that repeats itself, earns nothing whatever the check says",
             0.0,
         )
-    return {"outcome": finding.outcome.value, "score": finding.score, "reason": finding.reason}
+    return picked(finding, "outcome", "score", "reason")

@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Route
-from metaclaw.api.views import enforced_view, lesson_view
+from metaclaw.api.router import ApiError, ApiRequest, route
+from metaclaw.api.views import enforced_view, lesson_view, picked
 from metaclaw.domain.chat import (
     Image,
-    Json,
     Message,
     Opaque,
     Part,
@@ -30,7 +29,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
 from metaclaw.domain.turn import REMINDER, WITHHELD, HoldEnd, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Fate, LibraryView, SkillExplanation, Teams, applies, explain
+from metaclaw.skills import Budgets, LibraryView, SkillExplanation, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -376,27 +375,18 @@ class WhyRoutes:
     embedded: str | None = None
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
-    def table(self) -> list[Route]:
-        return [
-            Route(
-                "GET",
-                "/api/turns/{id}/why",
-                self._why,
-                "What was placed in a turn's prompt, what not, and why",
-            )
-        ]
-
+    @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
     async def _why(self, request: ApiRequest) -> object:
         return await run_sync(self._explain, request.path["id"])
 
-    def _explain(self, named: str) -> dict[str, Json]:
+    def _explain(self, named: str) -> dict[str, Any]:
         turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
         found = self.reader.turn(turn)
         if found is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return self._explained(found.turn)
 
-    def _explained(self, turn: Turn) -> dict[str, Json]:
+    def _explained(self, turn: Turn) -> dict[str, Any]:
         number = turn.stamp.generation
         generation = self.generation_at(number)
         skills = () if generation is None else generation.skills
@@ -411,36 +401,29 @@ class WhyRoutes:
         )
         known = {skill.name for skill in skills}
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
-        left_out = [
-            one
-            for one in considered
-            if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld
-        ]
-        later = [
-            one
-            for one in self.skills()
-            if one.name not in known and one.name not in turn.stamp.skills
-        ]
-        later = [one for one in later if applies(one.scope, turn.scope, self.teams)]
+        names = ("placed", "listed", "withheld", "not_placed")
+        groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for one in considered:
+            share = withheld.get(one.skill.name)
+            view = _considered_view(one)
+            if share is None:
+                groups[one.fate.replace(" ", "_")].append(view)
+            else:
+                groups["withheld"].append({**view, "share": share})
+        groups["not_placed"] += (
+            {**lesson_view(skill), "reason": CAME_LATER}
+            for skill in self.skills()
+            if skill.name not in (*known, *turn.stamp.skills)
+            and applies(skill.scope, turn.scope, self.teams)
+        )
         return {
+            **picked(turn, "session", "kind"),
             "turn": turn.id,
-            "session": turn.session,
-            "kind": turn.kind.value,
             "at": turn.times.received_at.isoformat(),
             "generation": number,
-            "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
+            "scope": picked(turn.scope, "user", "workspace"),
             "considered": [one.skill.name for one in considered],
-            "placed": [_considered_view(one) for one in considered if one.fate is Fate.PLACED],
-            "listed": [_considered_view(one) for one in considered if one.fate is Fate.LISTED],
-            "withheld": [
-                {**_considered_view(one), "share": withheld[one.skill.name]}
-                for one in considered
-                if one.skill.name in withheld
-            ],
-            "not_placed": [
-                *(_considered_view(one) for one in left_out),
-                *({**lesson_view(skill), "reason": CAME_LATER} for skill in later),
-            ],
+            **groups,
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             **held_view(turn),
@@ -452,7 +435,7 @@ class WhyRoutes:
         }
 
 
-def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
+def _names_at(turn: Turn, anchor: bytes) -> list[Any]:
     return [
         name
         for placement in turn.placements
@@ -461,16 +444,16 @@ def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
     ]
 
 
-def held_view(turn: Turn) -> dict[str, Json]:
+def held_view(turn: Turn) -> dict[str, Any]:
     """The rules that held calls of an answer, each attempt, and what the client got; empty if
     nothing was held.
     """
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}
-    end = found.rules[0].end.value if found.rules else HoldEnd.COMPLIED.value
+    end = found.rules[0].end if found.rules else HoldEnd.COMPLIED
     calls = [_calls_of(one) for one in found.attempts]
-    attempts: list[Json] = [
+    attempts: list[Any] = [
         {"turn": one.id, "calls": made, "became": attempt_word(end, number, len(calls))}
         for number, (one, made) in enumerate(zip(found.attempts, calls, strict=True), 1)
     ]
@@ -482,7 +465,7 @@ def held_view(turn: Turn) -> dict[str, Json]:
     }
 
 
-def _calls_of(turn: Turn) -> list[Json]:
+def _calls_of(turn: Turn) -> list[Any]:
     parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
     return [
         {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]}
@@ -491,7 +474,7 @@ def _calls_of(turn: Turn) -> list[Json]:
     ]
 
 
-def _considered_view(explanation: SkillExplanation) -> dict[str, Json]:
+def _considered_view(explanation: SkillExplanation) -> dict[str, Any]:
     note = explanation.skill.check_note
     return {
         **lesson_view(explanation.skill),

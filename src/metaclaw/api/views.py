@@ -1,14 +1,18 @@
 """Convert sessions, turns, verdicts, rules, skills, candidates and generations to JSON."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from metaclaw.api.status_words import counted
 from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import Fact, GenerationChange, RetiredSkill, Skill
+from metaclaw.domain.status import agent_word, held_words
 from metaclaw.domain.training import RoleKind, TurnStanding
 from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
@@ -27,140 +31,94 @@ def time_view(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
 
 
-def session_view(row: SessionRow, title: str | None) -> dict[str, Json]:
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """These attributes, as they are encoded in JSON."""
+    return {name: getattr(value, name) for name in names}
+
+
+def session_view(row: SessionRow, title: str | None) -> dict[str, Any]:
     """A session, with its title."""
     return {
-        "id": row.id,
+        **picked(row, "id", "agent", "parent", "end_reason"),
         "title": title or "",
-        "agent": row.agent,
-        "scope": {"user": row.scope.user, "workspace": row.scope.workspace},
-        "parent": row.parent,
+        "scope": asdict(row.scope),
         "began_at": time_view(row.began_at),
         "last_at": time_view(row.last_at),
         "ended_at": time_view(row.ended_at),
-        "end_reason": row.end_reason,
         "turn_count": row.turns,
         "main_turn_count": row.main_turns,
     }
 
 
-def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
+_OF_TURN = (
+    *("id", "session", "kind", "kind_reason", "wire", "stream", "model", "provider", "status"),
+    *("end", "error", "finish", "segment", "retry_of"),
+)
+
+
+def turn_row_view(turn: TurnRow | Turn) -> dict[str, Any]:
     """A turn's facts, without its bytes."""
     return {
-        "id": turn.id,
-        "session": turn.session,
-        "kind": turn.kind.value,
-        "kind_reason": turn.kind_reason,
-        "generation": turn.stamp.generation,
-        "policy_version": turn.stamp.policy_version,
-        "library_hash": turn.stamp.library_hash,
-        "skills": list(turn.stamp.skills),
-        "wire": turn.wire.value,
-        "stream": turn.stream,
-        "model": turn.model,
-        "provider": turn.provider,
-        "status": turn.status,
-        "end": turn.end.value,
-        "error": turn.error,
-        "finish": None if turn.finish is None else turn.finish.value,
-        "segment": turn.segment,
-        "retry_of": turn.retry_of,
+        **picked(turn, *_OF_TURN),
+        **picked(turn.stamp, "generation", "policy_version", "library_hash", "skills"),
         "usage": None if turn.usage is None else asdict(turn.usage),
         "times": {
+            **picked(turn.times, "first_byte_s", "duration_s"),
             "received_at": time_view(turn.times.received_at),
-            "first_byte_s": turn.times.first_byte_s,
-            "duration_s": turn.times.duration_s,
         },
     }
 
 
-def turn_view(turn: Turn) -> dict[str, Json]:
+def turn_view(turn: Turn) -> dict[str, Any]:
     """A whole turn: also the request as the client sent it, the answer as the client saw it, and
     the exact tokens.
     """
-    exchange, tokens = turn.exchange, turn.tokens
+    exchange, enforcement = turn.exchange, turn.enforcement
     return {
         **turn_row_view(turn),
-        "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
-        "agent": turn.agent,
-        "listed": list(turn.listed),
-        "draws": [
-            {"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity}
-            for draw in turn.draws
-        ],
-        "enforced": [
-            enforced_view(rule)
-            for rule in (() if turn.enforcement is None else turn.enforcement.rules)
-        ],
-        "attempts": [
-            attempt.id
-            for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)
-        ],
-        "provider_wire": turn.provider_wire.value,
-        "truncated": turn.truncated,
+        **picked(turn, "agent", "listed", "provider_wire", "truncated"),
+        "scope": asdict(turn.scope),
+        "draws": [picked(draw, "skill", "placed", "propensity") for draw in turn.draws],
+        "enforced": [enforced_view(rule) for rule in enforcement.rules] if enforcement else [],
+        "attempts": [attempt.id for attempt in enforcement.attempts] if enforcement else [],
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
         "said": _readable(exchange.said),
         "answer": _readable(exchange.shown),
-        "tokens": None
-        if tokens is None
-        else {
-            "prompt_ids": list(tokens.prompt_ids),
-            "sampled_ids": list(tokens.sampled_ids),
-            "logprobs": list(tokens.logprobs),
-        },
+        "tokens": turn.tokens and picked(turn.tokens, "prompt_ids", "sampled_ids", "logprobs"),
     }
 
 
-def enforced_view(rule: EnforcedRule) -> dict[str, Json]:
+def enforced_view(rule: EnforcedRule) -> dict[str, Any]:
     """A rule that held calls: the number of attempts that broke it, and what the client got."""
-    return {
-        "rule": rule.rule,
-        "attempts": rule.attempts,
-        "checked": rule.is_checked,
-        "end": rule.end.value,
-        "reason": rule.reason,
-    }
+    return {**picked(rule, "rule", "attempts", "end", "reason"), "checked": rule.is_checked}
 
 
-def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> RoleKind | None:
     """Support if a turn fed a skill; query if it trained weights, or while its speaker's rules and
     skills are the same.
     """
     if standing.role is not None:
-        return standing.role.kind.value
+        return standing.role.kind
     is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
-    return RoleKind.QUERY.value if is_query else None
+    return RoleKind.QUERY if is_query else None
 
 
-def verdict_view(verdict: Verdict | None) -> Json:
+def verdict_view(verdict: Verdict | None) -> dict[str, Any] | None:
     """The verdict on a turn; null if it has not been judged."""
     if verdict is None:
         return None
     votes = verdict.votes
     return {
-        "outcome": verdict.outcome.value,
-        "score": verdict.score,
-        "p_fail": verdict.p_fail,
-        "source": verdict.source.value,
-        "fault": None if verdict.fault is None else verdict.fault.value,
-        "comment": verdict.comment,
+        **picked(verdict, "outcome", "score", "p_fail", "source", "fault", "comment"),
         "signals": [
-            {
-                "detector": signal.detector,
-                "evidence": signal.evidence,
-                "quote": signal.quote,
-                "fault": signal.fault.value,
-            }
-            for signal in verdict.signals
+            picked(signal, "detector", "evidence", "quote", "fault") for signal in verdict.signals
         ],
-        "votes": None
-        if votes is None
-        else {
+        "votes": votes
+        and {
+            **picked(votes, "unknown", "model"),
             "pass": votes.passed,
             "fail": votes.failed,
-            "unknown": votes.unknown,
-            "model": votes.model,
         },
     }
 
@@ -180,37 +138,32 @@ def _readable(body: bytes) -> Json:
 _MOST_LESSONS = 20
 
 
-def rule_view(
-    rule: Skill, dates: tuple[datetime | None, datetime | None] | None
-) -> dict[str, Json]:
+_OF_RULE = (
+    *("name", "kind", "when", "scope", "workspace", "examples", "source", "check", "check_note"),
+    "author",
+)
+
+
+def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Any]:
     """A rule or fact: its text, when and for whom it applies, and since when."""
     created, changed = dates or (None, None)
     return {
-        "name": rule.name,
-        "kind": rule.kind.value,
+        **picked(rule, *_OF_RULE),
         "text": rule.body,
-        "when": rule.when,
-        "scope": rule.scope,
-        "workspace": rule.workspace,
         "project": "unknown" if rule.is_project_unknown else None,
-        "examples": list(rule.examples),
         "expires": None if rule.expires is None else rule.expires.isoformat(),
-        "source": rule.source,
-        "check": rule.check,
         "check_state": rule.check and (rule.check_state or "confirmed"),
-        "check_note": rule.check_note,
         "enforce": rule.enforcement,
         "on_error": rule.error_handling,
         "on_break": rule.on_break or "text",
         "can_hold": can_hold(rule),
         "question": question_of(rule),
-        "author": rule.author.value,
         "created": time_view(created),
         "changed": time_view(changed),
     }
 
 
-def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
+def retired_rule_view(retired: RetiredSkill) -> dict[str, Any]:
     """A rule or fact that is no longer in force."""
     return {
         **rule_view(retired.skill, None),
@@ -220,51 +173,87 @@ def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
     }
 
 
-def compliance_view(counted: Compliance) -> dict[str, Json]:
+def compliance_view(counts: Compliance) -> dict[str, Any]:
     """Counts of how often a rule was followed. A held call also counts as broken."""
-    return {"applied": counted.applied, **asdict(counted)}
+    return {"applied": counts.applied, "not_held": counts.not_held, **asdict(counts)}
 
 
-def rule_record_view(record: RuleRecord) -> dict[str, Json]:
+def followed_view(rule: Skill, by_agent: Mapping[str, Compliance]) -> dict[str, Any]:
+    """How often a rule was followed, in all and by agent."""
+    total = sum(by_agent.values(), Compliance())
+    return {
+        "compliance": compliance_view(total),
+        "by_agent": {agent: compliance_view(counts) for agent, counts in by_agent.items()},
+        "in_words": followed_words(rule, total, by_agent),
+    }
+
+
+def followed_words(rule: Skill, total: Compliance, by_agent: Mapping[str, Compliance]) -> str:
+    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the
+    checked answers of which no call was held, the agent that follows it least, and the held ones.
+    """
+    if isinstance(rule, Fact):
+        return "not checked: it is a fact"
+    if not total.applied:
+        return "no answer to check yet"
+    if not total.checked:
+        why = "it has no check that says whether it was followed"
+        if rule.check:
+            why = "its check decided none of them"
+        return f"applied to {counted(total.unknown, 'answer')}; {why}"
+    words = []
+    if total.not_held:
+        words.append(f"followed in {total.followed} of {total.not_held}")
+    shares = {
+        agent: counts.followed / counts.not_held
+        for agent, counts in by_agent.items()
+        if counts.not_held
+    }
+    if len(set(shares.values())) > 1:
+        worst = min(shares, key=lambda agent: shares[agent])
+        least = by_agent[worst]
+        words.append(f"{agent_word(worst)} {least.followed} of {least.not_held}")
+    if total.held:
+        words.append(held_words(total.held, {agent: one.held for agent, one in by_agent.items()}))
+    return "; ".join(words)
+
+
+def rule_record_view(rule: Skill, record: RuleRecord) -> dict[str, Any]:
     """The compliance of a rule: total, by agent, model and day, the last violations, and with and
     without reminders.
     """
-    groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
+    groups = {"by_model": record.by_model, "by_day": record.by_day}
     return {
-        "compliance": compliance_view(record.total),
+        **followed_view(rule, record.by_agent),
         **{
             name: {key: compliance_view(one) for key, one in group.items()}
             for name, group in groups.items()
         },
         "violations": [
             {
-                "turn": one.turn,
+                **picked(one, "turn", "agent", "model", "reason"),
                 "at": time_view(one.at),
-                "agent": one.agent,
-                "model": one.model,
                 "held": one.is_held,
-                "reason": one.reason,
             }
             for one in record.violations
         ],
         "reminders": {
-            "state": record.reminders.state.value,
+            "state": record.reminders.state,
             "placed": compliance_view(record.reminders.placed),
             "withheld": compliance_view(record.reminders.withheld),
         },
     }
 
 
-def lesson_view(skill: Skill) -> dict[str, Json]:
+def lesson_view(skill: Skill) -> dict[str, Any]:
     """A skill, rule or fact in brief: name, kind, and its text (for a skill, when it is used)."""
     return {
-        "name": skill.name,
-        "kind": skill.kind.value,
+        **picked(skill, "name", "kind"),
         "text": skill.trigger if skill.is_skill else skill.body,
     }
 
 
-def change_view(change: GenerationChange) -> dict[str, Json]:
+def change_view(change: GenerationChange) -> dict[str, Any]:
     """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of
     each.
     """
@@ -278,7 +267,7 @@ def change_view(change: GenerationChange) -> dict[str, Json]:
     }
 
 
-def undone_view(undone: Undone) -> dict[str, Json]:
+def undone_view(undone: Undone) -> dict[str, Any]:
     """The result of an undo: the lesson, the removed and the restored rules and skills."""
     return {
         "undone": {"generation": undone.lesson, "reason": undone.reason},
@@ -288,42 +277,35 @@ def undone_view(undone: Undone) -> dict[str, Json]:
     }
 
 
-def skill_view(skill: Skill) -> dict[str, Json]:
+_OF_SKILL = ("name", "kind", "category", "scope", "workspace", "state", "author", "pinned")
+
+
+def skill_view(skill: Skill) -> dict[str, Any]:
     """A skill without its body."""
     return {
-        "name": skill.name,
-        "kind": skill.kind.value,
+        **picked(skill, *_OF_SKILL),
         "description": skill.trigger,
-        "category": skill.category,
-        "scope": skill.scope,
-        "workspace": skill.workspace,
         "expires": None if skill.expires is None else skill.expires.isoformat(),
-        "state": skill.state.value,
-        "author": skill.author.value,
-        "pinned": skill.pinned,
         "hash": skill.content_hash,
     }
 
 
-def lesson_use_view(use: LessonUse) -> dict[str, Json]:
+def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
     """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
-    came before and since, and those that were spared it."""
+    came before and since, and those that were spared it; and the turns that taught it."""
     lesson = use.lesson
     return {
-        "name": lesson.name,
+        **picked(lesson, "name", "scope", "workspace"),
+        **asdict(use.count),
         "text": lesson.body,
-        "state": "asked" if use.since is None else lesson.state.value,
-        "scope": lesson.scope,
-        "workspace": lesson.workspace,
+        "state": "asked" if use.since is None else lesson.state,
         "signature": lesson.signatures[0] if lesson.signatures else None,
         "since_when": time_view(use.since),
-        "before": use.count.before,
-        "since": use.count.since,
-        "avoided": use.count.avoided,
+        "turns": turns,
     }
 
 
-def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
+def retired_skill_view(retired: RetiredSkill) -> dict[str, Any]:
     """A skill, rule or fact that is no longer in force, without its body."""
     view = skill_view(retired.skill)
     return {
@@ -335,46 +317,38 @@ def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
     }
 
 
-def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
+def skill_facts_view(facts: "SkillFacts") -> dict[str, Any]:
     """The origin of a skill, and the outcomes of turns with it."""
     return {
-        "learned_from": list(facts.learned_from),
+        "learned_from": facts.learned_from,
         "passed": facts.tally.passed,
         "failed": facts.tally.failed,
     }
 
 
-def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
+def whole_candidate_view(candidate: Candidate) -> dict[str, Any]:
     """A candidate with its text, its check, and the turns it was learned from."""
     skill = candidate.proposal.skill
     return {
         **candidate_view(candidate),
-        "body": skill.body,
-        "check": skill.check,
-        "support": list(candidate.proposal.support),
+        **picked(skill, "body", "check"),
+        "support": candidate.proposal.support,
     }
 
 
-def candidate_view(candidate: Candidate) -> dict[str, Json]:
+def candidate_view(candidate: Candidate) -> dict[str, Any]:
     """A candidate without its body."""
     proposal = candidate.proposal
     return {
-        "id": candidate.id,
+        **picked(candidate, "id", "standing", "reason", "generation"),
+        **picked(proposal, "change", "replaces", "kind", "written_by", "is_instruction"),
         "skill": proposal.skill.name,
         "description": proposal.skill.trigger,
         "scope": proposal.skill.scope,
-        "change": proposal.change.value,
-        "replaces": list(proposal.replaces),
-        "kind": proposal.kind,
-        "written_by": proposal.written_by,
-        "is_instruction": proposal.is_instruction,
-        "standing": candidate.standing.value,
-        "reason": candidate.reason,
-        "generation": candidate.generation,
         "made_at": time_view(candidate.made_at),
     }
 
 
-def generation_view(row: GenerationRow) -> dict[str, Json]:
+def generation_view(row: GenerationRow) -> dict[str, Any]:
     """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaclaw.app.offline import answer_offline
     from metaclaw.app.providers import build_endpoint
-    from metaclaw.app.serving import ReadyProxy, run
+    from metaclaw.app.ready import ReadyProxy
+    from metaclaw.app.serving import run
+
 
 _LOADED_ON_USE = {
     "answer_offline": "offline",
     "build_endpoint": "providers",
-    "ReadyProxy": "serving",
+    "ReadyProxy": "ready",
     "run": "serving",
 }
 

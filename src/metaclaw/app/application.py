@@ -4,13 +4,9 @@ connects them, the API included.
 
 import asyncio
 import logging
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,88 +16,35 @@ import anyio.to_thread
 from metaclaw.api import (
     Api,
     ApiParts,
-    Cost,
-    EnforcementRoutes,
-    EventFeed,
-    LearningRoutes,
+    HomeRoutes,
     PageParts,
-    PolicyRoutes,
-    SessionRoutes,
     SignIn,
-    Status,
-    Titles,
-    WhyRoutes,
-    change_view,
-    held_rules,
 )
-from metaclaw.app.lazy_learning import LazyLearning
-from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
-from metaclaw.app.providers import ConfiguredProviders, SkillSearch, provider_facts, redaction
-from metaclaw.app.sessions import SessionKeeper
+from metaclaw.app.parts import ProgramParts
+from metaclaw.app.providers import ConfiguredProviders
+from metaclaw.app.status import ProgramStatus
 from metaclaw.config import Config, is_loopback
-from metaclaw.domain.candidate import Standing
-from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.policy import BASE_POLICY, Serving
-from metaclaw.errors import ConfigError, StoreError
-from metaclaw.hooks import PluginError
+from metaclaw.domain.policy import Serving
 from metaclaw.learn import (
-    PENDING,
-    UNLEARNED,
-    Budget,
-    LearnerStart,
-    Models,
-    PendingWork,
-    Retention,
     StoreUpkeep,
     Supervisor,
     attempt,
-    rejected_proposals,
     senses,
 )
 from metaclaw.proxy import (
-    Acknowledgements,
-    CallJudge,
-    Enforcer,
     Gatekeeper,
-    HeldRules,
-    LibrarySimilarity,
-    Metrics,
-    NoAttendant,
-    NoSimilarity,
     Opener,
-    Origins,
     OtherRequests,
     Pipeline,
-    Placer,
-    Providers,
-    Reminders,
     RequestLimits,
     Server,
-    TrueAnswers,
     WrongKeys,
     own_words,
 )
-from metaclaw.skills import Budgets, Rulebook, SkillLibrary, Teams
 from metaclaw.store import (
     ENFORCEMENT_OFF,
-    LedgerLimits,
-    LedgerReader,
-    Overview,
-    SqlBatches,
-    SqlCandidates,
-    SqlCompliance,
     SqlCursors,
-    SqlEpisodes,
-    SqlForgetting,
-    SqlGenerations,
-    SqlLedger,
-    SqlPolicies,
-    SqlSpending,
-    SqlTrueAnswers,
-    SqlUpkeep,
-    connect,
 )
-from metaclaw.upstream import HttpEndpoint, PolicySlot, ProviderHealth
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be
@@ -112,17 +55,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SKILLS_PATIENCE_S = 2.0
-_NOTED_SHOWN = 5
 _FIRST_REQUESTS_S = 0.3
 """Loops that load much wait so long after the start, so that the first requests are served at
 once.
 """
 
 
-class Application:
-    """Every part of the running program. Attributes are in the order in which the parts are built
-    on each other.
-    """
+class Application(ProgramParts):
+    """The running program: its parts, its API, its server and its loops."""
 
     def __init__(
         self,
@@ -132,203 +72,17 @@ class Application:
         *,
         providers: ConfiguredProviders | None = None,
     ) -> None:
-        """`port` is the one it listens on, where that is not the configured one. `providers` are
-        built from the configuration unless they are given."""
-        self.config = config
-        self._port = config.proxy.port if port is None else port
-        self._home = home
-        self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
-        self.supervisor: Supervisor | None = None
-        self._untrained: str | None = None
-        self._unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
-        """Steps of the start that failed; they are tried again beside serving."""
-        self._build_store()
-        self._build_providers(providers or ConfiguredProviders(config, home))
-        self._build_placement()
-        self._build_learning()
-        self._build_api()
-        self.server = self._build_server()
-
-    @property
-    def teams(self) -> Teams:
-        return {team.name: team.users for team in self.config.teams}
-
-    def _build_store(self) -> None:
-        store = self.config.store
-        self.database = connect(store.url.resolve())
-        if store.max_gb and self.database.kind != "sqlite":
-            raise ConfigError(
-                "store.max_gb limits SQLite databases only; for PostgreSQL set"
-                " privacy.retention_days, and remove it"
-            )
-        # A database behind a network may take longer over a commit than a file without anything
-        # being wrong.
-        self.ledger = SqlLedger(
-            self.database, LedgerLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0)
-        )
-        self.reader = LedgerReader(self.database)
-        self.overview = Overview(self.database)
-        self.upkeep = SqlUpkeep(self.database, int(store.max_gb * 1e9))
-        self.generations = SqlGenerations(self.database)
-        self.library = SkillLibrary(self.config.skills.dir, self.generations)
-        self.rulebook = Rulebook(self.library, self.generations)
-        self.budget = Budget(self.config, SqlSpending(self.database))
-        days = self.config.privacy.retention_days
-        self._retention = (
-            Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days)
-            if days
-            else None
-        )
-
-    def _build_providers(self, configured: ConfiguredProviders) -> None:
-        self.embedded = configured.embedded
-        self.providers = configured.all
-        self.provider_health = ProviderHealth()
-        self.policy = self._build_policy(configured)
-        self._slot = PolicySlot("") if self.policy is None else self.policy.slot
-        self._routes = Providers(
-            self.providers, configured.passthrough, self._slot, configured.assumed_wires
-        )
-
-    def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
-        if self.config.policy is None:
-            return None
-        from metaclaw.app.policy import PolicyRuntime
-
-        try:
-            built = PolicyRuntime(
-                self.config,
-                self.config.policy,
-                home=self._home,
-                ledger=self.ledger,
-                embedded=self.embedded,
-                model_folder=configured.model_folder,
-                providers=configured.over_http,
-            )
-        except PluginError as error:
-            log.error("training_off reason=%s", error)
-            self._untrained = f"off: {error}"
-            return None
-        if built.parts.serves is not None:
-            # Trained weights answer first; the other providers step in where their service cannot.
-            self.providers.insert(0, built.parts.serves)
-        return built
-
-    def _build_placement(self) -> None:
-        """Placement of skills in prompts, and enforcement of rules on answers."""
-        config = self.config
-        self.metrics = Metrics(NoAttendant() if self.policy is None else self.policy.attendant)
-        self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
-        self.reminders = Reminders(
-            SqlCompliance(self.database),
-            self.library.follow,
-            lambda: self.budget.day_of(datetime.now(UTC)),
-        )
-        self.placer = Placer(
-            self.library.follow,
-            Budgets.configured(config.skills),
-            enabled=config.skills.enabled,
-            teams=self.teams,
-            policy=self._slot,
-            policy_answers=self._routes.policy_answers,
-            is_embedded=self._routes.is_embedded,
-            has_tools=config.skills.tool,
-            takes_tools=self._routes.takes_tools,
-            reminders=self.reminders,
-        )
-        self.search = SkillSearch(config, self._home)
-        meaning = self.search.meaning
-        self.similarity = (
-            NoSimilarity()
-            if meaning is None
-            else LibrarySimilarity(meaning, self.library.follow, self.teams)
-        )
-        self.enforcer = Enforcer(
-            HeldRules(self.library.follow, self.teams, port=self._port),
-            TrueAnswers(SqlTrueAnswers(self.database)),
-            CallJudge(redaction(config)),
-            self.ledger.announce,
-            may_opt_out=config.proxy.enforce_opt_out,
-        )
-        self.acknowledgements = Acknowledgements(
-            self._session_of,
-            config.learning.acknowledge,
-            lambda: SqlCandidates(self.database).count(Standing.ACCEPTED),
-        )
-
-    def _build_learning(self) -> None:
-        """The learner process, and what learns in this one."""
-        config = self.config
-        models = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
-        known = tuple(
-            (one.name, None if isinstance(one, HttpEndpoint) else one.models)
-            for one in self.providers
-        )
-        self.commands = WorkerCommands(
-            self.database,
-            self.ledger,
-            self.library,
-            models,
-            self.budget,
-            self.reminders,
-            self.acknowledgements,
-        )
-        self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known),
-            commands=self.commands.by_name,
-            has_work=lambda: self.pending.is_anything(),
-        )
-        self.pending = PendingWork(
-            self.reader,
-            SqlCursors(self.database),
-            SqlCandidates(self.database),
-            self.learner,
-            self._waiting_for_budget,
-            listens=config.skills.learn,
-            measured=self.commands.compliance_cursor,
-        )
-        self.titles = Titles(self.overview, own_words)
-        forgetters = [
-            lambda session: self.enforcer.answers.forget((session,)),
-            self.titles.forget,
-            lambda session: self.similarity.forget(),
-            self.acknowledgements.acknowledged,
-            self.learner.forget_session,
-        ]
-        self.sessions = SessionKeeper(
-            self.reader,
-            self.ledger,
-            SqlForgetting(self.database),
-            self.origins,
-            self.placer,
-            timedelta(minutes=config.sessions.silence_minutes),
-            forgetters,
-        )
-        self.learning = LazyLearning(
-            config,
-            self._home / "policies",
-            database=self.database,
-            ledger=self.ledger,
-            library=self.library,
-            providers=self.providers,
-            budget=self.budget,
-            policy=self.policy,
-            wake_learner=self.learner.wake,
-            forget_session=self.sessions.forget,
-        )
-
-    def _build_api(self) -> None:
-        self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
-        self.events = EventFeed(self.reader, max_subscribers=self.config.proxy.max_subscribers)
+        super().__init__(config, home, port, providers=providers)
         self.wrong_keys = WrongKeys()
         self.sign_in = SignIn(
             self.api_key,
             self._home / "run" / "signed-out.json",
             is_loopback=is_loopback(self.config.proxy.host),
         )
-        self.status = build_status(self)
+        self.status = ProgramStatus(self)
         self.api_parts = build_api_parts(self)
         self.api = Api(self.api_parts)
+        self.server = self._build_server()
 
     def _build_server(self) -> Server:
         proxy = self.config.proxy
@@ -401,19 +155,6 @@ class Application:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
         supervisor.run("page", self.api.prepare)
 
-    def loop_states(self) -> Mapping[str, str]:
-        """The states of the background loops by name, for `status`."""
-        if self.supervisor is None:
-            return {}
-        states = {**self.supervisor.states, **self.learner.loops}
-        if self._retention is not None and self._retention.trouble is not None:
-            states["retention"] = self._retention.trouble
-        if self.events.trouble is not None:
-            states["events"] = self.events.trouble
-        if self._untrained is not None:
-            states["training"] = self._untrained
-        return states
-
     async def switch_enforcement(self, is_on: bool) -> None:
         """Hold calls that break rules, or stop doing so, from the next request on and after a
         restart.
@@ -475,19 +216,6 @@ class Application:
         await anyio.sleep(_FIRST_REQUESTS_S)
         await self.learning.run_training(policy, supervisor)
 
-    def _waiting_for_budget(self) -> Mapping[str, int]:
-        """How many requests wait for the budget, in the learner process and here, where weights are
-        trained.
-        """
-        return Counter(self.learner.waiting) + Counter(self.budget.waiting)
-
-    def _session_of(self, turn: TurnId) -> SessionId | None:
-        try:
-            found = self.reader.turn(turn)
-        except StoreError:
-            return None
-        return None if found is None else found.turn.session
-
 
 def build_api_parts(app: Application) -> ApiParts:
     """Everything the API needs of the program."""
@@ -495,48 +223,23 @@ def build_api_parts(app: Application) -> ApiParts:
     return ApiParts(
         status=app.status.tell,
         unready=app.status.unready,
-        sessions=SessionRoutes(
-            app.reader,
-            app.overview,
-            app.titles,
-            own_words,
-            app.rulebook.rules,
-            app.sessions.end,
-        ),
-        learning=LearningRoutes(
-            reader=app.reader,
-            feed=app.events,
-            candidates=SqlCandidates(app.database),
-            history=app.generations.history,
-            skills=app.library.follow,
-            owner=app.learning.owner,
+        home=HomeRoutes(
+            config=config,
+            database=app.database,
             rulebook=app.rulebook,
-            compliance=SqlCompliance(app.database),
-            episodes=SqlEpisodes(app.database),
-            noted=lambda rule, turn: app.commands.acknowledge_rules([rule], (), [turn]),
-            begin_forgetting=SqlForgetting(app.database).begin,
-        ),
-        policy=PolicyRoutes(
-            policies=SqlPolicies(app.database),
-            batches=SqlBatches(app.database),
+            titles=app.titles,
+            words=own_words,
+            feed=app.events,
+            cost=app.cost,
+            owner=app.learning.owner,
+            trainer=app.learning.trainer,
             serving=lambda: Serving() if policy is None else policy.slot.serving,
-            owner=app.learning.trainer,
-            untrainable=config.untrainable,
-        ),
-        why=WhyRoutes(
-            app.reader,
-            app.generations.at,
-            lambda: app.library.view.skills,
-            Budgets.configured(config.skills),
-            app.teams,
-            lambda version: () if policy is None else policy.slot.absorbed(version),
-            None if app.embedded is None else app.embedded.name,
-        ),
-        cost=app.cost,
-        enforcement=EnforcementRoutes(
-            lambda: app.enforcer.is_on,
-            app.switch_enforcement,
-            lambda: held_rules(app.library.view.skills),
+            absorbed=lambda version: () if policy is None else policy.slot.absorbed(version),
+            embedded=None if app.embedded is None else app.embedded.name,
+            is_holding=lambda: app.enforcer.is_on,
+            switch_holding=app.switch_enforcement,
+            end_session=app.sessions.end,
+            noted=lambda rule, turn: app.commands.acknowledge_rules([rule], (), [turn]),
         ),
         windows=lambda: None if policy is None else policy.facts(),
         sign_in=app.sign_in,
@@ -554,50 +257,3 @@ def build_api_parts(app: Application) -> ApiParts:
         ),
         registry=app.metrics if config.telemetry.prometheus else None,
     )
-
-
-def build_status(app: Application) -> Status:
-    """What `/api/status` reads of the program."""
-    embedded, policy = app.embedded, app.policy
-    return Status(
-        mode=app.config.mode,
-        store_kind=app.database.kind,
-        store_health=lambda: app.ledger.health,
-        store_size=app.upkeep.size,
-        counts=app.reader.counts,
-        library=app.library.follow,
-        library_trouble=lambda: app.library.trouble,
-        failed_checks=SqlCompliance(app.database).failed_checks,
-        providers=[
-            provider_facts(provider, embedded, app.provider_health) for provider in app.providers
-        ],
-        engine_state=None if embedded is None else lambda: embedded.state,
-        retrieval=app.search.describe,
-        loops=app.loop_states,
-        active_sessions=lambda: app.origins.active,
-        learned=app.reader.learning_counts,
-        learning=partial(_learning_state, app, Models(app.providers, timeout_s=0.0)),
-        cost=app.cost.status,
-        began=time.monotonic(),
-        policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
-        training=app.learning.training_state,
-        rejections=app.learning.rejections,
-        noted=lambda: [
-            change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)
-        ],
-        turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
-        window=lambda: None if policy is None else policy.facts(),
-        enforcing=lambda: app.enforcer.is_on,
-        pending=lambda: app.pending.count() if senses(app.config) else dict.fromkeys(PENDING, 0),
-    )
-
-
-def _learning_state(app: Application, models: Models) -> Mapping[str, object]:
-    config = app.config
-    shown = {
-        "listen": models.shown_listener(config.listen, config.judge),
-        "judge": models.shown(config.judge),
-        "evolver": models.shown(config.evolver),
-    }
-    on = {"on": config.skills.learn, "gate": config.skills.gate}
-    return {**on, **shown, **UNLEARNED, **app.learner.facts}

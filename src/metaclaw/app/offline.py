@@ -18,15 +18,11 @@ from anyio.to_thread import run_sync
 from metaclaw.api import (
     ApiResponse,
     Cost,
-    EnforcementRoutes,
     EventFeed,
-    LearningRoutes,
-    PolicyRoutes,
+    HomeRoutes,
+    Route,
     Router,
-    SessionRoutes,
     Titles,
-    WhyRoutes,
-    held_rules,
 )
 from metaclaw.config import Config, load
 from metaclaw.domain.chat import Json
@@ -34,18 +30,13 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.errors import SkillError, TrainingError
 from metaclaw.instance import acquire
 from metaclaw.learn import Budget
-from metaclaw.skills import Budgets, Rulebook, SkillLibrary
+from metaclaw.skills import Rulebook, SkillLibrary
 from metaclaw.store import (
     ENFORCEMENT_OFF,
     Database,
     LedgerReader,
     Overview,
-    SqlBatches,
-    SqlCandidates,
-    SqlCompliance,
     SqlCursors,
-    SqlEpisodes,
-    SqlForgetting,
     SqlGenerations,
     SqlLedger,
     SqlPolicies,
@@ -155,17 +146,15 @@ class _Offline:
         path, _, query = target.partition("?")
         scope = {"method": method, "path": unquote(path), "query_string": query.encode()}
         try:
-            answer = await self._router().respond(scope, body)
+            answer = await Router(self._routes()).respond(scope, body)
         finally:
             if self._is_recording:
                 await self._ledger.aclose()
         assert isinstance(answer, ApiResponse)
         return answer.status, answer.body
 
-    def _router(self) -> Router:
-        config, database, library = self._config, self._database, self._library
-        reader, generations = LedgerReader(database), SqlGenerations(database)
-        rulebook, overview = Rulebook(library, generations), Overview(database)
+    def _routes(self) -> list[Route]:
+        config, database = self._config, self._database
         policies, cursors = SqlPolicies(database), SqlCursors(database)
         embedded = next(
             (one.name for one in config.providers if one.kind == "embedded"),
@@ -176,47 +165,30 @@ class _Offline:
             found = policies.version(version) if version else None
             return frozenset() if found is None else frozenset(found.absorbed)
 
-        async def policy() -> StoredPolicy:
+        async def trainer() -> StoredPolicy:
             return StoredPolicy(policies)
 
         async def switch(is_on: bool) -> None:
             await run_sync(cursors.move_cursor, ENFORCEMENT_OFF, 0 if is_on else 1)
 
-        tables = (
-            SessionRoutes(
-                reader, overview, Titles(overview, _own_words), _own_words, rulebook.rules, _end
-            ),
-            WhyRoutes(
-                reader,
-                generations.at,
-                lambda: library.view.skills,
-                Budgets.configured(config.skills),
-                {team.name: team.users for team in config.teams},
-                absorbed,
-                embedded,
-            ),
-            LearningRoutes(
-                reader=reader,
-                feed=EventFeed(reader),
-                candidates=SqlCandidates(database),
-                history=generations.history,
-                skills=library.follow,
-                owner=self._owner,
-                rulebook=rulebook,
-                compliance=SqlCompliance(database),
-                episodes=SqlEpisodes(database),
-                noted=lambda rule, turn: None,
-                begin_forgetting=SqlForgetting(database).begin,
-            ),
-            Cost(self._budget, SqlSpending(database)),
-            PolicyRoutes(policies, SqlBatches(database), policies.serving, policy),
-            EnforcementRoutes(
-                lambda: not cursors.cursor(ENFORCEMENT_OFF),
-                switch,
-                lambda: held_rules(library.view.skills),
-            ),
-        )
-        return Router([route for routes in tables for route in routes.table()])
+        return HomeRoutes(
+            config=config,
+            database=database,
+            rulebook=Rulebook(self._library, SqlGenerations(database)),
+            titles=Titles(Overview(database), _own_words),
+            words=_own_words,
+            feed=EventFeed(LedgerReader(database)),
+            cost=Cost(self._budget, SqlSpending(database)),
+            owner=self._owner,
+            trainer=trainer,
+            serving=policies.serving,
+            absorbed=absorbed,
+            embedded=embedded,
+            is_holding=lambda: not cursors.cursor(ENFORCEMENT_OFF),
+            switch_holding=switch,
+            end_session=_end,
+            noted=lambda rule, turn: None,
+        ).table()
 
     async def _owner(self) -> "OwnerActions":
         # It brings most of the learner along, so it is imported where an action needs it.

@@ -5,21 +5,17 @@ search for skills by meaning.
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaclaw.api import ProviderFacts
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.domain.chat import Wire
 from metaclaw.ports import ModelProvider
 from metaclaw.upstream import (
     PASSTHROUGH,
     HttpEmbeddings,
     HttpEndpoint,
     PoolLimits,
-    ProviderHealth,
-    ProviderReachability,
     Timeouts,
 )
 
@@ -73,29 +69,6 @@ def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
         )
 
     return lambda texts: [redactor().text(text).text for text in texts]
-
-
-def provider_facts(
-    provider: HttpEndpoint | ModelProvider, embedded: "EmbeddedModel | None", health: ProviderHealth
-) -> ProviderFacts:
-    """The entry of a provider in status."""
-    failure = partial(health.last_failure, provider.name)
-    if isinstance(provider, HttpEndpoint):
-        wires = tuple(wire.value for wire in Wire if wire in provider.wires)
-        return ProviderFacts(
-            provider.name,
-            provider.kind,
-            wires,
-            provider.models,
-            lambda: f"open connections: {provider.open_connections}",
-            failure,
-            ProviderReachability(provider),
-        )
-    if embedded is not None and provider is embedded:
-        return ProviderFacts(
-            embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure
-        )
-    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)
 
 
 class ConfiguredProviders:

@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from typing import Final
 import anyio
 
 from metaclaw.app.application import Application
+from metaclaw.app.ready import ReadyProxy
 from metaclaw.config import Config
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import ConfigError
@@ -32,20 +32,6 @@ log = logging.getLogger(__name__)
 _RECORDING_S = 2.0
 _OPEN_FILES = 65536
 _UV_THREADS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyProxy:
-    """The address and key of the running proxy, for the message at the start."""
-
-    url: str
-    api_key: str
-    model: str | None
-    rules: int
-    facts: int
-    skills: int
-    new_link: Callable[[], str]
-    """Makes a link that signs a browser in to the page, once."""
 
 
 OnReady = Callable[[ReadyProxy], None]

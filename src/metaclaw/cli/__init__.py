@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.output import plain, print_json, print_table
+from metaclaw.cli.output import echo, plain, print_json, print_table
 from metaclaw.errors import ConfigError, MetaClawError
 
 
@@ -65,7 +65,8 @@ def _expected(error: Exception) -> MetaClawError | None:
 
 
 def _say(sentence: str) -> None:
-    print(f"metaclaw: {sentence}", file=sys.stderr)
+    for line in f"metaclaw: {sentence}".splitlines():
+        echo(line, err=True)
 
 
 def _write_down(arguments: Sequence[str]) -> str:

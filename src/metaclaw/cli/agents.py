@@ -2,7 +2,7 @@
 an answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,24 +10,38 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import NotRunningError, at, connect
+from metaclaw.cli.client import (
+    ApiClient,
+    Facts,
+    NotRunningError,
+    connect,
+    own_key,
+    reachable_url,
+    read,
+)
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
-    ask,
-    home_and_json,
-    plain,
-    plain_block,
-    print_json,
-    print_table,
+    CommandOutput,
+    answers,
+    confirm,
+    counted,
+    echo,
+    echo_lines,
+    short,
+    table,
     timeout_option,
+    wants_json,
+    yes_option,
 )
 from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.instance import find
 
 if TYPE_CHECKING:
     from metaclaw.agents import Agent, Endpoint, FileChange, Trial
     from metaclaw.config import Config
 
-_UNTRIED = "untried"
+_MOST_TEXT = 100
+_INSTALLED = {True: "yes", False: "no"}
 _TOO_LONG = (
     "Its first request is longer than the model can read. The embedded model is too small for this"
     " agent: put your provider in front of it with metaclaw setup --provider NAME."
@@ -45,15 +59,15 @@ def agents(context: click.Context) -> None:
 
 
 @agents.command(name="list")
-@home_and_json
-def list_(home: Path, as_json: bool) -> None:
+@answers
+def list_(home: Path) -> CommandOutput:
     """List the known agents, whether they are installed here, and whether they are connected."""
     from metaclaw.agents import Connections, find_program, known_agents
 
     connections = Connections(home)
     known, troubles = known_agents()
     for trouble in troubles:
-        click.echo(f"metaclaw: {trouble}", err=True)
+        echo(f"metaclaw: {trouble}", err=True)
     found = [
         {
             "name": agent.name,
@@ -65,29 +79,44 @@ def list_(home: Path, as_json: bool) -> None:
         }
         for agent in known
     ]
-    if as_json:
-        print_json({"agents": found})
+    rows = [
+        (
+            one["name"],
+            _INSTALLED[bool(one["installed"])] if agent.program else None,
+            one["state"],
+            one["tried_with"] or "untried",
+            one["file"],
+        )
+        for agent, one in zip(known, found, strict=True)
+    ]
+    headers = ("agent", "installed", "state", "tried with", "its configuration")
+    return CommandOutput({"agents": found}, table(headers, rows))
+
+
+@agents.command()
+@answers
+def files(home: Path) -> CommandOutput:
+    """List the skills and memory files of Claude Code, OpenClaw and Hermes, with what in them
+    repeats or contradicts your rules. They are only read.
+    """
+    facts = read(home, "/api/agent-files")
+    return CommandOutput(facts, _file_lines(facts["files"]))
+
+
+def _file_lines(found: list[Facts]) -> Iterator[str]:
+    if not found:
+        yield "No skills or memory files of Claude Code, OpenClaw or Hermes were found."
         return
-    print_table(
-        ("agent", "installed", "state", "tried with", "its configuration"),
-        [
-            (
-                row["name"],
-                _installed(agent, row["installed"]),
-                row["state"],
-                row["tried_with"] or _UNTRIED,
-                row["file"],
-            )
-            for agent, row in zip(known, found, strict=True)
-        ],
-    )
-
-
-def _installed(agent: "Agent", program: object) -> str | None:
-    """Whether the agent is installed; None if it is not a program."""
-    if not agent.program:
-        return None
-    return "yes" if program else "no"
+    rows = [(one["agent"], one["kind"], len(one["relations"]), one["path"]) for one in found]
+    yield from table(("AGENT", "KIND", "RELATED", "FILE"), rows)
+    for one in found:
+        if one["trouble"]:
+            yield f"{one['path']} cannot be read: {one['trouble']}"
+        for related in one["relations"]:
+            text = short(related["text"], _MOST_TEXT)
+            yield f"{one['path']} {related['kind']} the rule {related['rule']}: {text}"
+            if related["kind"] == "contradicts":
+                yield f"    {related['why']}"
 
 
 @agents.command(name="connect")
@@ -100,11 +129,11 @@ def _installed(agent: "Agent", program: object) -> str | None:
     is_flag=True,
     help="Claude Code and Codex: your own login is passed on to the provider.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
+@yes_option
+@answers
 def connect_(
-    home: Path, name: str, model: str | None, subscription: bool, yes: bool, as_json: bool
-) -> None:
+    home: Path, name: str, model: str | None, subscription: bool, yes: bool
+) -> CommandOutput:
     """Point the agent NAME at the proxy. Shows the difference first and keeps a backup; `env`
     prints what to export.
     """
@@ -116,43 +145,55 @@ def connect_(
         is_model_chosen=model is not None,
     )
     if not agent.is_automatic:
-        _print_steps(agent, endpoint, as_json=as_json)
-        return
+        return _steps(agent, endpoint)
     connections = Connections(home)
     plan = connections.plan_connect(agent, endpoint)
-    if plan.change.is_needed and not as_json:
-        print_change(plan.change, endpoint.key)
-    if plan.change.is_needed and not yes:
-        ask(f"Write this to {plan.change.file}?")
+    change = plan.change
+    if not wants_json():
+        print_change(change, endpoint.key)
+    confirm(f"Write this to {change.file}?", yes=yes or not change.is_needed)
     connections.connect(agent, plan)
-    if as_json:
-        backup = connections.backup(agent)
-        facts = {"agent": agent.name, "file": plan.change.file, "changed": plan.change.is_needed}
-        print_json({**facts, "backup": backup if backup.exists() else None})
-        return
-    if not plan.change.is_needed:
-        click.echo(f"{agent.title} is connected already; nothing was changed.")
-        return
-    click.echo(
-        f"{agent.title} is connected."
-        + (f" The file as it was: {connections.backup(agent)}" if plan.original is not None else "")
-    )
-    if agent.after:
-        click.echo(f"If it is running: {agent.after}")
-    is_testable = agent.question is not None
+    backup = connections.backup(agent)
+    facts = {
+        "agent": agent.name,
+        "file": change.file,
+        "changed": change.is_needed,
+        "backup": backup if backup.exists() else None,
+    }
+    if not change.is_needed:
+        return CommandOutput(facts, f"{agent.title} is connected already; nothing was changed.")
+    kept = "" if plan.original is None else f" The file as it was: {backup}"
     attempt = (
         f"metaclaw agents test {agent.name}"
-        if is_testable
+        if agent.question is not None
         else "ask it something, then: metaclaw sessions list"
     )
-    click.echo(f"Try it: {attempt}      Undo it: metaclaw agents disconnect {agent.name}")
+    return CommandOutput(
+        facts,
+        [
+            f"{agent.title} is connected.{kept}",
+            *([f"If it is running: {agent.after}"] if agent.after else []),
+            f"Try it: {attempt}      Undo it: metaclaw agents disconnect {agent.name}",
+        ],
+    )
+
+
+def _steps(agent: "Agent", endpoint: "Endpoint") -> CommandOutput:
+    """How to connect an agent by hand."""
+    steps = agent.steps(endpoint)
+    unknown = (
+        f"# The format of {agent.title}'s own files is not known here; set this yourself (untried"
+        " with the program):"
+    )
+    lines = steps if agent.name == "env" else [unknown, *steps]
+    return CommandOutput({"agent": agent.name, "steps": steps}, lines)
 
 
 @agents.command(name="disconnect")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def disconnect_(home: Path, name: str, yes: bool) -> CommandOutput:
     """Undo `connect`: byte for byte if the file has not changed since, else by removing only the
     added lines.
     """
@@ -161,31 +202,26 @@ def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
     agent = find_agent(name)
     connections = Connections(home)
     change = connections.plan_disconnect(agent)
-    if not as_json:
+    if not wants_json():
         print_change(change, _key_or_nothing(home))
-    if change.is_needed and not yes:
-        ask(f"Write this to {change.file}?")
+    confirm(f"Write this to {change.file}?", yes=yes or not change.is_needed)
     connections.disconnect(agent, change)
-    if as_json:
-        print_json(
-            {
-                "agent": agent.name,
-                "file": change.file,
-                "changed": change.is_needed,
-                "left": list(change.notes),
-            }
-        )
-        return
-    for note in change.notes:
-        click.echo(f"  {plain(note)}")
-    click.echo(f"{agent.title} is disconnected.")
+    return CommandOutput(
+        {
+            "agent": agent.name,
+            "file": change.file,
+            "changed": change.is_needed,
+            "left": list(change.notes),
+        },
+        [*(f"  {note}" for note in change.notes), f"{agent.title} is disconnected."],
+    )
 
 
 @agents.command(name="test")
 @click.argument("name")
 @timeout_option(180.0, "Seconds for the answer.", 1)
-@home_and_json
-def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
+@answers
+def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
     """Run the agent NAME once through the proxy, unattended, and show its answer. Exits with 1 if
     none came.
     """
@@ -194,44 +230,37 @@ def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
     agent = find_agent(name)
     trial, turns = try_agent(home, agent, timeout_s)
     is_good = trial.code == 0 and bool(trial.answer) and turns > 0
-    if as_json:
-        facts = {
-            "agent": agent.name,
-            "ok": is_good,
-            "exit_code": trial.code,
-            "answer": trial.answer,
-            "turns_recorded": turns,
-        }
-        print_json({**facts, "errors": trial.errors if not is_good else ""})
-        return 0 if is_good else 1
-    for line in trial_lines(agent, trial, turns):
-        click.echo(line)
-    return 0 if is_good else 1
+    facts = {
+        "agent": agent.name,
+        "ok": is_good,
+        "exit_code": trial.code,
+        "answer": trial.answer,
+        "turns_recorded": turns,
+        "errors": "" if is_good else trial.errors,
+    }
+    return CommandOutput(facts, trial_lines(agent, trial, turns), 0 if is_good else 1)
 
 
 def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     """Describe the result of a trial."""
     if trial.code != 0 or not trial.answer:
-        tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
-        advice = _TOO_LONG if "context_length_exceeded" in tail else "See metaclaw doctor."
+        tail = (trial.errors or trial.answer).splitlines()[-12:]
+        is_too_long = any("context_length_exceeded" in line for line in tail)
+        code = f"exit code {trial.code}"
         return [
-            f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:",
-            tail,
-            advice,
+            f"{agent.title} gave no answer ({code}). The end of what it printed:",
+            *tail,
+            _TOO_LONG if is_too_long else "See metaclaw doctor.",
         ]
-    answer = "\n".join(f"  {line}" for line in plain_block(trial.answer).splitlines()[-8:])
-    if turns == 0:
-        return [
-            f"{agent.title} answered, but not through the proxy:",
-            answer,
-            (
-                f"Connect it (metaclaw agents connect {agent.name}); if it is, a variable of your"
-                " shell outranks its configuration."
-            ),
-        ]
+    answer = [f"  {line}" for line in trial.answer.splitlines()[-8:]]
+    if turns:
+        recorded = counted(turns, "turn")
+        return [f"{agent.title} answered through the proxy ({recorded} recorded):", *answer]
     return [
-        f"{agent.title} answered through the proxy ({turns} turn{'s' * (turns != 1)} recorded):",
-        answer,
+        f"{agent.title} answered, but not through the proxy:",
+        *answer,
+        f"Connect it (metaclaw agents connect {agent.name}); if it is, a variable of your shell"
+        " outranks its configuration.",
     ]
 
 
@@ -241,11 +270,14 @@ def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int
     """
     from metaclaw.agents import require_program, run_trial
 
+    def turns() -> int:
+        return api.call("GET", "/api/status")["counts"]["turns"] or 0
+
     require_program(agent)
     _, api = connect(home)
-    before = _turns(api.facts("/api/status"))
+    before = turns()
     trial = run_trial(agent, timeout_s)
-    return trial, _turns(api.facts("/api/status")) - before
+    return trial, turns() - before
 
 
 def endpoint_of(
@@ -289,7 +321,7 @@ def print_change(change: "FileChange", key: str) -> None:
     from metaclaw.agents import difference
 
     if change.is_needed:
-        click.echo(plain_block(difference(change, key)))
+        echo_lines(difference(change, key).splitlines())
 
 
 def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
@@ -309,9 +341,6 @@ def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
 
 def _url(home: Path, config: "Config") -> str:
     """The URL of the running proxy, else the configured one."""
-    from metaclaw.cli.client import reachable_url
-    from metaclaw.instance import find
-
     running = find(home)
     if running is not None and running.url is not None:
         address, _, port = running.url.removeprefix("http://").rpartition(":")
@@ -330,38 +359,17 @@ def _model(home: Path, config: "Config") -> str | None:
     if listed is not None or any(provider.kind != "embedded" for provider in config.providers):
         return listed
     try:
-        _, api = connect(home)
-        status, body = api.get("/v1/models")
+        return first_model(connect(home)[1])
     except MetaClawError:
         return None
-    models = at(body, "data") if status == 200 else None
-    first = models[0] if isinstance(models, list) and models else None
-    name = first.get("id") if isinstance(first, Mapping) else None
-    return name if isinstance(name, str) else None
 
 
-def _print_steps(agent: "Agent", endpoint: "Endpoint", *, as_json: bool) -> None:
-    steps = agent.steps(endpoint)
-    if as_json:
-        print_json({"agent": agent.name, "steps": steps})
-        return
-    if agent.name != "env":
-        click.echo(
-            f"# The format of {agent.title}'s own files is not known here; set this yourself"
-            " (untried with the program):"
-        )
-    click.echo("\n".join(steps))
-
-
-def _turns(status: "Mapping[str, object]") -> int:
-    counts = status.get("counts")
-    turns = counts.get("turns") if isinstance(counts, Mapping) else None
-    return turns if isinstance(turns, int) else 0
+def first_model(api: ApiClient) -> str | None:
+    """The first model that the proxy lists."""
+    return next((one["id"] for one in api.call("GET", "/v1/models")["data"]), None)
 
 
 def _key_or_nothing(home: Path) -> str:
-    from metaclaw.cli.client import own_key
-
     try:
         return own_key(home)
     except MetaClawError:

@@ -2,28 +2,24 @@
 them.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import connect, objects, read, request, rows, segment
+from metaclaw.cli.client import Facts, connect, read, request, segment
 from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
     counted,
-    home_and_json,
+    fact_lines,
     limit_option,
     moment,
-    plain,
-    plain_block,
-    print_facts,
-    print_json,
-    print_table,
     short,
+    table,
+    wants_json,
 )
 from metaclaw.errors import MetaClawError
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
 
 _STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
 _WHERE = "metaclaw candidates list shows all"
@@ -40,93 +36,84 @@ def candidates() -> None:
     "--standing", type=click.Choice(_STANDINGS), help="Only candidates with this standing."
 )
 @limit_option(50, "Most candidates to list, newest first.")
-@home_and_json
-def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
+@answers
+def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
     """List candidates, newest first."""
     facts = read(home, "/api/candidates", standing=standing, limit=limit)
-    found = objects(facts["candidates"])
-    if as_json:
-        print_json(facts)
-    elif not found:
-        click.echo("No candidates." if standing is None else f"No candidates are {standing}.")
-    else:
-        print_table(
-            ("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY"), [_row(one) for one in found]
+    if not facts["candidates"]:
+        nothing = "No candidates." if standing is None else f"No candidates are {standing}."
+        return CommandOutput(facts, nothing)
+    headers = ("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY")
+    rows = [
+        (
+            one["id"],
+            one["skill"],
+            one["scope"] or "everyone",
+            one["standing"],
+            moment(one["made_at"]),
+            short(one["reason"], _MOST_REASON),
         )
+        for one in facts["candidates"]
+    ]
+    return CommandOutput(facts, table(headers, rows))
 
 
 @candidates.command()
 @click.argument("candidate")
-@home_and_json
-def show(home: Path, candidate: str, as_json: bool) -> None:
+@answers
+def show(home: Path, candidate: str) -> CommandOutput:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
     found = read(home, f"/api/candidates/{segment(candidate)}", advice=_WHERE)
-    if as_json:
-        print_json(found)
-        return
-    name = plain(found["id"])
-    click.echo(name)
-    print_facts(_words(found))
-    click.echo(f"\n{plain_block(str(found['body']))}")
+    return CommandOutput(found, _shown(found))
+
+
+def _shown(found: Facts) -> Iterator[str]:
+    replaces = ", ".join(found["replaces"])
+    yield found["id"]
+    yield from fact_lines(
+        [
+            ("skill", found["skill"]),
+            ("use when", found["description"]),
+            ("scope", found["scope"] or "everyone"),
+            ("change", f"{found['change']} of {replaces}" if replaces else found["change"]),
+            ("standing", found["standing"]),
+            ("why", found["reason"]),
+            ("written by", found["written_by"]),
+            ("taught by", counted(len(found["support"]), "turn")),
+            ("made", moment(found["made_at"])),
+        ]
+    )
+    yield from ("", *found["body"].splitlines())
     if found["check"]:
-        click.echo(f"\ncheck:\n{plain_block(str(found['check']))}")
+        yield from ("", "check:", *found["check"].splitlines())
     if found["standing"] == "waiting":
-        click.echo(f"\nIt waits for you: metaclaw candidates approve {name}, or reject {name}")
+        yield ""
+        yield f"It waits for you: metaclaw candidates approve {found['id']}, or reject {found['id']}"
 
 
 @candidates.command()
 @click.argument("candidate")
-@home_and_json
-def approve(home: Path, candidate: str, as_json: bool) -> int:
+@answers
+def approve(home: Path, candidate: str) -> CommandOutput:
     """Approve a waiting candidate: it is in force at once."""
-    return _decide(home, candidate, "approve", "accepted", as_json=as_json)
-
-
-@candidates.command()
-@click.argument("candidate")
-@home_and_json
-def reject(home: Path, candidate: str, as_json: bool) -> int:
-    """Reject a waiting candidate. The evolver considers this when it writes later skills."""
-    return _decide(home, candidate, "reject", "rejected", as_json=as_json)
-
-
-def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool) -> int:
-    connect(home)  # the learner of a running proxy decides
-    path = f"/api/candidates/{segment(candidate)}/{how}"
-    facts = request(home, "POST", path, advice=_WHERE)
-    skill, is_done = plain(facts["skill"]), facts["standing"] == wanted
-    if as_json:
-        print_json(facts)
-    elif not is_done:
-        raise MetaClawError(f"{skill} could not be put in force: {plain(facts['reason'])}")
-    else:
-        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was rejected"
-        click.echo(f"{done} ({plain(facts['id'])}).")
-    return 0 if is_done else 1
-
-
-def _row(candidate: "dict[str, Json]") -> tuple[object, ...]:
-    return (
-        candidate["id"],
-        candidate["skill"],
-        candidate["scope"] or "everyone",
-        candidate["standing"],
-        moment(candidate["made_at"]),
-        short(candidate["reason"], _MOST_REASON),
+    facts = _decide(home, candidate, "approve")
+    if facts["standing"] != "accepted" and not wants_json():
+        raise MetaClawError(f"{facts['skill']} could not be put in force: {facts['reason']}")
+    is_done = facts["standing"] == "accepted"
+    return CommandOutput(
+        facts, f"{facts['skill']} is in force now ({facts['id']}).", 0 if is_done else 1
     )
 
 
-def _words(candidate: "dict[str, Json]") -> list[tuple[str, object]]:
-    replaces = ", ".join(map(str, rows(candidate["replaces"])))
-    change = f"{candidate['change']} of {replaces}" if replaces else candidate["change"]
-    return [
-        ("skill", candidate["skill"]),
-        ("use when", candidate["description"]),
-        ("scope", candidate["scope"] or "everyone"),
-        ("change", change),
-        ("standing", candidate["standing"]),
-        ("why", candidate["reason"]),
-        ("written by", candidate["written_by"]),
-        ("taught by", counted(len(rows(candidate["support"])), "turn")),
-        ("made", moment(candidate["made_at"])),
-    ]
+@candidates.command()
+@click.argument("candidate")
+@answers
+def reject(home: Path, candidate: str) -> CommandOutput:
+    """Reject a waiting candidate. The evolver considers this when it writes later skills."""
+    facts = _decide(home, candidate, "reject")
+    return CommandOutput(facts, f"{facts['skill']} was rejected ({facts['id']}).")
+
+
+def _decide(home: Path, candidate: str, how: str) -> Facts:
+    connect(home)  # the learner of a running proxy decides
+    return request(home, "POST", f"/api/candidates/{segment(candidate)}/{how}", advice=_WHERE)

@@ -2,27 +2,26 @@
 findings and remedies.
 """
 
+import asyncio
 import shutil
 import socket
-import ssl
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.client import connect
 from metaclaw.cli.home import database_file, read_all, reading
-from metaclaw.cli.output import home_and_json, plain, print_json, timeout_option
-from metaclaw.cli.status import failing, other_model, unusable_answers
+from metaclaw.cli.output import CommandOutput, answers, timeout_option
 from metaclaw.config import (
     CONFIG_NAME,
     Config,
@@ -32,9 +31,8 @@ from metaclaw.config import (
     missing_secrets,
     without_password,
 )
-from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError, UpstreamError
 from metaclaw.hooks import PluginError, load_plugin
-from metaclaw.http_request import open_response
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -78,33 +76,22 @@ def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
 
 @click.command()
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
-@home_and_json
-def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+@answers
+def doctor(home: Path, timeout_s: float) -> CommandOutput:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
     fails.
     """
     findings = list(examine(home, timeout_s))
-    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
-    if as_json:
-        print_json(
-            {
-                "healthy": not failed,
-                "checks": [
-                    {"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy}
-                    for f in findings
-                ],
-            }
-        )
-        return 1 if failed else 0
+    states = Counter(finding.state for finding in findings)
+    lines = []
     for finding in findings:
-        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        lines.append(f"{finding.state.value:<5} {finding.name:<12} {finding.what}")
         if finding.remedy is not None:
-            click.echo(f"{'':18} → {plain(finding.remedy)}")
-    warned = sum(finding.state is FindingState.WARN for finding in findings)
-    click.echo(
-        f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed"
-    )
-    return 1 if failed else 0
+            lines.append(f"{'':18} → {finding.remedy}")
+    ok, warned, failed = (states[state] for state in FindingState)
+    summary = f"{ok} ok, {warned} to look at, {failed} failed"
+    facts = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    return CommandOutput(facts, [*lines, "", summary], 1 if failed else 0)
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
@@ -331,21 +318,18 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
     if find(home) is None:
         return
     try:
-        facts = connect(home)[1].facts("/api/status")
+        problems = connect(home)[1].call("GET", "/api/status")["problems"]
     except MetaClawError as error:
         yield _warn("proxy", f"its status cannot be read: {error}", "see its log")
         return
-    if notice := at(facts, "store", "notice"):
-        yield _warn("store notice", str(notice))
-    for one in rows(at(facts, "learning", "unusable")):
-        yield _warn("models", unusable_answers(one), f"name another model: {other_model(one)}")
-    for provider in rows(facts.get("providers")):
-        if trouble := failing(provider):
-            yield _fail(
-                "requests",
-                trouble,
-                "correct the provider's entry in the configuration, or look at the provider",
-            )
+    for one in problems:
+        what = f"{one['what']}: {one['why']}"
+        if one["about"] == "provider":
+            yield _fail("requests", what, one["do"] or "look at the provider")
+        elif one["about"] == "store":
+            yield _warn("store notice", what)
+        elif one["about"] == "model":
+            yield _warn("models", what, one["do"])
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
@@ -448,24 +432,16 @@ def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
     assert provider.base_url is not None
     shown = without_password(provider.base_url)
     try:
-        status = _models_status(provider, provider.base_url, timeout_s)
+        status = asyncio.run(_models_status(provider, timeout_s))
     except ConfigError as error:
         return _fail(name, "was not asked: its key cannot be read", str(error))
-    except ssl.SSLError as error:
+    except TimeoutError:
         return _fail(
-            name,
-            f"{shown} has no valid certificate ({error.reason})",
-            "correct its base_url or its certificate",
+            name, f"{shown} does not answer within {timeout_s:g} s", "look at the provider"
         )
-    except (OSError, HTTPException) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else str(error) or type(error).__name__
-        )
-        return _fail(
-            name, f"{shown} does not answer ({reason})", "start it, or correct its base_url"
-        )
+    except UpstreamError as error:
+        what = f"{shown} does not answer ({error})"
+        return _fail(name, what, "start it, or correct its base_url")
     return _judge(provider, shown, status)
 
 
@@ -478,12 +454,6 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
                 f"{shown} answers; it requires the callers' own credentials, which are forwarded",
             )
         return _warn(name, f"{shown} answers {status}: it refuses the key", "correct its api_key")
-    if 300 <= status < 400:
-        return _warn(
-            name,
-            f"{shown} answers {status}, a redirect, which is not followed",
-            "correct its base_url",
-        )
     if status == 404:
         return _warn(
             name,
@@ -495,21 +465,13 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
     return _ok(name, f"{shown} answers {status}")
 
 
-def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
-    path = "/v1/models" if provider.kind == "anthropic" else "/models"
-    with open_response(
-        f"{base_url}{path}", headers=_headers(provider), timeout_s=timeout_s
-    ) as response:
-        return response.status
+async def _models_status(provider: ProviderConfig, timeout_s: float) -> int:
+    from metaclaw.app import build_endpoint
+    from metaclaw.upstream import models_status
 
-
-def _headers(provider: ProviderConfig) -> dict[str, str]:
-    headers = {"Accept": "application/json"}
-    if provider.kind == "anthropic":
-        headers["anthropic-version"] = "2023-06-01"
-    if provider.api_key is None or provider.api_key.is_passthrough:
-        return headers
-    key = provider.api_key.resolve()
-    return headers | (
-        {"x-api-key": key} if provider.kind == "anthropic" else {"Authorization": f"Bearer {key}"}
-    )
+    endpoint = build_endpoint(provider)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await models_status(endpoint)
+    finally:
+        await endpoint.aclose()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -21,8 +21,9 @@ from metaclaw.instance import Running, find
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from metaclaw.domain.chat import Json
-
+Facts: TypeAlias = dict[str, Any]
+"""A JSON object of the API."""
+Fields: TypeAlias = Mapping[str, object]
 _TIMEOUT_S = 10.0
 _PATIENCE_S = 60.0
 """A proxy with many skills, or while it loads weights, takes a while."""
@@ -68,14 +69,14 @@ class OtherVersionError(MetaClawError):
         )
 
 
-class ProxyObject(dict[str, "Json"]):
+class ProxyObject(Facts):
     """A JSON object of the running proxy. A field that it lacks is one of another version."""
 
-    def __init__(self, fields: "Mapping[str, Json]", api: "ApiClient") -> None:
+    def __init__(self, fields: Fields, api: "ApiClient") -> None:
         super().__init__(fields)
         self._api = api
 
-    def __missing__(self, name: str) -> "Json":
+    def __missing__(self, name: str) -> object:
         raise OtherVersionError(self._api.version(), f"the field {name}")
 
 
@@ -86,36 +87,28 @@ class ApiClient:
     url: str
     key: str = field(repr=False)
 
-    def get(self, path: str) -> "tuple[int, Json]":
-        """Status and body of a GET."""
-        return self.send("GET", path)
-
-    def post(
-        self,
-        path: str,
-        fields: "Mapping[str, Json] | None" = None,
-        *,
-        timeout_s: float = _TIMEOUT_S,
-    ) -> "tuple[int, Json]":
-        """Status and body of a POST with `fields` as its JSON body."""
-        return self.send("POST", path, fields, timeout_s)
-
-    def facts(self, path: str) -> "dict[str, Json]":
-        """The body of a GET that must succeed."""
-        return expect(*self.get(path))
-
-    def version(self) -> "Json":
+    def version(self) -> object:
         """The version of the proxy."""
         with self.stream("GET", "/") as reply:
-            return at(parsed(reply.read()), "version")
+            return parsed(reply.read()).get("version")
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        fields: Fields | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Facts:
+        """The JSON object of a successful response. Raises MetaClawError for anything else."""
+        return expect(*self.send(method, path, fields, timeout_s))
 
     def send(
         self,
         method: str,
         path: str,
-        fields: "Mapping[str, Json] | None" = None,
+        fields: Fields | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> "tuple[int, Json]":
+    ) -> tuple[int, Any]:
         """Status and body of any request."""
         with self.stream(method, path, fields, timeout_s=timeout_s) as reply:
             status, body = reply.status, parsed(reply.read(), self)
@@ -129,7 +122,7 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        fields: "Mapping[str, Json] | None" = None,
+        fields: Fields | None = None,
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = _TIMEOUT_S,
@@ -204,12 +197,12 @@ def request(
     home: Path,
     method: str,
     path: str,
-    fields: "Mapping[str, Json] | None" = None,
+    fields: Fields | None = None,
     *,
     advice: str | None = None,
     timeout_s: float = _PATIENCE_S,
-    query: Mapping[str, str | int | None] | None = None,
-) -> "dict[str, Json]":
+    query: Fields | None = None,
+) -> Facts:
     """The answer of the API of this home, from its proxy if one runs. Raises MetaClawError with the
     API's message if it refuses; `advice` is added if something does not exist."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -220,25 +213,19 @@ def request(
         status, body = _answer_here(home, method, target, fields)
     else:
         status, body = api.send(method, target, fields, timeout_s)
-    if status == 404 and advice is not None:
-        raise NotFoundError(f"{message_in(body)}; {advice}")
     if status == 404:
-        raise NotFoundError(message_in(body))
+        raise NotFoundError("; ".join(filter(None, (message_in(body), advice))))
     if status in (400, 409):
         raise MetaClawError(message_in(body))
     return expect(status, body)
 
 
-def read(
-    home: Path, path: str, *, advice: str | None = None, **query: str | int | None
-) -> "dict[str, Json]":
+def read(home: Path, path: str, *, advice: str | None = None, **query: str | int | None) -> Facts:
     """The answer to a GET."""
     return request(home, "GET", path, advice=advice, query=query)
 
 
-def _answer_here(
-    home: Path, method: str, target: str, fields: "Mapping[str, Json] | None"
-) -> "tuple[int, Json]":
+def _answer_here(home: Path, method: str, target: str, fields: Fields | None) -> tuple[int, Any]:
     from metaclaw.app import answer_offline
 
     body = b"" if fields is None else json.dumps(fields).encode()
@@ -251,7 +238,7 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def expect(status: int, body: "Json") -> "dict[str, Json]":
+def expect(status: int, body: Any) -> Facts:
     """The JSON object of a successful response. Raises MetaClawError for anything else."""
     if status == 401:
         raise MetaClawError(
@@ -267,53 +254,24 @@ def expect(status: int, body: "Json") -> "dict[str, Json]":
     return body
 
 
-def at(value: "Json", *path: str) -> "Json":
-    """The value at a path inside a response, or None."""
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def rows(value: "Json") -> "list[Json]":
-    """The value if it is a list, else an empty list."""
-    return value if isinstance(value, list) else []
-
-
-def objects(value: "Json") -> "list[dict[str, Json]]":
-    """The objects in a list of a response."""
-    return [one for one in rows(value) if isinstance(one, dict)]
-
-
-def number(value: "Json") -> int:
-    """The value if it is a whole number, else 0."""
-    return value if isinstance(value, int) else 0
-
-
-def counts(value: "Json") -> dict[str, int]:
-    """The whole numbers in an object of a response."""
-    return {name: number(one) for name, one in value.items()} if isinstance(value, dict) else {}
-
-
-def message_in(body: "Json") -> str:
+def message_in(body: object) -> str:
     """The message of an error response of any shape."""
-    error = at(body, "error")
-    named = at(error, "message") or at(body, "message") or at(body, "reason")
-    text = next(
-        (text for text in (named, error, body) if isinstance(text, str) and text.strip()),
-        "no reason given",
-    )
+    facts = body if isinstance(body, dict) else {}
+    error = facts.get("error")
+    inner = error.get("message") if isinstance(error, dict) else error
+    found = (inner, facts.get("message"), facts.get("reason"), body)
+    text = next((one for one in found if isinstance(one, str) and one.strip()), "no reason given")
     return text[:_MESSAGE_CHARS]
 
 
-def parsed(body: bytes, api: ApiClient | None = None) -> "Json":
+def parsed(body: bytes, api: ApiClient | None = None) -> Any:
     """Decode a JSON body; its text if it is not JSON. Objects of a proxy (`api`) name it if they
     lack a field."""
     make = None if api is None else lambda fields: ProxyObject(fields, api)
     try:
-        value: Json = json.loads(body, object_hook=make) if body else None
+        return json.loads(body, object_hook=make) if body else None
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
-    return value
 
 
 WHERE_TURNS = (
@@ -328,9 +286,9 @@ def check_choice(named: str | None, last: bool, what: str) -> None:
         raise click.UsageError(f"name a {what} (the beginning of its id is enough), or use --last")
 
 
-def last_turn(home: Path) -> "dict[str, Json]":
+def last_turn(home: Path) -> Facts:
     """The newest main turn. Raises MetaClawError if there is none."""
-    found = objects(read(home, "/api/turns")["turns"])
+    found: list[Facts] = read(home, "/api/turns")["turns"]
     if not found:
         raise MetaClawError(
             "no main turn is recorded yet; metaclaw sessions list --all lists all sessions"

@@ -3,12 +3,13 @@ print its path.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import home_and_json, plain, print_json, print_result
+from metaclaw.cli.output import CommandOutput, answers, echo, wants_json
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, Problem
@@ -21,40 +22,38 @@ def config() -> None:
 
 @config.command()
 @click.argument("key", required=False)
-@home_and_json
-def show(home: Path, key: str | None, as_json: bool) -> None:
+@answers
+def show(home: Path, key: str | None) -> CommandOutput:
     """Print every value in force and its source; secrets are masked (`metaclaw key` prints the
     proxy's key). With KEY, only that key or section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
     tree = load(home)
-    chosen = [
-        (name, value)
+    chosen = {
+        name: _masked(value)
         for name, value in flatten(tree)
         if key is None or name == key or name.startswith(f"{key}.")
-    ]
+    }
     if key is not None and not chosen and key not in (*LISTS, *OPTIONAL):
         raise ConfigError(
             f"{key} is not a key of the configuration; metaclaw config show lists them all"
         )
-    if as_json:
-        print_json(
-            {
-                **_nested(dict(chosen)),
-                "sources": {name: str(tree.where(name)) for name, _ in chosen},
-            }
-        )
-        return
-    width = max((len(name) for name, _ in chosen), default=0)
-    for name, value in chosen:
-        shown = "–" if value is None else plain(toml_value(_masked(value)))
-        click.echo(f"{name.ljust(width)} = {shown}  ({tree.where(name)})")
+    sources = {name: str(tree.where(name)) for name in chosen}
+    width = max(map(len, chosen), default=0)
+    return CommandOutput(
+        {**_nested(chosen), "sources": sources},
+        [
+            f"{name.ljust(width)} = {'–' if value is None else toml_value(value)}"
+            f"  ({sources[name]})"
+            for name, value in chosen.items()
+        ],
+    )
 
 
 @config.command()
-@home_and_json
-def check(home: Path, as_json: bool) -> int:
+@answers
+def check(home: Path) -> CommandOutput:
     """Check the configuration, and print every problem."""
     from metaclaw.config import CONFIG_NAME, InvalidConfigError, load, missing_secrets
 
@@ -68,51 +67,41 @@ def check(home: Path, as_json: bool) -> int:
         )
     except InvalidConfigError as error:
         problems = error.problems
-    if as_json:
-        listed = [
-            {"place": p.place, "key": p.key, "what": p.what, "remedy": p.remedy} for p in problems
-        ]
-        print_json({"valid": not problems, "file": str(path), "problems": listed})
-    elif problems:
-        click.echo("\n".join(str(problem) for problem in problems), err=True)
-    else:
-        click.echo(
-            f"{path} is right."
-            if path.exists()
-            else f"{path} does not exist; the defaults are right."
-        )
-    return 2 if problems else 0
+    facts = {"valid": not problems, "file": str(path), "problems": list(map(asdict, problems))}
+    if not problems:
+        right = "is right" if path.exists() else "does not exist; the defaults are right"
+        return CommandOutput(facts, f"{path} {right}.")
+    if not wants_json():
+        for problem in problems:
+            echo(str(problem), err=True)
+    return CommandOutput(facts, (), 2)
 
 
 @config.command(name="set", context_settings={"ignore_unknown_options": True})
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
-@home_and_json
-def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
+@answers
+def set_(home: Path, settings: tuple[str, ...]) -> CommandOutput:
     """Write values into the file, keeping its comments. Nothing is written if the file would be
     invalid afterwards.
     """
     from metaclaw.config import set_values
 
-    pair = len(settings) == 2 and "=" not in settings[0]
-    path = set_values(home, [f"{settings[0]}={settings[1]}"] if pair else settings)
-    keys = [setting.partition("=")[0].strip() for setting in ([settings[0]] if pair else settings)]
-    print_result(
-        {"file": str(path), "set": keys},
-        f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start.",
-        as_json=as_json,
-    )
+    if len(settings) == 2 and "=" not in settings[0]:
+        settings = ("=".join(settings),)
+    path = set_values(home, settings)
+    keys = [setting.partition("=")[0].strip() for setting in settings]
+    told = f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start."
+    return CommandOutput({"file": str(path), "set": keys}, told)
 
 
 @config.command()
-@home_and_json
-def path(home: Path, as_json: bool) -> None:
+@answers
+def path(home: Path) -> CommandOutput:
     """Print the path of the configuration file."""
     from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
-    print_result(
-        {"path": str(file), "home": str(home), "exists": file.exists()}, str(file), as_json=as_json
-    )
+    return CommandOutput({"path": str(file), "home": str(home), "exists": file.exists()}, str(file))
 
 
 def _unusable_plugins(loaded: "Config") -> "list[Problem]":
@@ -166,7 +155,7 @@ def _nested(values: Mapping[str, object]) -> dict[str, object]:
             inner = here.setdefault(section, {})
             assert isinstance(inner, dict)
             here = inner
-        here[key] = _masked(value)
+        here[key] = value
     tree |= {section: {} for section in LISTS if section not in tree}
     return {name: _lists(value) for name, value in tree.items()}
 
@@ -179,8 +168,8 @@ def _lists(value: object) -> object:
 
 
 @click.command()
-@home_and_json
-def key(home: Path, as_json: bool) -> None:
+@answers
+def key(home: Path) -> CommandOutput:
     """Print the proxy's key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Does not
     create one.
     """
@@ -194,8 +183,5 @@ def key(home: Path, as_json: bool) -> None:
             f"{home} has no key yet: metaclaw start generates one, or set your own with: metaclaw"
             " config set proxy.api_key KEY"
         )
-    print_result(
-        {"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))},
-        secret.resolve(),
-        as_json=as_json,
-    )
+    found = secret.resolve()
+    return CommandOutput({"api_key": found, "source": str(config.where("proxy.api_key"))}, found)

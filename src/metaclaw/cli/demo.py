@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import plain, show_progress
+from metaclaw.cli.output import show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def demo(
     """Watch it learn: you correct it once and it obeys; then it trains its weights while you are
     away.
 
-    Starts the real program in a temporary home; your own home is read for its providers and is not
-    changed. Act one takes about a minute, act two at most --minutes. Exits with 1 if something that
+    Runs the real program in a temporary home, with your providers. Exits with 1 if something that
     should happen did not."""
     wanted = _acts(acts)
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))
@@ -292,7 +291,7 @@ def usable_providers(stage: Stage) -> str:
     missing = {one.name: reason for one in hosted if (reason := _missing_key(config, one))}
     usable = {one.name for one in hosted} - missing.keys()
     for name, reason in missing.items():
-        stage.say(f"Your provider {plain(name)} is not asked: {plain(reason)}.")
+        stage.say(f"Your provider {name} is not asked: {reason}.")
     if missing and not usable:
         stage.say("The embedded model answers instead, as with --embedded.")
     path = home / "config.toml"

@@ -11,19 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import ApiClient, at, expect, message_in, parsed, rows
+from metaclaw.cli.agents import first_model
+from metaclaw.cli.client import ApiClient, Facts, Fields, message_in, parsed
 from metaclaw.cli.home import prepared
 from metaclaw.cli.lifecycle import launch, stop_proxy
-from metaclaw.cli.output import duration, one_line, plain, show_progress
+from metaclaw.cli.output import duration, echo, short, show_progress
 from metaclaw.errors import MetaClawError
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
-
 
 _START_S = 600.0
 _ANSWER_S = 300.0
@@ -73,7 +69,12 @@ class DemoHome:
         _link_model(model_from, home)
         wanted = [_PORT, *overrides]
         api, facts = launch(home, prepared(home, wanted), wanted, _START_S, ends_with_parent=True)
-        return cls(home, api, facts.model or _first_model(api))
+        model = facts.model or first_model(api)
+        if model is None:
+            raise MetaClawError(
+                'no model is known to ask: write models = ["…"] below your provider in config.toml'
+            )
+        return cls(home, api, model)
 
     @property
     def url(self) -> str:
@@ -86,16 +87,17 @@ class DemoHome:
     def stop(self) -> None:
         stop_proxy(self.home, _COMMAND_S)
 
-    def post(self, path: str, fields: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
+    def get(self, path: str) -> Facts:
+        """The answer to a GET, which must succeed."""
+        return self.api.call("GET", path)
+
+    def post(self, path: str, fields: Fields | None = None) -> Facts:
         """Send a command to the proxy's API; it must succeed."""
-        return expect(*self.api.post(path, fields, timeout_s=_COMMAND_S))
+        return self.api.call("POST", path, fields, _COMMAND_S)
 
     def rules(self) -> dict[str, str]:
         """The texts of the rules and facts in force, by name."""
-        return {
-            str(at(rule, "name")): str(at(rule, "text"))
-            for rule in rows(at(self.api.facts("/api/rules"), "rules"))
-        }
+        return {rule["name"]: rule["text"] for rule in self.get("/api/rules")["rules"]}
 
     def ask(
         self,
@@ -110,10 +112,10 @@ class DemoHome:
         """Send a streamed chat request, as an agent does. `after` are the questions and answers
         before it. Every question is in a new session. `on_words` is called as words arrive."""
         history = [said for asked, got in after for said in (("user", asked), ("assistant", got))]
-        messages: list[Json] = [
+        messages = [
             {"role": role, "content": text} for role, text in [*history, ("user", question)]
         ]
-        body: dict[str, Json] = {
+        body: Facts = {
             "model": self._model,
             "messages": messages,
             "max_tokens": max_tokens,
@@ -152,19 +154,8 @@ def _delta(line: bytes) -> str:
     """The words in one line of the stream."""
     if not line.startswith(b"data: {"):
         return ""
-    event: Json = json.loads(line[6:])
-    choices = rows(at(event, "choices"))
-    words = at(choices[0], "delta", "content") if choices else None
-    return words if isinstance(words, str) else ""
-
-
-def _first_model(api: ApiClient) -> str:
-    for one in rows(at(api.facts("/v1/models"), "data")):
-        if isinstance(name := at(one, "id"), str):
-            return name
-    raise MetaClawError(
-        'no model is known to ask: write models = ["…"] below your provider in config.toml'
-    )
+    choices = json.loads(line[6:])["choices"]
+    return (choices[0]["delta"].get("content") or "") if choices else ""
 
 
 def _link_model(source: Path, home: Path) -> None:
@@ -203,9 +194,10 @@ class Stage:
     _said_at: float = -_SILENT_S
 
     def say(self, text: str) -> None:
-        """Print a line."""
+        """Print lines."""
         self._said_at = self.clock()
-        click.echo(text)
+        for line in text.split("\n"):
+            echo(line)
 
     def progress(self, text: str) -> None:
         """Show progress: at once on a terminal, and as a printed line if nothing was printed for a
@@ -254,8 +246,6 @@ def running(
 
 def show_reply(reply: DemoReply) -> None:
     """Print an answer and the names in its prompt."""
-    click.echo(f"  > {one_line(reply.text or '(no words)', _WIDTH)}")
-    placed = ", ".join(plain(name) for name in reply.placed)
-    click.echo(
-        f"    ({reply.seconds:.1f} s, {'placed: ' + placed if placed else 'nothing placed'})"
-    )
+    echo(f"  > {short(reply.text or '(no words)', _WIDTH)}")
+    placed = f"placed: {', '.join(reply.placed)}" if reply.placed else "nothing placed"
+    echo(f"    ({reply.seconds:.1f} s, {placed})")

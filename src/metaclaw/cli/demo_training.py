@@ -7,15 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from metaclaw.cli.client import at, rows
+from metaclaw.cli.client import Facts
 from metaclaw.cli.demo_stage import DemoHome, DemoReply, Stage, running, show_reply
-from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
+from metaclaw.cli.output import bar, duration, short, show_progress
 from metaclaw.domain.status import LoopState
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
 
 _TRAINING = (LoopState.TRAINING, LoopState.CHOOSING)
 _NAME = "document-metadata"
@@ -78,53 +74,57 @@ _FORMS = (
     "I need metadata: revision {revision} of a document about {topic}, written by {person}.",
     "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
 )
-_TOPICS = (
-    *(
-        "budget",
-        "travel",
-        "market",
-        "water",
-        "energy",
-        "music",
-        "health",
-        "safety",
-        "school",
-        "winter",
-        "summer",
-        "harvest",
-    ),
-    *(
-        "forest",
-        "river",
-        "bridge",
-        "station",
-        "library",
-        "museum",
-        "castle",
-        "ocean",
-        "planet",
-        "paper",
-        "iron",
-        "gold",
-    ),
-    *(
-        "stone",
-        "glass",
-        "wood",
-        "sugar",
-        "bread",
-        "apple",
-        "rice",
-        "fish",
-        "research",
-        "training",
-        "customer",
-        "product",
-    ),
-    *("design", "security", "network", "storage", "memory", "window"),
-    *("table", "office", "factory", "hospital", "traffic", "weather"),
-)
-_PEOPLE = (
+_TOPICS = [
+    "budget",
+    "travel",
+    "market",
+    "water",
+    "energy",
+    "music",
+    "health",
+    "safety",
+    "school",
+    "winter",
+    "summer",
+    "harvest",
+    "forest",
+    "river",
+    "bridge",
+    "station",
+    "library",
+    "museum",
+    "castle",
+    "ocean",
+    "planet",
+    "paper",
+    "iron",
+    "gold",
+    "stone",
+    "glass",
+    "wood",
+    "sugar",
+    "bread",
+    "apple",
+    "rice",
+    "fish",
+    "research",
+    "training",
+    "customer",
+    "product",
+    "design",
+    "security",
+    "network",
+    "storage",
+    "memory",
+    "window",
+    "table",
+    "office",
+    "factory",
+    "hospital",
+    "traffic",
+    "weather",
+]
+_PEOPLE = [
     "Maria",
     "Peter",
     "Anna",
@@ -137,8 +137,8 @@ _PEOPLE = (
     "Simon",
     "Martin",
     "Jane",
-)
-_NEW_TOPICS = (
+]
+_NEW_TOPICS = [
     "climate",
     "history",
     "science",
@@ -151,8 +151,8 @@ _NEW_TOPICS = (
     "wheel",
     "coal",
     "storm",
-)
-_NEW_PEOPLE = ("Thomas", "Mary", "Frank", "Kim", "Robert")
+]
+_NEW_PEOPLE = ["Thomas", "Mary", "Frank", "Kim", "Robert"]
 _LOOK_S = 1.0
 _TOKENS = 24
 _WIDTH = 70
@@ -192,7 +192,7 @@ def act_two(stage: Stage) -> None:
         stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
         version = _await_version(stage, proxy)
-        if version is not None and at(version, "state") == "serving":
+        if version is not None and version["state"] == "serving":
             _compare_weights(stage, proxy)
 
 
@@ -261,23 +261,19 @@ def _share(answers: Sequence[tuple[DemoReply, bool]]) -> str:
     return f"{sum(is_right for _, is_right in answers)} of {len(answers)}"
 
 
-def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
+def _await_version(stage: Stage, proxy: DemoHome) -> Facts | None:
     """Follow the run until the gate has decided or the time is over; return the version, or
     None.
     """
     run = _Run(time.monotonic())
     limit_s = 60 * stage.minutes
     while time.monotonic() - run.began < limit_s:
-        policy = proxy.api.facts("/api/policy")
-        judged = [
-            version
-            for version in rows(at(policy, "versions"))
-            if at(version, "state") != "candidate"
-        ]
+        policy = proxy.get("/api/policy")
+        judged = [one for one in policy["versions"] if one["state"] != "candidate"]
         if judged:
             show_progress("")
             return _report_version(stage, judged[0], run)
-        _follow(stage, proxy, at(policy, "training"), run)
+        _follow(stage, proxy, policy["training"], run)
         time.sleep(_LOOK_S)
     show_progress("")
     stage.claim(
@@ -288,63 +284,49 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
     return None
 
 
-def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
-    state, step = at(training, "state"), at(training, "step")
-    window = (
-        proxy.api.facts("/api/windows") if state not in _TRAINING or not run.has_opened else None
-    )
-    stage.progress(f"{duration(time.monotonic() - run.began)}: {state_in_words(training, window)}")
-    if state == LoopState.TRAINING and not run.has_opened:
+def _follow(stage: Stage, proxy: DemoHome, training: Facts, run: _Run) -> None:
+    state, elapsed = training["state"], duration(time.monotonic() - run.began)
+    is_looking = state not in _TRAINING or not run.has_opened
+    window = proxy.get("/api/windows") if is_looking else None
+    stage.progress(f"{elapsed}: {state_in_words(training, window)}")
+    if state != LoopState.TRAINING:
+        return
+    if not run.has_opened and window is not None:
         run.has_opened = True
-        stage.claim(
-            f"a window opened after {duration(time.monotonic() - run.began)}:"
-            f" {plain(at(window, 'reason'))}",
-            True,
-        )
-    if isinstance(step, int) and step > run.steps_seen:
-        run.steps_seen = step
-    if run.steps_seen >= 1 and state == LoopState.TRAINING and not run.has_come_back:
+        stage.claim(f"a window opened after {elapsed}: {window['reason']}", True)
+    run.steps_seen = max(run.steps_seen, training["step"] or 0)
+    if run.steps_seen and not run.has_come_back:
         run.has_come_back = True
         _ask_while_training(stage, proxy)
 
 
-def state_in_words(training: "Json", window: "Json") -> str:
+def state_in_words(training: Facts, window: Facts | None) -> str:
     """The state of training: its step, or why it waits."""
-    state, step, steps = str(at(training, "state")), at(training, "step"), at(training, "steps")
-    share = (
-        f" {bar(step / steps)} step {step} of {steps}"
-        if isinstance(step, int) and isinstance(steps, int) and steps
-        else ""
-    )
-    if paused := at(training, "paused_reason"):
-        return f"{plain(state)}{share}; paused: {plain(paused)}"
-    if state in _TRAINING or window is None:
-        return f"{plain(state)}{share}"
-    objections = ", ".join(plain(one) for one in rows(at(window, "objections")))
-    why = (
-        "a window is open"
-        if at(window, "open")
-        else f"waiting for a window: {plain(at(window, 'reason'))}"
-    )
-    return (
-        f"{plain(state)}{share};"
-        f" {why}{f' (the machine is busy: {objections})' if objections else ''}"
-    )
+    words, step, steps = training["state"], training.get("step"), training.get("steps")
+    if step is not None and steps:
+        words += f" {bar(step / steps)} step {step} of {steps}"
+    if training.get("paused_reason"):
+        return f"{words}; paused: {training['paused_reason']}"
+    if training["state"] in _TRAINING or window is None:
+        return str(words)
+    why = "a window is open" if window["open"] else f"waiting for a window: {window['reason']}"
+    busy = ", ".join(window["objections"])
+    return f"{words}; {why}{f' (the machine is busy: {busy})' if busy else ''}"
 
 
 def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
     """Ask during training: the answer comes, and training pauses."""
     show_progress("")
     stage.say("You are back in the middle of it and ask something:")
-    paused: list[Json] = []
+    paused: list[str | None] = []
 
     def look(words: str) -> None:
         if not paused:
-            paused.append(at(proxy.api.facts("/api/policy"), "training", "paused_reason"))
+            paused.append(proxy.get("/api/policy")["training"]["paused_reason"])
 
     reply = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS, on_words=look)
     show_reply(reply)
-    reason = plain(paused[0]) if paused and paused[0] else ""
+    reason = (paused and paused[0]) or ""
     stage.claim(
         f"training paused while you were answered (first word after {reply.first_s:.1f} s):"
         f" {reason}",
@@ -352,20 +334,19 @@ def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
     )
 
 
-def _report_version(stage: Stage, version: "Json", run: _Run) -> "Json":
-    number, state = at(version, "version"), str(at(version, "state"))
+def _report_version(stage: Stage, version: Facts, run: _Run) -> Facts:
+    number, state = version["version"], version["state"]
     took = duration(time.monotonic() - run.began)
-    for reason in rows(at(version, "report", "reasons")):
-        stage.say(f"  the gate: {plain(reason)}")
+    for reason in version["report"]["reasons"] if version["report"] else ():
+        stage.say(f"  the gate: {reason}")
     stage.claim(
-        f"version {number} was trained in {at(version, 'steps')} steps and passed the gate, after"
+        f"version {number} was trained in {version['steps']} steps and passed the gate, after"
         f" {took}",
         state == "serving",
     )
     if state != "serving":
         stage.say(
-            f"Version {number} is {plain(state)}: {plain(at(version, 'note'))}. The untrained model"
-            " goes on serving."
+            f"Version {number} is {state}: {version['note']}. The untrained model goes on serving."
         )
     return version
 
@@ -384,8 +365,7 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
     for (old, _), (new, _), question in list(zip(untrained, trained, questions, strict=True))[:3]:
         stage.say(f"  {question.text}")
         stage.say(
-            f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:  "
-            f" {one_line(new.text, _WIDTH)}"
+            f"    untrained: {short(old.text, _WIDTH)}\n    trained:   {short(new.text, _WIDTH)}"
         )
     better = sum(is_right for _, is_right in trained) > sum(is_right for _, is_right in untrained)
     stage.claim(
@@ -401,7 +381,7 @@ def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
     """Change the weights during an answer: roll back before it, and promote the trained version
     while it streams.
     """
-    number = at(proxy.api.facts("/api/policy"), "policy_version")
+    number = proxy.get("/api/policy")["policy_version"]
     stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")
     proxy.post("/api/policy/rollback")
     first, swapped = threading.Event(), threading.Event()

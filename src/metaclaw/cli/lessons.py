@@ -1,27 +1,15 @@
 """`metaclaw lessons`: what was learned from tool calls that failed."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import objects, read, request, segment
-from metaclaw.cli.output import (
-    home_and_json,
-    moment,
-    plain,
-    print_facts,
-    print_json,
-    print_table,
-    short,
-)
+from metaclaw.cli.client import Facts, read, request, segment
+from metaclaw.cli.output import CommandOutput, answers, counted, fact_lines, moment, short, table
 from metaclaw.errors import SkillError
 
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
-
 _MOST_TEXT = 90
-_WHERE = "metaclaw lessons list shows all"
 
 
 @click.group(invoke_without_command=True)
@@ -33,80 +21,80 @@ def lessons(context: click.Context) -> None:
 
 
 @lessons.command(name="list")
-@home_and_json
-def list_(home: Path, as_json: bool) -> None:
+@answers
+def list_(home: Path) -> CommandOutput:
     """List lessons, with the sessions in which their failure came before and since."""
     facts = read(home, "/api/lessons")
-    found = objects(facts["lessons"])
-    if as_json:
-        print_json(facts)
-    elif not found:
-        click.echo("No lessons yet: they come from calls that fail in two sessions and then work.")
-    else:
-        print_table(
-            ("LESSON", "STATE", "PROJECT", "BEFORE", "SINCE", "SPARED", "TEXT"),
-            [_row(one) for one in found],
-        )
-        if any(one["state"] == "asked" for one in found):
-            click.echo(
-                "Those asked about wait for you: metaclaw candidates list --standing waiting"
+    return CommandOutput(facts, _listed(facts))
+
+
+def _listed(facts: Facts) -> Iterator[str]:
+    found = facts["lessons"]
+    if not found:
+        yield "No lessons yet: they come from calls that fail in two sessions and then work."
+        return
+    yield from table(
+        ("LESSON", "STATE", "PROJECT", "BEFORE", "SINCE", "SPARED", "TEXT"),
+        [
+            (
+                one["name"],
+                one["state"],
+                one["workspace"] or "all",
+                one["before"],
+                one["since"],
+                one["avoided"],
+                short(one["text"], _MOST_TEXT),
             )
+            for one in found
+        ],
+        optional=("PROJECT",),
+    )
+    if any(one["state"] == "asked" for one in found):
+        yield "Those asked about wait for you: metaclaw candidates list --standing waiting"
 
 
 @lessons.command()
 @click.argument("name")
-@home_and_json
-def show(home: Path, name: str, as_json: bool) -> None:
+@answers
+def show(home: Path, name: str) -> CommandOutput:
     """Show one lesson: its text, the failure it came from, and how often that came."""
     found = _lesson(home, name)
-    if as_json:
-        print_json(found)
-        return
-    click.echo(plain(found["text"]))
-    print_facts(
+    return CommandOutput(found, _shown(found))
+
+
+def _shown(found: Facts) -> Iterator[str]:
+    yield found["text"]
+    yield from fact_lines(
         [
             ("state", found["state"]),
             ("project", found["workspace"] or "all"),
             ("failure", found["signature"] or "you corrected the agent"),
             ("since", moment(found["since_when"])),
-            ("sessions before", found["before"]),
-            ("sessions since", found["since"]),
-            ("sessions spared", found["avoided"]),
+            ("came", f"in {counted(found['before'], 'session')} before, {found['since']} since"),
+            ("spared", counted(found["avoided"], "session")),
+            *(("taught by", turn) for turn in found["turns"]),
         ]
     )
+    if found["state"] != "asked":
+        yield f"Take it back: metaclaw lessons undo {found['name']}"
 
 
 @lessons.command()
 @click.argument("name")
-@home_and_json
-def undo(home: Path, name: str, as_json: bool) -> None:
+@answers
+def undo(home: Path, name: str) -> CommandOutput:
     """Take a lesson out of force."""
-    found = _lesson(home, name)
-    if found["state"] == "asked":
-        raise SkillError(f"{plain(name)} is not in force: metaclaw candidates reject turns it away")
+    if _lesson(home, name)["state"] == "asked":
+        raise SkillError(f"{name} is not in force: metaclaw candidates reject turns it away")
     facts = request(home, "POST", f"/api/skills/{segment(name)}/retire", {})
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(
-            f"{plain(name)} is no longer in force. Back with: metaclaw skills restore {name}"
-        )
-
-
-def _lesson(home: Path, name: str) -> "dict[str, Json]":
-    for one in objects(read(home, "/api/lessons")["lessons"]):
-        if one["name"] == name:
-            return one
-    raise SkillError(f"there is no lesson named {plain(name)}; {_WHERE}")
-
-
-def _row(one: "dict[str, Json]") -> tuple[object, ...]:
-    return (
-        one["name"],
-        one["state"],
-        one["workspace"] or "all",
-        one["before"],
-        one["since"],
-        one["avoided"],
-        short(str(one["text"]), _MOST_TEXT),
+    return CommandOutput(
+        facts, f"{name} is no longer in force. Back with: metaclaw skills restore {name}"
     )
+
+
+def _lesson(home: Path, name: str) -> Facts:
+    for one in read(home, "/api/lessons")["lessons"]:
+        if one["name"] == name:
+            found: Facts = one
+            return found
+    raise SkillError(f"there is no lesson named {name}; metaclaw lessons list shows all")

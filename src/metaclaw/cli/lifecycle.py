@@ -11,9 +11,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
@@ -21,16 +20,18 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.client import ApiClient, at, connect, expect, number, rows
+from metaclaw.cli.agents import provider_kinds
+from metaclaw.cli.client import ApiClient, connect
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
     counted,
     duration,
-    home_and_json,
+    echo,
+    json_option,
     own_command,
-    plain,
-    print_json,
-    print_result,
+    print_output,
     show_progress,
     timeout_option,
 )
@@ -40,8 +41,8 @@ from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
-    from metaclaw.config import Config, ProviderConfig
-    from metaclaw.domain.chat import Json
+    from metaclaw.app import ReadyProxy
+    from metaclaw.config import Config
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -75,7 +76,8 @@ _MODES = ("skills_only", "rl", "auto")
     hidden=True,
     help="This is the background process itself: print nothing.",
 )
-@home_and_json
+@json_option
+@click.pass_obj
 def start(
     home: Path,
     mode: str | None,
@@ -87,10 +89,9 @@ def start(
     detached: bool,
     as_json: bool,
 ) -> int:
-    """Start the proxy and show how to point an agent at it.
-
-    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the
-    commands that print them; --json prints both."""
+    """Start the proxy and show how to point an agent at it. Only on a terminal, and with --json, it
+    prints the key and a link to the page.
+    """
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -104,19 +105,17 @@ def start(
     config = prepared(home, overrides)
     refuse_own_key(config)
     if detach:
-        api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts, lambda: sign_in_link(api), as_json=as_json)
+        announce(config, launch(home, config, overrides, timeout_s)[1], as_json=as_json)
         return 0
     # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the
     # time. `run` enables it again.
     gc.disable()
-    from metaclaw.app import ReadyProxy, run
+    from metaclaw.app import run
 
-    def ready(serving: ReadyProxy) -> None:
+    def ready(serving: "ReadyProxy") -> None:
         _remember(home, overrides, is_detached=detached)
         if not detached:
-            facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
-            announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
+            announce(config, serving, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo(
                     "The embedded model is being loaded; at the first start this takes about a"
@@ -153,112 +152,60 @@ def refuse_own_key(config: "Config") -> None:
             )
         )
         raise ConfigError(
-            f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the"
+            f"the api_key of provider {provider.name} is MetaClaw's own key, not the"
             f" provider's; {remedy}"
         )
 
 
-def announce(
-    config: "Config",
-    url: str,
-    key: str,
-    facts: "LaunchedProxy",
-    new_link: Callable[[], str],
-    *,
-    as_json: bool,
-) -> None:
+def announce(config: "Config", serving: "ReadyProxy", *, as_json: bool) -> None:
     """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as
     in a journal, commands stand for the key and the link."""
-    embedded = facts.model
-    model = embedded or next(
-        (name for provider in config.fallback_order for name in provider.models), None
-    )
-    if as_json:
-        print_json(
-            {
-                "url": url,
-                "api_key": key,
-                "openai_base_url": f"{url}/v1",
-                "anthropic_base_url": url,
-                "model": model,
-                "rules": facts.rules,
-                "facts": facts.facts,
-                "skills": facts.skills,
-                "page": new_link(),
-            }
-        )
-        return
+    from metaclaw.agents import Endpoint, find_agent
+
+    url, key = serving.url, serving.api_key
+    providers = config.fallback_order
+    listed = (name for provider in providers for name in provider.models)
+    model = serving.model or next(listed, None)
     is_terminal = sys.stdout.isatty()
     prints_key = f"{own_command()} key"
     sent = key if is_terminal else f"$({prints_key})"
-    page = new_link() if is_terminal else f"{own_command()} page prints a link"
+    page = serving.new_link() if is_terminal or as_json else f"{own_command()} page prints a link"
+    kinds, passthrough = provider_kinds(config)
+    steps = find_agent("env").steps(Endpoint(url, sent, model, kinds, passthrough))
+    facts = {
+        "url": url,
+        "api_key": key,
+        "openai_base_url": f"{url}/v1",
+        "anthropic_base_url": url,
+        "model": model,
+        "rules": serving.rules,
+        "facts": serving.facts,
+        "skills": serving.skills,
+        "page": page,
+    }
+    names = ", ".join(provider.name for provider in providers) or model
     lines = [
-        (
-            "MetaClaw serves"
-            f" {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
-            f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and"
-            f" {counted(facts.skills, 'skill')}."
-        ),
+        f"MetaClaw serves {names} with {counted(serving.rules, 'rule')},"
+        f" {counted(serving.facts, 'fact')} and {counted(serving.skills, 'skill')}.",
         f"  URL  {url}",
         f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
-        f"  OpenAI clients     {_setting(config, 'openai', url, sent)}",
-        f"  Anthropic clients  {_setting(config, 'anthropic', url, sent)}",
-        f"  by hand            {_curl(config, url, sent, model, is_embedded=embedded is not None)}",
+        *(f"  {step}" for step in steps),
+        *([] if passthrough else [f"Or by hand: {_curl(url, sent, model)}"]),
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
-    click.echo("\n".join(lines))
+    print_output(CommandOutput(facts, lines), as_json=as_json)
 
 
-def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
-    """A curl command to try. For a passthrough provider it uses the provider's wire and the
-    caller's credentials.
-    """
-    body: dict[str, object] = {
+def _curl(url: str, key: str, model: str | None) -> str:
+    """A curl command to try. A command in the place of the key is run."""
+    body = {
         "model": model or "<a model of your provider>",
         "messages": [{"role": "user", "content": "Hello"}],
     }
-    path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
-    asked = None if is_embedded else _asked_by_chat(config, model)
-    if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
-        path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
-        if asked.kind == "anthropic":
-            path, headers = (
-                f"/k/{key}/v1/messages",
-                ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"],
-            )
-            body["max_tokens"] = 100
-    fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
-    return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
-
-
-def _quoted(text: str) -> str:
-    """A word of a shell command; a command whose output stands in it is run."""
-    return f'"{text}"' if "$(" in text else shlex.quote(text)
-
-
-def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
-    """The provider that a chat request for this model goes to."""
-    providers = config.fallback_order
-    listing = (one for one in providers if model in one.models)
-    speaking = (one for one in providers if "chat" in one.wires)
-    return next(listing, None) or next(speaking, None) or next(iter(providers), None)
-
-
-def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """Environment variables for a client of this vendor. For a passthrough provider the client
-    keeps its own credentials.
-    """
-    name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
-    first = next((one for one in config.fallback_order if one.kind == vendor), None)
-    if first is not None and first.api_key is not None and first.api_key.is_passthrough:
-        return (
-            f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is"
-            " passed on"
-        )
-    variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
-    return f"export {name}_BASE_URL={url}{version} {variable}={key}"
+    headers = f"-H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json'"
+    return f"curl {url}/v1/chat/completions {headers} -d {shlex.quote(json.dumps(body))}"
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
@@ -275,7 +222,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     if mode == "skills_only" and config.policy is None:
         return []
     if config.untrainable is not None:
-        hosted = ", ".join(plain(provider.name) for provider in config.providers)
+        hosted = ", ".join(provider.name for provider in config.providers)
         raise ConfigError(
             f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to"
             f" train.\n  What works with {hosted}: rules, facts and skills. Leave out --mode:"
@@ -292,16 +239,6 @@ _PARENT_S = 0.5
 _LOG_LINES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedProxy:
-    """The model of the new proxy, and the number of rules, facts and skills in force."""
-
-    model: str | None
-    rules: int
-    facts: int
-    skills: int
-
-
 def launch(
     home: Path,
     config: "Config",
@@ -309,10 +246,12 @@ def launch(
     timeout_s: float,
     *,
     ends_with_parent: bool = False,
-) -> tuple[ApiClient, LaunchedProxy]:
+) -> "tuple[ApiClient, ReadyProxy]":
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if
     it ends instead. With `ends_with_parent` the proxy stops when this process ends, even if it is
     killed."""
+    from metaclaw.app import ReadyProxy
+
     running = find(home)
     if running is not None:
         raise MetaClawError(
@@ -341,15 +280,22 @@ def launch(
             file,
             {"overrides": list(overrides), "ends_with_parent": ends_with_parent},
         )
-    api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
-    status = api.facts("/api/status")
-    if at(status, "degraded"):
-        click.echo(
-            "metaclaw: it serves, but turns are not being recorded:"
-            f" {plain(at(status, 'store', 'reason'))}",
-            err=True,
-        )
-    return api, _started(status)
+    api = _await_ready(home, child, key.resolve(), log, began_at, timeout_s)
+    status = api.call("GET", "/api/status")
+    if status["degraded"]:
+        reason = status["store"]["reason"]
+        echo(f"metaclaw: it serves, but turns are not being recorded: {reason}", err=True)
+    models = [model for provider in status["providers"] for model in provider["models"]]
+    counts = status["counts"]
+    return api, ReadyProxy(
+        api.url,
+        api.key,
+        next(iter(models), None),
+        counts["rules"],
+        counts["facts"],
+        sum(counts["skills"].values()),
+        lambda: sign_in_link(api),
+    )
 
 
 def _log_for(path: Path) -> BinaryIO:
@@ -362,20 +308,14 @@ def _log_for(path: Path) -> BinaryIO:
         return Path(os.devnull).open("ab")
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """The lines that the child has logged."""
-
-    path: Path
-    began_at: int
-
-    def lines(self) -> list[str]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.began_at)
-                return file.read().decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
+def _lines_since(path: Path, began_at: int) -> list[str]:
+    """The lines that were logged since the log had this length."""
+    try:
+        with path.open("rb") as file:
+            file.seek(began_at)
+            return file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def overrides_from_parent() -> list[str]:
@@ -396,7 +336,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(
-    command: Sequence[str], home: Path, log: BinaryIO, message: "dict[str, Json]"
+    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, object]
 ) -> "subprocess.Popen[bytes]":
     """Start the process. `message` goes through a pipe, because overrides may contain secrets and
     arguments are public.
@@ -414,7 +354,12 @@ def _spawn(
 
 
 def _await_ready(
-    home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float
+    home: Path,
+    child: "subprocess.Popen[bytes]",
+    key: str,
+    log: Path,
+    began_at: int,
+    timeout_s: float,
 ) -> ApiClient:
     began = time.monotonic()
     while child.poll() is None:
@@ -427,17 +372,17 @@ def _await_ready(
         if time.monotonic() > began + timeout_s:
             raise MetaClawError(
                 f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries;"
-                f" its log is {log.path}"
+                f" its log is {log}"
             )
         show_progress(
-            _start_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began)
+            _start_progress("\n".join(_lines_since(log, began_at)[-1:]), time.monotonic() - began)
         )
         time.sleep(_PAUSE_S)
     show_progress("")
-    tail = "\n".join(plain(line) for line in log.lines()[-_LOG_LINES:])
+    tail = "\n".join(_lines_since(log, began_at)[-_LOG_LINES:])
     raise MetaClawError(
         f"the proxy ended at once with exit code {child.returncode}; the end of its log"
-        f" ({log.path}):\n{tail}"
+        f" ({log}):\n{tail}"
     )
 
 
@@ -446,13 +391,12 @@ def _is_ready(api: ApiClient) -> bool:
     no to load balancers.
     """
     try:
-        status, _ = api.get("/readyz")
-        if status == 200:
+        if api.send("GET", "/readyz")[0] == 200:
             return True
-        facts = api.facts("/api/status")
+        facts = api.call("GET", "/api/status")
     except MetaClawError:
         return False
-    return at(facts, "degraded") is True and at(facts, "engine", "state") in (None, "ready")
+    return facts["degraded"] and (facts["engine"] is None or facts["engine"]["state"] == "ready")
 
 
 def _start_progress(line: str, waited_s: float) -> str:
@@ -462,34 +406,15 @@ def _start_progress(line: str, waited_s: float) -> str:
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: "dict[str, Json]") -> LaunchedProxy:
-    models = [
-        model
-        for provider in rows(at(status, "providers"))
-        for model in rows(at(provider, "models"))
-    ]
-    counts = at(status, "counts")
-    skills = at(counts, "skills")
-    return LaunchedProxy(
-        str(models[0]) if models else None,
-        number(at(counts, "rules")),
-        number(at(counts, "facts")),
-        sum(number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
-    )
-
-
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
-@home_and_json
-def stop(home: Path, timeout_s: float, as_json: bool) -> None:
+@answers
+def stop(home: Path, timeout_s: float) -> CommandOutput:
     """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
-    print_result(
-        {"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)},
-        f"Stopped (pid {pid}).",
-        as_json=as_json,
-    )
+    took_s = round(time.monotonic() - began, 3)
+    return CommandOutput({"stopped": True, "pid": pid, "took_s": took_s}, f"Stopped (pid {pid}).")
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
@@ -527,32 +452,25 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 
 @click.command()
 @timeout_option(60.0, "Seconds to wait for it to end.")
-@home_and_json
-def restart(home: Path, timeout_s: float, as_json: bool) -> None:
-    """Stop the proxy, after its running answers, and start it again with the options that it had.
-    If none runs, start one.
-
-    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs
-    in the background then."""
+@answers
+def restart(home: Path, timeout_s: float) -> CommandOutput:
+    """Stop the proxy, after its running answers, and start it again with the options that it had,
+    by systemd if that runs it, else in the background.
+    """
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
-    overrides = [] if launched is None else launched.overrides
+    overrides, is_detached = launched or ([], True)
     if running is not None and active_unit(home, is_running=True) is None:
         _require_keys(prepared(home, overrides))
     api, unit = restart_proxy(home, overrides, timeout_s, _START_S)
     found = find(home)
     pid = None if found is None else found.pid
     how = f"by {unit}" if unit else "in the background"
-    moved = (
-        " It ran in a terminal before."
-        if launched is not None and not launched.is_detached and not unit
-        else ""
-    )
+    moved = "" if is_detached or unit else " It ran in a terminal before."
     begun = "Started" if running is None else "Restarted"
-    print_result(
+    return CommandOutput(
         {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
-        f"{begun}: MetaClaw serves at {plain(api.url)} (pid {pid}), {how}.{moved}",
-        as_json=as_json,
+        f"{begun}: MetaClaw serves at {api.url} (pid {pid}), {how}.{moved}",
     )
 
 
@@ -612,14 +530,6 @@ def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """How the running proxy was started."""
-
-    overrides: list[str]
-    is_detached: bool
-
-
 def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:
     """Write down how this proxy was started, for `restart`; readable only by its owner, because
     overrides may contain secrets.
@@ -629,14 +539,14 @@ def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> Non
         replace_file(home / "run" / "launch.json", json.dumps(facts).encode(), flush=False)
 
 
-def _remembered(home: Path, pid: int) -> _Launch | None:
+def _remembered(home: Path, pid: int) -> tuple[list[str], bool] | None:
+    """The overrides of the running proxy, and whether it runs in the background; None if that is
+    not known.
+    """
     try:
         facts = json.loads((home / "run" / "launch.json").read_bytes())
-        return (
-            _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"]))
-            if facts["pid"] == pid
-            else None
-        )
+        known = [str(one) for one in facts["overrides"]], bool(facts["is_detached"])
+        return known if facts["pid"] == pid else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -688,21 +598,16 @@ def logs(home: Path, lines: int, follow: bool | None) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    click.echo(
-        plain(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    "))
-        if line.strip()
-        else ""
-    )
+    echo(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    "))
 
 
 @click.command()
-@home_and_json
-def page(home: Path, as_json: bool) -> None:
+@answers
+def page(home: Path) -> CommandOutput:
     """Print a link to the page. It signs a browser in, once, within ten minutes."""
-    _, api = connect(home)
-    link = sign_in_link(api)
-    print_result({"url": link}, plain(link), as_json=as_json)
+    link = sign_in_link(connect(home)[1])
+    return CommandOutput({"url": link}, link)
 
 
 def sign_in_link(api: ApiClient) -> str:
-    return str(expect(*api.post("/api/sign-in"))["url"])
+    return str(api.call("POST", "/api/sign-in")["url"])

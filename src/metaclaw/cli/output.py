@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never
+"""CommandOutput of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never
 reach the terminal.
 """
 
@@ -11,16 +11,55 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import zip_longest
+from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from metaclaw.domain.status import agent_word
 from metaclaw.errors import MetaClawError
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+
+class Bold(str):
+    """A line that is printed in bold."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """What a command found: facts for `--json`, lines for people, and the exit code."""
+
+    facts: Mapping[str, object]
+    lines: Iterable[str] | str
+    code: int = 0
+
+
+def answers(command: Callable[..., CommandOutput]) -> Callable[..., int]:
+    """Pass the home folder as the first parameter, add `--json`, and print the output."""
+
+    @json_option
+    @click.pass_obj
+    @wraps(command)
+    def run(home: Path, /, *, as_json: bool, **given: object) -> int:
+        output = command(home, **given)
+        print_output(output, as_json=as_json)
+        return output.code
+
+    return run
+
+
+def print_output(output: CommandOutput, *, as_json: bool) -> None:
+    """Print the facts as JSON, or the lines."""
+    if as_json:
+        print_json(output.facts)
+    else:
+        echo_lines(output.lines)
 
 
 def json_option(command: Command) -> Command:
@@ -28,11 +67,14 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")(command)
 
 
-def home_and_json(command: Callable[..., object]) -> Callable[..., object]:
-    """Passes the home folder as the first parameter, and adds `--json` as the parameter
-    `as_json`.
-    """
-    return json_option(click.pass_obj(command))
+def wants_json() -> bool:
+    """Whether the running command was called with `--json`."""
+    return bool(click.get_current_context().params["as_json"])
+
+
+def yes_option(command: Command) -> Command:
+    """Adds `--yes`."""
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
 
 
 def limit_option(default: int, words: str) -> Callable[[Command], Command]:
@@ -66,24 +108,35 @@ def print_json(facts: Mapping[str, object]) -> None:
     click.echo(json.dumps(facts, indent=2, default=_plain_value))
 
 
-def print_result(facts: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
-    """Print the facts as JSON, or the sentence."""
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(sentence)
+def echo(line: str, *, err: bool = False) -> None:
+    """Print one line, with anything unprintable shown as an escape."""
+    text = _printable(line)
+    click.echo(click.style(text, bold=True) if isinstance(line, Bold) else text, err=err)
+
+
+def echo_lines(lines: Iterable[str] | str) -> None:
+    """Print lines, each as soon as it is made."""
+    for line in [lines] if isinstance(lines, str) else lines:
+        echo(line)
 
 
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()
 ) -> None:
-    """Print a table with columns as wide as their widest value. On a terminal the table is made to
-    fit.
+    """Print a table; see `table`."""
+    echo_lines(table(headers, rows, optional))
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()
+) -> Iterator[str]:
+    """The lines of a table with columns as wide as their widest value. On a terminal the table is
+    made to fit.
 
     Columns named in `optional` are left out, in that order, while the others would be too narrow to
     read. Then the widest columns are made narrower. The first column is wrapped and never cut. The
     other columns are cut to the number of lines of the first, at least two if it is too narrow for
-    any name. Output to a file or a pipe is never cut."""
+    any name. CommandOutput to a file or a pipe is never cut."""
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
     natural = [max(cell_width(line[column]) for line in cells) for column in range(len(headers))]
     shown, widths = _fit(natural, [headers.index(name) for name in optional], terminal_width())
@@ -97,9 +150,9 @@ def print_table(
                 text + " " * (width - cell_width(text))
                 for text, width in zip(texts, widths, strict=True)
             )
-            click.echo("  ".join(padded).rstrip())
+            yield "  ".join(padded).rstrip()
     if hidden := [name for column, name in enumerate(headers) if column not in shown]:
-        click.echo(f"(no room for {', '.join(hidden)})")
+        yield f"(no room for {', '.join(hidden)})"
 
 
 def terminal_width() -> int | None:
@@ -134,11 +187,6 @@ def short(text: object, most: int) -> str:
     """
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def one_line(text: object, width: int) -> str:
-    """A text on one line, made plain and cut."""
-    return cut(plain(" ".join(str(text).split())), width)
 
 
 _READABLE = 18
@@ -213,15 +261,17 @@ def _head(text: str, width: int) -> str:
     return text
 
 
-def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print one `name  value` per line; on a terminal, long values are wrapped below themselves."""
+def fact_lines(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """One line `name  value` for each pair; on a terminal, long values are wrapped below
+    themselves.
+    """
     shown = [(name, plain(value)) for name, value in pairs]
     width = max((len(name) for name, _ in shown), default=0)
     room = terminal_width()
     for name, value in shown:
         lines = [value] if room is None else wrapped(value, max(30, room - width - 4))
         for number, line in enumerate(lines):
-            click.echo(f"  {(name if not number else '').ljust(width)}  {line}".rstrip())
+            yield f"  {(name if not number else '').ljust(width)}  {line}".rstrip()
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -233,18 +283,20 @@ def wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def print_wrapped(text: str, *, indent: str = "  ", bold: bool = False) -> None:
-    """Print a sentence; on a terminal it is wrapped, and its further lines are indented."""
+def sentence(text: str, *, indent: str = "  ", is_bold: bool = False) -> list[str]:
+    """The lines of a sentence; on a terminal it is wrapped, and its further lines are indented."""
     room = terminal_width()
     lines = [text] if room is None else wrapped(text, max(20, room - len(indent)))
-    for number, line in enumerate(lines):
-        click.secho(f"{indent if number else ''}{line}", bold=bold)
+    made = [f"{indent if number else ''}{line}" for number, line in enumerate(lines)]
+    return [Bold(line) for line in made] if is_bold else made
 
 
-def ask(question: str) -> None:
-    """Ask for confirmation; raise MetaClawError on no, and if there is no terminal."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation unless `yes`; raise MetaClawError on no, and if there is no terminal."""
+    if yes:
+        return
     try:
-        click.confirm(question, abort=True)
+        click.confirm(_printable(question), abort=True)
     except click.Abort:
         raise MetaClawError("nothing was changed; use --yes to skip the question") from None
 
@@ -263,44 +315,40 @@ def edited_text(text: str, options: str) -> str:
     return edited
 
 
-def tell_skipped(skipped: object, word: str = "skipped") -> None:
+def tell_skipped(skipped: Iterable[Mapping[str, object]], word: str = "skipped") -> None:
     """Print the files that the API could not read, and why."""
-    for one in skipped if isinstance(skipped, list) else ():
-        click.echo(f"{word} {plain(one['path'])}: {plain(one['reason'])}", err=True)
+    for one in skipped:
+        echo(f"{word} {one['path']}: {one['reason']}", err=True)
 
 
 def plain(value: object) -> str:
     """A value on one line, with anything unprintable shown as an escape."""
     text = "–" if value is None or value == "" else str(value)
+    return _printable(text).replace("\t", "\\t")
+
+
+def _printable(line: str) -> str:
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in text
+        char
+        if char.isprintable() or char == "\t"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in line
     )
 
 
-def agent_name(name: object) -> str:
-    """The name of an agent in words, also of an unrecognised one."""
-    return plain(agent_word(name))
-
-
-def plain_block(text: str) -> str:
-    """A text of several lines, with anything unprintable replaced."""
-    return "\n".join(
-        "".join(c if c.isprintable() or c == "\t" else "�" for c in line)
-        for line in text.splitlines()
-    )
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
     """A length of time in its two largest units, such as `2 h 5 min`."""
-    whole = int(seconds)
-    for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if whole >= size:
-            rest, inner = whole % size, {"d": (3_600, "h"), "h": (60, "min"), "min": (1, "s")}[name]
-            return f"{whole // size} {name}" + (
-                f" {rest // inner[0]} {inner[1]}" if rest // inner[0] else ""
-            )
-    return f"{whole} s"
+    rest, found = int(seconds), list[str]()
+    for size, unit in _UNITS:
+        number, rest = divmod(rest, size)
+        if number or (unit == "s" and not found):
+            found.append(f"{number} {unit}")
+        elif found:
+            break
+    return " ".join(found[:2])
 
 
 def counted(number: object, one: str, many: str | None = None) -> str:
@@ -325,10 +373,10 @@ def ago(said: object) -> str:
     seconds = (datetime.now(UTC) - when).total_seconds()
     if seconds < 60:
         return "just now"
-    for size, limit, name in ((60, 3_600, "min"), (3_600, 86_400, "h"), (86_400, 7 * 86_400, "d")):
-        if seconds < limit:
-            return f"{int(seconds // size)} {name} ago"
-    return when.astimezone().strftime("%Y-%m-%d")
+    if seconds >= 7 * 86_400:
+        return when.astimezone().strftime("%Y-%m-%d")
+    size, unit = next(one for one in _UNITS if seconds >= one[0])
+    return f"{int(seconds // size)} {unit} ago"
 
 
 def _plain_value(value: object) -> object:

@@ -2,44 +2,31 @@
 windows`: when weights may be trained."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import (
-    ApiClient,
-    NotFoundError,
-    at,
-    connect,
-    number,
-    objects,
-    read,
-    request,
-    rows,
-)
+from metaclaw.cli.client import ApiClient, Facts, NotFoundError, connect, read, request
 from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
     bar,
     counted,
     duration,
-    home_and_json,
+    echo_lines,
+    fact_lines,
     json_option,
     limit_option,
     moment,
-    plain,
-    print_facts,
     print_json,
-    print_result,
-    print_table,
     short,
     show_progress,
+    table,
     timeout_option,
 )
 from metaclaw.domain.status import RUN_STATES
 from metaclaw.errors import MetaClawError
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
 
 _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 120
@@ -59,109 +46,162 @@ def policy() -> None:
 
 @policy.command(name="list")
 @limit_option(20, "Most versions to list, newest first.")
-@home_and_json
-def list_(home: Path, limit: int, as_json: bool) -> None:
+@answers
+def list_(home: Path, limit: int) -> CommandOutput:
     """List the versions, newest first: the state of each, its parent, and why."""
     facts = read(home, "/api/policy", limit=limit)
-    found = objects(facts["versions"])
-    if as_json:
-        serving = {name: facts[name] for name in ("policy_version", "canary")}
-        print_json({**serving, "versions": found})
-    elif not found:
-        click.echo(_NOTHING)
-    else:
-        columns = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
-        print_table(columns, [_row(version) for version in found])
+    found = {name: facts[name] for name in ("policy_version", "canary", "versions")}
+    if not facts["versions"]:
+        return CommandOutput(found, _NOTHING)
+    rows = [
+        (
+            one["version"],
+            one["state"],
+            one["parent"],
+            one["steps"],
+            one["generation"],
+            moment(one["made_at"]),
+            short(one["note"] or _reasons_of(one), _MOST_WHY),
+        )
+        for one in facts["versions"]
+    ]
+    headers = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
+    return CommandOutput(found, table(headers, rows))
 
 
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
-@home_and_json
-def show(home: Path, version: int | None, as_json: bool) -> None:
+@answers
+def show(home: Path, version: int | None) -> CommandOutput:
     """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the
     serving one.
     """
     facts = read(home, "/api/policy", limit=1)
     serving = facts["policy_version"]
-    if version == 0 or (version is None and serving == 0):
+    wanted = serving if version is None else version
+    if wanted == 0:
         state = "retired" if serving else "serving"
-        sentence = f"version 0, {state}: the untrained model" if facts["versions"] else _NOTHING
-        print_result({"version": 0, "state": state, "turns": []}, sentence, as_json=as_json)
-        return
-    wanted = number(serving) if version is None else version
+        told = f"version 0, {state}: the untrained model" if facts["versions"] else _NOTHING
+        return CommandOutput({"version": 0, "state": state, "turns": []}, told)
     try:
         found = read(home, f"/api/policy/{wanted}")
     except NotFoundError:
         raise _unknown(facts, wanted) from None
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"version {plain(found['version'])}, {plain(found['state'])}")
-        print_facts(_words(found))
+    return CommandOutput(found, _shown(found))
 
 
-def _unknown(facts: "dict[str, Json]", version: int) -> MetaClawError:
+def _unknown(facts: Facts, version: int) -> MetaClawError:
     listed = f"there is no version {version}; metaclaw policy list shows all"
     return MetaClawError(listed if facts["versions"] else _NOTHING)
+
+
+def _shown(version: Facts) -> Iterator[str]:
+    yield f"version {version['version']}, {version['state']}"
+    yield from fact_lines(_words(version))
+
+
+def _words(version: Facts) -> Iterator[tuple[str, object]]:
+    parent, report, note = version["parent"], version["report"], version["note"]
+    weights = f"{version['adapter']} ({version['backend']})"
+    taught = counted(len(version["turns"]), "turn")
+    yield "trained from", f"version {parent}" if parent else "the untrained model"
+    yield "base", version["base"]
+    yield "weights", weights if version["is_kept"] else f"{weights}, no longer kept"
+    yield "taught by", f"{taught}, with skills of generation {version['generation']}"
+    yield "changed by", counted(version["steps"], "step")
+    yield "made", moment(version["made_at"])
+    if version["state"] == "candidate":
+        yield "gate", "not finished yet"
+    if note and (report is None or note != _reasons_of(version)):
+        yield "note", note
+    if version["absorbed"]:
+        yield "absorbed", ", ".join(version["absorbed"])
+    if report is not None:
+        yield from _proof(report)
+
+
+def _proof(report: Facts) -> Iterator[tuple[str, object]]:
+    yield "gate", "passed" if report["passed"] else "not passed"
+    for reason in report["reasons"]:
+        yield "", reason
+    if held := report["held_out"]:
+        yield (
+            "held out",
+            f"{held['better']} better and {held['worse']} worse of {held['pairs']} pairs, gain"
+            f" {held['mean_gain']:+.3f}, evidence against chance {held['e_value']:.3g} : 1",
+        )
+    before, after = report["golden"]["serving"], report["golden"]["candidate"]
+    if before is not None and after is not None:
+        yield "golden set", f"{before:.1%} → {after:.1%}"
+    if report["kl"] is not None:
+        yield "distance", f"{report['kl']:.4g} nats a token from the untrained model"
+    if report["judge"] is not None:
+        yield "judge", report["judge"]
+
+
+def _reasons_of(version: Facts) -> str:
+    return "; ".join(version["report"]["reasons"]) if version["report"] else ""
 
 
 @policy.command()
 @click.option(
     "--wait", is_flag=True, help="Show progress, and return when the new version has been tested."
 )
-@home_and_json
-def train(home: Path, wait: bool, as_json: bool) -> int:
+@answers
+def train(home: Path, wait: bool) -> CommandOutput:
     """Start training now with the recorded turns, regardless of the schedule. Turns of ended
     sessions are judged first.
     """
-    _wait_for_verdicts(connect(home)[1])
+    _, api = connect(home)
+    _wait_for_verdicts(api)
     facts = request(home, "POST", "/api/policy/train")
-    if as_json:
-        print_json(facts)
-    elif at(facts, "started"):
-        again = at(facts, "given_back")
-        tried = f", {again} of them from runs that failed" if again else ""
-        turns = f"{counted(at(facts, 'turns'), 'turn')}{tried}"
-        begun = "The run that has begun goes on" + (
-            f", then a run with {turns} begins" if at(facts, "turns") else ""
-        )
-        begins = begun if at(facts, "continues") else f"Training begins with {turns}"
-        click.echo(f"{begins}; metaclaw status shows its progress.")
-        if wait:
-            click.echo(_wait(connect(home)[1]))
+    return CommandOutput(facts, _begun(api, facts, wait=wait), 0 if facts["started"] else 1)
+
+
+def _begun(api: ApiClient, facts: Facts, *, wait: bool) -> Iterator[str]:
+    if not facts["started"]:
+        yield "No turn may train now." + _reasons(facts["rejections"])
     else:
-        click.echo("No turn may train now." + _reasons(at(facts, "rejections")))
-    if not as_json and at(facts, "starving"):
-        click.echo(plain(at(facts, "starving")))
-    return 0 if at(facts, "started") else 1
+        again = facts["given_back"]
+        tried = f", {again} of them from runs that failed" if again else ""
+        turns = f"{counted(facts['turns'], 'turn')}{tried}"
+        begins = f"Training begins with {turns}"
+        if facts.get("continues"):
+            follows = f", then a run with {turns} begins" if facts["turns"] else ""
+            begins = f"The run that has begun goes on{follows}"
+        yield f"{begins}; metaclaw status shows its progress."
+        if wait:
+            yield _wait(api)
+    if facts.get("starving"):
+        yield facts["starving"]
 
 
 @policy.command()
 @click.argument("version", type=_VERSION)
-@home_and_json
-def promote(home: Path, version: int, as_json: bool) -> None:
+@answers
+def promote(home: Path, version: int) -> CommandOutput:
     """Let VERSION answer all requests from now on, regardless of the gate's result."""
-    facts = _change(home, "promote", version)
-    print_result(facts, f"Version {plain(facts['policy_version'])} serves.", as_json=as_json)
+    return _change(home, "promote", version)
 
 
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
-@home_and_json
-def rollback(home: Path, version: int | None, as_json: bool) -> None:
+@answers
+def rollback(home: Path, version: int | None) -> CommandOutput:
     """Go back by one step, or to an earlier VERSION; 0 is the untrained model."""
-    facts = _change(home, "rollback", version)
-    after = facts["policy_version"]
-    sentence = f"Version {plain(after)} serves." if after else "The untrained model serves."
-    print_result(facts, sentence, as_json=as_json)
+    return _change(home, "rollback", version)
 
 
-def _change(home: Path, verb: str, version: int | None) -> "dict[str, Json]":
-    fields: dict[str, Json] = {} if version is None else {"version": version}
+def _change(home: Path, verb: str, version: int | None) -> CommandOutput:
+    fields = {} if version is None else {"version": version}
     try:
-        return request(home, "POST", f"/api/policy/{verb}", fields)
+        facts = request(home, "POST", f"/api/policy/{verb}", fields)
     except NotFoundError:
         raise _unknown(read(home, "/api/policy", limit=1), version or 0) from None
+    after = facts["policy_version"]
+    return CommandOutput(
+        facts, f"Version {after} serves." if after else "The untrained model serves."
+    )
 
 
 def _wait_for_verdicts(api: ApiClient) -> None:
@@ -176,115 +216,48 @@ def _wait_for_verdicts(api: ApiClient) -> None:
 
 
 def _unjudged(api: ApiClient) -> int:
-    pending = at(api.get("/api/status")[1], "learning", "pending")
-    return sum(
-        number for kind in ("turns", "sessions") if isinstance(number := at(pending, kind), int)
-    )
+    pending = api.call("GET", "/api/status")["learning"]["pending"] or {}
+    return sum(pending.get(kind, 0) for kind in ("turns", "sessions"))
 
 
 def _wait(api: ApiClient) -> str:
     """Show progress until the run is over; return a sentence about its result."""
-    began, newest = time.monotonic(), _newest(api)
+    began, newest = time.monotonic(), _newest(api.call("GET", "/api/policy"))
     while True:
-        training = at(api.facts("/api/policy"), "training")
-        state = str(at(training, "state"))
-        step, steps = at(training, "step"), at(training, "steps")
-        share = (
-            f"  {bar(step / steps)} step {step} of at most {steps}"
-            if isinstance(step, int) and isinstance(steps, int) and steps
-            else ""
-        )
-        paused = (
-            f"  paused: {plain(at(training, 'paused_reason'))}"
-            if at(training, "paused_reason")
-            else ""
-        )
-        show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")
-        found = _newest(api)
-        if state not in RUN_STATES or (found not in (None, newest) and found[1] != "candidate"):
+        facts = api.call("GET", "/api/policy")
+        training, found = facts["training"], _newest(facts)
+        show_progress(f"{training['state']}, {_progress(training, time.monotonic() - began)}")
+        is_tested = found is not None and found != newest and found["state"] != "candidate"
+        if training["state"] not in RUN_STATES or is_tested:
             break
         time.sleep(_LOOK_S)
     show_progress("")
     if found is None or found == newest:
-        return (
-            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw"
-            " watch --all --since 0 shows more."
-        )
-    number, standing = found
-    return f"Version {number} is {standing}; metaclaw policy show {number} shows the gate's result."
+        why = training["paused_reason"] or training["state"]
+        return f"The run made no version: {why}. metaclaw watch --all --since 0 shows more."
+    number, state = found["version"], found["state"]
+    return f"Version {number} is {state}; metaclaw policy show {number} shows the gate's result."
 
 
-def _newest(api: ApiClient) -> tuple[int, str] | None:
-    versions = rows(at(api.facts("/api/policy"), "versions"))
-    number, state = (
-        (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
-    )
-    return (number, str(state)) if isinstance(number, int) else None
+def _progress(training: Facts, elapsed_s: float) -> str:
+    words, step, steps = duration(elapsed_s), training.get("step"), training.get("steps")
+    if step is not None and steps:
+        words += f"  {bar(step / steps)} step {step} of at most {steps}"
+    if training["paused_reason"]:
+        words += f"  paused: {training['paused_reason']}"
+    return words
 
 
-def _reasons(rejections: "Json") -> str:
-    if not isinstance(rejections, dict) or not rejections:
+def _newest(facts: Facts) -> Facts | None:
+    return next(iter(facts["versions"]), None)
+
+
+def _reasons(rejections: dict[str, int]) -> str:
+    if not rejections:
         return " None was recorded yet."
-    told = (
-        " Set aside: "
-        + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items())
-        + "."
-    )
+    listed = ", ".join(f"{count} {reason}" for reason, count in rejections.items())
+    told = f" Set aside: {listed}."
     return f"{told} {_OPEN_SESSIONS}" if "no verdict" in rejections else told
-
-
-def _reasons_of(version: "dict[str, Json]") -> str:
-    return "; ".join(map(str, rows(at(version, "report", "reasons"))))
-
-
-def _row(version: "dict[str, Json]") -> tuple[object, ...]:
-    return (
-        version["version"],
-        version["state"],
-        version["parent"],
-        version["steps"],
-        version["generation"],
-        moment(version["made_at"]),
-        short(version["note"] or _reasons_of(version), _MOST_WHY),
-    )
-
-
-def _words(version: "dict[str, Json]") -> list[tuple[str, object]]:
-    parent, report, note = version["parent"], version["report"], version["note"]
-    weights = f"{version['adapter']} ({version['backend']})"
-    taught = counted(len(rows(version["turns"])), "turn")
-    pairs: list[tuple[str, object]] = [
-        ("trained from", f"version {parent}" if parent else "the untrained model"),
-        ("base", version["base"]),
-        ("weights", weights if version["is_kept"] else f"{weights}, no longer kept"),
-        ("taught by", f"{taught}, with skills of generation {version['generation']}"),
-        ("changed by", counted(version["steps"], "step")),
-        ("made", moment(version["made_at"])),
-    ]
-    if version["state"] == "candidate":
-        pairs.append(("gate", "not finished yet"))
-    if note and (report is None or note != _reasons_of(version)):
-        pairs.append(("note", note))
-    if absorbed := rows(version["absorbed"]):
-        pairs.append(("absorbed", ", ".join(map(str, absorbed))))
-    return [*pairs, *_proof(report)] if isinstance(report, dict) else pairs
-
-
-def _proof(report: "dict[str, Json]") -> list[tuple[str, object]]:
-    pairs: list[tuple[str, object]] = [("gate", "passed" if report["passed"] else "not passed")]
-    pairs += [("", reason) for reason in rows(report["reasons"])]
-    if isinstance(held := report["held_out"], dict):
-        words = (
-            f"{held['better']} better and {held['worse']} worse of {held['pairs']} pairs, gain"
-            f" {held['mean_gain']:+.3f}, evidence against chance {held['e_value']:.3g} : 1"
-        )
-        pairs.append(("held out", words))
-    before, after = at(report, "golden", "serving"), at(report, "golden", "candidate")
-    if before is not None and after is not None:
-        pairs.append(("golden set", f"{before:.1%} → {after:.1%}"))
-    if report["kl"] is not None:
-        pairs.append(("distance", f"{report['kl']:.4g} nats a token from the untrained model"))
-    return [*pairs, ("judge", report["judge"])] if report["judge"] is not None else pairs
 
 
 @click.group(invoke_without_command=True)
@@ -294,12 +267,11 @@ def windows(context: click.Context, as_json: bool) -> None:
     """Show when weights may be trained: what each signal says now, why, and what is expected."""
     if context.invoked_subcommand is not None:
         return
-    _, api = connect(context.obj)
-    facts = api.facts("/api/windows")
+    facts = connect(context.obj)[1].call("GET", "/api/windows")
     if as_json:
         print_json(facts)
     else:
-        _tell_windows(facts)
+        echo_lines(_window_lines(facts))
 
 
 @windows.command(name="connect")
@@ -323,57 +295,39 @@ def connect_(home: Path, number: int, timeout_s: float) -> None:
     click.echo("MetaClaw can see when you are busy. A running proxy reads it within a minute.")
 
 
-def _tell_windows(facts: "dict[str, Json]") -> None:
-    """Print the state of the window, its signals and the forecast."""
-    if at(facts, "open"):
-        since = at(facts, "opened_at")
-        by_hand = ", by hand" if at(facts, "by_hand") else ""
-        click.echo(
-            f"A window is open{by_hand}{f' since {moment(since)}' if since else ''}:"
-            f" {plain(at(facts, 'reason'))}."
-        )
+def _window_lines(facts: Facts) -> Iterator[str]:
+    """The state of the window, its signals and the forecast."""
+    is_open = facts["open"]
+    if not is_open:
+        yield f"No window is open: {facts['reason']}."
     else:
-        click.echo(f"No window is open: {plain(at(facts, 'reason'))}.")
-    signals = [
-        (at(one, "name"), at(one, "says"), at(one, "why")) for one in rows(at(facts, "signals"))
-    ]
-    if signals:
-        click.echo()
-        print_table(("SIGNAL", "SAYS", "WHY"), signals)
-    for line in (*_objections(facts), *_window_forecast(facts), *_next_window(facts)):
-        click.echo(line)
+        by_hand = ", by hand" if facts.get("by_hand") else ""
+        opened_at = facts.get("opened_at")
+        since = f" since {moment(opened_at)}" if opened_at else ""
+        yield f"A window is open{by_hand}{since}: {facts['reason']}."
+    if signals := facts["signals"]:
+        yield ""
+        rows = [(one["name"], one["says"], one["why"]) for one in signals]
+        yield from table(("SIGNAL", "SAYS", "WHY"), rows)
+    if objections := facts.get("objections"):
+        yield ""
+        yield f"Nothing trains on this machine now: {', '.join(objections)}."
+    if forecast := facts.get("forecast"):
+        yield from _forecast_lines(forecast, is_open=is_open)
+    if (coming := facts.get("next")) and not is_open:
+        if coming["at"] is None:
+            yield "It is not known yet when the next window opens."
+        else:
+            yield f"The next one is expected at {moment(coming['at'])} ({coming['because']})."
 
 
-def _objections(facts: "dict[str, Json]") -> list[str]:
-    found = [plain(one) for one in rows(at(facts, "objections"))]
-    return [f"\nNothing trains on this machine now: {', '.join(found)}."] if found else []
-
-
-def _window_forecast(facts: "dict[str, Json]") -> list[str]:
-    away_s, expected_s, room_s = (
-        at(facts, "forecast", name) for name in ("away_after_s", "expected_s", "room_s")
-    )
-    if not isinstance(away_s, int | float):
-        return []
-    source = (
-        "by your habits at this hour"
-        if at(facts, "forecast", "from_history")
-        else "until your habits are known"
-    )
-    lines = [f"\nAfter {duration(away_s)} without activity you count as away, {source}."]
-    if at(facts, "open") and isinstance(room_s, int | float):
-        lines.append(f"It will very likely last for another {duration(room_s)}.")
-    if isinstance(expected_s, int | float):
-        lines.append(
-            f"A silence like this one usually lasts for another {duration(max(0.0, expected_s))}."
-        )
-    return lines
-
-
-def _next_window(facts: "dict[str, Json]") -> list[str]:
-    when, because = at(facts, "next", "at"), at(facts, "next", "because")
-    if at(facts, "open") or at(facts, "next") is None:
-        return []
-    if when is None:
-        return ["It is not known yet when the next window opens."]
-    return [f"The next one is expected at {moment(when)} ({plain(because)})."]
+def _forecast_lines(forecast: Facts, *, is_open: bool) -> Iterator[str]:
+    by_habit = "by your habits at this hour"
+    source = by_habit if forecast["from_history"] else "until your habits are known"
+    yield ""
+    yield f"After {duration(forecast['away_after_s'])} without activity you count as away, {source}."
+    if is_open and forecast["room_s"] is not None:
+        yield f"It will very likely last for another {duration(forecast['room_s'])}."
+    if forecast["expected_s"] is not None:
+        expected = duration(max(0.0, forecast["expected_s"]))
+        yield f"A silence like this one usually lasts for another {expected}."

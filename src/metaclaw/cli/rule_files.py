@@ -2,17 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import click
 
-from metaclaw.cli.client import objects, read, request
-from metaclaw.cli.output import ask as confirm
-from metaclaw.cli.output import counted, home_and_json, plain, print_json, short
+from metaclaw.cli.client import Facts, read, request
+from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
+    confirm,
+    counted,
+    echo,
+    short,
+    wants_json,
+    yes_option,
+)
 from metaclaw.errors import SkillError
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
 
 _KNOWN_FILES = ("CLAUDE.md", "AGENTS.md", ".cursorrules")
 _MOST_BYTES = 1 << 20
@@ -27,55 +31,42 @@ _MOST_SHOWN = 100
 )
 @click.option("--everywhere", is_flag=True, help="The rules apply in all projects.")
 @click.option("--for", "user", metavar="USER", help="Only for this user [everyone].")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
+@yes_option
+@answers
 def import_(
-    home: Path,
-    path: Path,
-    project: str | None,
-    everywhere: bool,
-    user: str | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+    home: Path, path: Path, project: str | None, everywhere: bool, user: str | None, yes: bool
+) -> CommandOutput:
     """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or
     of a JSON export.
 
-    Each list item and each short paragraph becomes a rule; the heading above it says when it
-    applies. A folder of skills (OpenClaw's, or any in the Agent Skills format) is imported as
-    skills. Rules that are in force already are not added again."""
+    Each list item and short paragraph becomes a rule; the heading above it says when it applies. A
+    folder of skills is imported as skills."""
     if path.is_dir() and next(path.glob("**/SKILL.md"), None) is not None:
-        from metaclaw.cli.skills import import_ as import_skills
+        from metaclaw.cli.skills import import_pack
 
-        click.get_current_context().invoke(import_skills, path=path, replace=yes, as_json=as_json)
-        return
-    found: list[dict[str, Json]] = []
-    left_out: list[dict[str, Json]] = []
+        return import_pack(home, path, replace=yes)
+    found: list[Facts] = []
+    left_out: list[Facts] = []
     for file in _files(path):
         facts = request(home, "POST", "/api/rule-file", {"text": _text(file)})
         given = _given(file, project, everywhere=everywhere, user=user)
-        found += [{**given, **fields} for fields in objects(facts["rules"])]
-        left_out += objects(facts["left_out"])
+        found += [{**given, **fields} for fields in facts["rules"]]
+        left_out += facts["left_out"]
     if not found:
         raise SkillError(
-            f"there is no rule in {plain(path)}: write each as a list item or a short paragraph"
+            f"there is no rule in {path}: write each as a list item or a short paragraph"
         )
-    if not as_json:
+    if not wants_json():
         _preview(found, left_out)
-    if not yes:
-        confirm(f"Add {counted(len(found), 'rule')}?")
-    listed = objects(
-        request(home, "POST", "/api/rules", {"rules": cast("list[Json]", found)})["rules"]
-    )
-    new = [rule for rule in listed if rule["added"]]
-    if as_json:
-        print_json({"rules": listed, "added": len(new), "left_out": left_out})
-        return
-    known = len(listed) - len(new)
-    click.echo(
-        f"Added {counted(len(new), 'rule')}"
+    confirm(f"Add {counted(len(found), 'rule')}?", yes=yes)
+    listed = request(home, "POST", "/api/rules", {"rules": found})["rules"]
+    new = sum(rule["added"] for rule in listed)
+    known = len(listed) - new
+    return CommandOutput(
+        {"rules": listed, "added": new, "left_out": left_out},
+        f"Added {counted(new, 'rule')}"
         + (f"; {counted(known, 'rule')} in force already." if known else ".")
-        + (" Take them back with: metaclaw undo" if new else "")
+        + (" Take them back with: metaclaw undo" if new else ""),
     )
 
 
@@ -93,32 +84,29 @@ def import_(
 def export(
     home: Path, form: str, target: Path | None, project: str | None, user: str | None, yes: bool
 ) -> None:
-    """Write your rules as a section for AGENTS.md or CLAUDE.md, or as JSON.
-
-    If the file has such a section already, the section is replaced; the rest of the file does not
-    change."""
+    """Write your rules as a section for AGENTS.md or CLAUDE.md, which replaces an earlier one, or
+    as JSON.
+    """
     place = None if project is None else project_id(project)
     facts = read(home, "/api/rule-section", workspace=place, user=user)
-    found, section = objects(facts["rules"]), str(facts["section"])
+    found, section = facts["rules"], facts["section"]
     if not found:
         raise SkillError("there is no rule to export; metaclaw rules list shows all")
-    scopes = sorted({str(one["scope"]) for one in found if str(one["scope"]).startswith("user:")})
-    if target is not None and user is None and scopes:
-        click.echo(
-            f"The file contains rules of {', '.join(map(plain, scopes))}; --for USER writes only"
-            " one person's.",
+    as_json = json.dumps({"rules": found}, indent=2, ensure_ascii=target is None) + "\n"
+    if target is None:
+        click.echo(as_json if form == "json" else section, nl=False)
+        return
+    scopes = sorted({one["scope"] for one in found if (one["scope"] or "").startswith("user:")})
+    if user is None and scopes:
+        echo(
+            f"The file contains rules of {', '.join(scopes)}; --for USER writes only one person's.",
             err=True,
         )
-    if target is None and form == "json":
-        print_json({"rules": found})
-    elif target is None:
-        click.echo(section, nl=False)
-    else:
-        text = json.dumps({"rules": found}, indent=2, ensure_ascii=False) + "\n"
-        if form == "agents":
-            text = with_section(_text(target) if target.exists() else "", section)
-        _write(target, text, yes=yes)
-        click.echo(f"Wrote {counted(len(found), 'rule')} to {plain(target)}.", err=True)
+    text = as_json
+    if form == "agents":
+        text = with_section(_text(target) if target.exists() else "", section)
+    _write(target, text, yes=yes)
+    echo(f"Wrote {counted(len(found), 'rule')} to {target}.", err=True)
 
 
 def with_section(text: str, section: str) -> str:
@@ -144,34 +132,26 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = [path / name for name in _KNOWN_FILES if (path / name).is_file()]
     if not found:
-        raise SkillError(
-            f"{plain(path)} has no {', '.join(_KNOWN_FILES)} and no SKILL.md: name the file"
-        )
+        raise SkillError(f"{path} has no {', '.join(_KNOWN_FILES)} and no SKILL.md: name the file")
     return found
 
 
-def _given(
-    path: Path, project: str | None, *, everywhere: bool, user: str | None
-) -> "dict[str, Json]":
+def _given(path: Path, project: str | None, *, everywhere: bool, user: str | None) -> Facts:
     """The project and the person of the rules in a file."""
     place = None if project is None else project_id(project)
     folder = path.resolve().parent
     if project is None and not everywhere and (folder / ".git").exists():
         place = str(folder)
-    given: dict[str, Json] = {} if place is None else {"workspace": place}
+    given: Facts = {} if place is None else {"workspace": place}
     return given | ({} if user is None else {"scope": f"user:{user}"})
 
 
-def _preview(rules: "list[dict[str, Json]]", left_out: "list[dict[str, Json]]") -> None:
+def _preview(rules: list[Facts], left_out: list[Facts]) -> None:
     for fields in rules:
-        where = [
-            str(value)
-            for value in (fields.get("when"), fields.get("workspace"), fields.get("scope"))
-            if value
-        ]
-        click.echo(f"  + {plain(short(fields['text'], _MOST_SHOWN))}  [{plain(', '.join(where))}]")
+        where = filter(None, map(fields.get, ("when", "workspace", "scope")))
+        echo(f"  + {short(fields['text'], _MOST_SHOWN)}  [{', '.join(where)}]")
     for one in left_out:
-        click.echo(f"  left out {plain(one['text'])}: {plain(one['reason'])}", err=True)
+        echo(f"  left out {one['text']}: {one['reason']}", err=True)
 
 
 def _text(path: Path) -> str:
@@ -180,21 +160,17 @@ def _text(path: Path) -> str:
             raw = file.read(_MOST_BYTES + 1)
         text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SkillError(
-            f"{plain(path)} cannot be read ({error}): give a text file in UTF-8"
-        ) from error
+        raise SkillError(f"{path} cannot be read ({error}): give a text file in UTF-8") from error
     if len(raw) > _MOST_BYTES or "\0" in text:
         raise SkillError(
-            f"{plain(path)} is larger than {_MOST_BYTES} bytes or not text: give a Markdown or text"
-            " file"
+            f"{path} is larger than {_MOST_BYTES} bytes or not text: give a Markdown or text file"
         )
     return text
 
 
 def _write(path: Path, text: str, *, yes: bool) -> None:
-    if path.exists() and not yes:
-        confirm(f"Change {path}?")
+    confirm(f"Change {path}?", yes=yes or not path.exists())
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SkillError(f"{plain(path)} cannot be written: {error.strerror or error}") from error
+        raise SkillError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -1,50 +1,42 @@
 """`metaclaw rules`: list, add, change and remove rules and facts."""
 
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, connect, objects, read, request, rows, segment
+from metaclaw.cli.client import Facts, connect, read, request, segment
 from metaclaw.cli.enforcement import (
     check_changes,
     check_facts,
     check_options,
     check_program,
+    enforcement_lines,
     example_fields,
     examples,
-    in_words,
-    is_holding,
+    is_held,
+    question_lines,
     record_facts,
-    tell_enforcement,
-    tell_questions,
 )
-from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
+    confirm,
     counted,
     edited_text,
-    home_and_json,
+    fact_lines,
     json_option,
     moment,
-    plain,
-    plain_block,
-    print_facts,
-    print_json,
-    print_result,
-    print_table,
     short,
+    table,
     tell_skipped,
+    yes_option,
 )
 from metaclaw.cli.rule_files import export, import_, project_id
 from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
-
 _MOST_TEXT = 100
-_WHERE = "metaclaw rules list shows all"
 
 
 @click.group(invoke_without_command=True)
@@ -60,59 +52,82 @@ def rules(context: click.Context, as_json: bool) -> None:
 
 @rules.command(name="list")
 @click.option("--retired", "is_retired", is_flag=True, help="List retired rules instead.")
-@home_and_json
-def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
+@answers
+def list_(home: Path, is_retired: bool = False) -> CommandOutput:
     """List your rules and facts."""
     if is_retired:
-        _list_retired(home, as_json=as_json)
-        return
+        gone = read(home, "/api/rules", state="retired")["rules"]
+        return CommandOutput({"rules": gone}, _retired(gone))
     facts = read(home, "/api/rules")
-    found = objects(facts["rules"])
     tell_skipped(facts["skipped"])
-    if as_json:
-        print_json({"rules": found})
-        return
+    return CommandOutput({"rules": facts["rules"]}, _listed(home, facts["rules"]))
+
+
+def _listed(home: Path, found: list[Facts]) -> Iterator[str]:
     if found:
-        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
-        print_table(
-            headers,
-            [(*_row(view), in_words(view)) for view in found],
-            optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"),
-        )
-        tell_questions(found)
-    else:
-        click.echo(
-            'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
-        )
-    _tell_reading(home)
-
-
-def _list_retired(home: Path, *, as_json: bool) -> None:
-    gone = objects(read(home, "/api/rules", state="retired")["rules"])
-    if as_json:
-        print_json({"rules": gone})
-    elif not gone:
-        click.echo("No rule has been removed.")
-    else:
-        columns = [
-            (one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"]))
-            for one in gone
+        rows = [
+            (
+                view["name"],
+                _marked_text(view),
+                short(view["when"], 40),
+                audience(view["scope"]),
+                view["workspace"] or "all",
+                view["expires"],
+                view["in_words"],
+            )
+            for view in found
         ]
-        print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
+        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
+        yield from table(headers, rows, ("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
+        yield from question_lines(found)
+    else:
+        yield 'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
+    if count := _messages_being_read(home):
+        verb = "is" if count == 1 else "are"
+        yield f"{counted(count, 'message')} of yours {verb} being read; look again in a moment."
+
+
+def _marked_text(view: Facts) -> str:
+    text = short(view["text"], _MOST_TEXT)
+    if view["kind"] == "fact":
+        return f"(fact) {text}"
+    return f"(held) {text}" if is_held(view) else text
+
+
+def _messages_being_read(home: Path) -> int:
+    """The number of messages whose rules are not in the list yet."""
+    try:
+        _, api = connect(home)
+        pending = api.call("GET", "/api/status")["learning"]["pending"]
+    except MetaClawError:
+        return 0
+    return pending["listening"] if pending else 0
+
+
+def _retired(gone: list[Facts]) -> Iterator[str]:
+    if not gone:
+        yield "No rule has been removed."
+        return
+    rows = [
+        (one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"]))
+        for one in gone
+    ]
+    yield from table(("NAME", "KIND", "TEXT", "WHY IT WENT"), rows, optional=("KIND",))
 
 
 @rules.command()
 @click.argument("name")
-@home_and_json
-def show(home: Path, name: str, as_json: bool) -> None:
+@answers
+def show(home: Path, name: str) -> CommandOutput:
     """Show one rule: its text, when and for whom it applies, and where it comes from."""
     view = _rule(home, name)
-    if as_json:
-        print_json(view)
-        return
-    click.echo(plain(name))
+    return CommandOutput(view, _shown(home, view))
+
+
+def _shown(home: Path, view: Facts) -> Iterator[str]:
     where = "all; you named an unknown project" if view["project"] == "unknown" else "all"
-    print_facts(
+    yield view["name"]
+    yield from fact_lines(
         [
             ("kind", view["kind"]),
             ("when", view["when"]),
@@ -122,14 +137,14 @@ def show(home: Path, name: str, as_json: bool) -> None:
             ("said in", view["source"] or "not in a conversation"),
             ("since", moment(view["created"])),
             ("changed", moment(view["changed"])),
-            *check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home)),
-            *(("example", example) for example in rows(view["examples"])),
+            *check_facts(home, view),
+            *(("example", example) for example in view["examples"]),
             *record_facts(view),
         ]
     )
-    click.echo(f"\n{plain_block(str(view['text']))}")
+    yield from ("", *view["text"].splitlines())
     if program := check_program(view):
-        click.echo(f"\nIts check:\n{plain_block(program)}")
+        yield from ("", "Its check:", *program.splitlines())
 
 
 @rules.command()
@@ -158,10 +173,9 @@ def show(home: Path, name: str, as_json: bool) -> None:
     help="Only for this user, as named by X-User-Id, or you [everyone].",
 )
 @check_options
-@json_option
-@click.pass_context
+@answers
 def add(
-    context: click.Context,
+    home: Path,
     /,
     text: str | None,
     example: str | None,
@@ -170,42 +184,38 @@ def add(
     expires: str | None,
     fact: bool,
     user: str | None,
-    as_json: bool,
     **checking: str | bool | None,
-) -> None:
+) -> CommandOutput:
     """Add a rule, in your own words or from the library of examples. It applies from the next
     request of every agent.
     """
-    home: Path = context.obj
     if example == "":
-        context.invoke(examples, as_json=as_json)
-        return
+        return examples(home)
     if (text is None) is (example is None):
         raise click.UsageError(
             "write the rule in your own words, or name one of the library with --example"
         )
-    fields: dict[str, Json] = (
+    fields: Facts = (
         {"text": text, "kind": "fact" if fact else "rule"}
         if example is None
         else example_fields(home, example)
     )
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
     facts = request(home, "POST", "/api/rules", fields)
-    if as_json:
-        print_json(facts)
-    elif not facts.get("added"):
-        click.echo(f"This rule is in force already: {plain(facts.get('name'))}.")
-        if fields.get("enforce") not in (None, facts.get("enforce")):
-            change = f"metaclaw rules edit {plain(facts.get('name'))} --enforce {fields['enforce']}"
-            click.echo(
-                f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}"
-            )
-    else:
-        click.echo(
-            f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo"
-        )
-        tell_enforcement(facts, fields, is_on=partial(is_holding, home))
-        tell_questions([facts])
+    return CommandOutput(facts, _added(home, facts, fields))
+
+
+def _added(home: Path, facts: Facts, fields: Facts) -> Iterator[str]:
+    name, enforce = facts["name"], facts["enforce"]
+    if facts["added"]:
+        yield f"Noted: {name} ({_where(facts)}). Take it back with: metaclaw undo"
+        yield from enforcement_lines(home, facts, fields)
+        yield from question_lines([facts])
+        return
+    yield f"This rule is in force already: {name}."
+    if fields.get("enforce") not in (None, enforce):
+        change = f"metaclaw rules edit {name} --enforce {fields['enforce']}"
+        yield f"It stays on enforce: {enforce}. To change that: {change}"
 
 
 @rules.command()
@@ -217,7 +227,7 @@ def add(
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
 @click.option("--for", "user", metavar="USER", help="Only for this user, or you, or everyone.")
 @check_options
-@home_and_json
+@answers
 def edit(
     home: Path,
     /,
@@ -228,9 +238,8 @@ def edit(
     everywhere: bool,
     expires: str | None,
     user: str | None,
-    as_json: bool,
     **checking: str | bool | None,
-) -> None:
+) -> CommandOutput:
     """Change a rule: its text, when and for whom it applies, in which project, until when, how it
     is checked and enforced.
     """
@@ -241,63 +250,38 @@ def edit(
     fields |= {"workspace": None} if everywhere else {}
     fields |= check_changes(checking)
     if not fields:
-        fields = {"text": edited_text(str(_rule(home, name)["text"]), "--text")}
-
+        fields = {"text": edited_text(_rule(home, name)["text"], "--text")}
     is_about_holding = not fields.keys().isdisjoint(("enforce", "check", "on_error", "on_break"))
-    was_held = is_about_holding and _is_held(_rule(home, name))
+    was_held = is_about_holding and is_held(_rule(home, name))
     facts = request(home, "PATCH", f"/api/rules/{segment(name)}", fields)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Changed {plain(name)} ({_where(facts)}): {plain(facts.get('text'))}")
-        if is_about_holding:
-            tell_enforcement(facts, fields, is_on=partial(is_holding, home), was_held=was_held)
+    told = enforcement_lines(home, facts, fields, was_held=was_held) if is_about_holding else ()
+    return CommandOutput(
+        facts, [f"Changed {name} ({_where(facts)}): {short(facts['text'], 1000)}", *told]
+    )
 
 
 @rules.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
     """Retire a rule. Its text is kept: undo, or skills restore, brings it back."""
     rule = _rule(home, name)
-    if not yes:
-        confirm(f"Remove the {rule['kind']} {name} ({short(rule['text'], _MOST_TEXT)})?")
+    confirm(f"Remove the {rule['kind']} {name} ({short(rule['text'], _MOST_TEXT)})?", yes=yes)
     facts = request(home, "DELETE", f"/api/rules/{segment(name)}")
-    print_result(facts, f"Removed {plain(name)}. Take it back with: metaclaw undo", as_json=as_json)
+    return CommandOutput(facts, f"Removed {name}. Take it back with: metaclaw undo")
 
 
-def _tell_reading(home: Path) -> None:
-    """Print the number of messages that are still being read: their rules are not in the list
-    yet.
-    """
-    try:
-        _, api = connect(home)
-        count = at(api.facts("/api/status"), "learning", "pending", "listening")
-    except MetaClawError:
-        return
-    if isinstance(count, int) and count:
-        click.echo(
-            f"{counted(count, 'message')} of yours {'is' if count == 1 else 'are'} being read; look"
-            " again in a moment."
-        )
-
-
-def _rule(home: Path, name: str) -> "dict[str, Json]":
+def _rule(home: Path, name: str) -> Facts:
     if not name or "/" in name:
-        raise SkillError(f"there is no rule named {plain(name)}; {_WHERE}")
+        raise SkillError(f"there is no rule named {name}; metaclaw rules list shows all")
     return read(home, f"/api/rules/{segment(name)}")
-
-
-def _is_held(view: "dict[str, Json]") -> bool:
-    """Whether calls that break this rule are held, while holding is on."""
-    return view["enforce"] == "hold" and bool(view["can_hold"])
 
 
 def _changes(
     home: Path, when: str | None, project: str | None, expires: str | None, user: str | None
-) -> "dict[str, Json]":
-    fields: dict[str, Json] = {} if when is None else {"when": when}
+) -> Facts:
+    fields: Facts = {} if when is None else {"when": when}
     fields |= {} if project is None else {"workspace": _known_project(home, project)}
     fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
     return fields | ({} if user is None else {"scope": None if user == EVERYONE else _scope(user)})
@@ -316,38 +300,28 @@ def _known_project(home: Path, folder: str) -> str:
     project = project_id(folder)
     if Path(project).is_absolute():
         return project
-    known = [str(one) for one in rows(read(home, "/api/projects")["projects"])]
+    known = read(home, "/api/projects")["projects"]
     if project in known:
         return project
-    listed = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
+    listed = f"Known projects: {', '.join(known)}." if known else "No project is known yet."
     raise SkillError(
-        f"there is no folder and no project {plain(folder)}. {listed} Write the path of the"
-        " project's folder"
+        f"there is no folder and no project {folder}. {listed} Write the path of the project's"
+        " folder"
     )
 
 
-def _row(view: "dict[str, Json]") -> tuple[object, ...]:
-    text = short(view["text"], _MOST_TEXT)
-    if view["kind"] == "fact":
-        text = f"(fact) {text}"
-    elif _is_held(view):
-        text = f"(held) {text}"
-    return (
-        view["name"],
-        text,
-        short(view["when"], 40),
-        audience(view["scope"]),
-        view["workspace"] or "all",
-        view["expires"],
-    )
+def _where(facts: Facts) -> str:
+    place = f"in {facts['workspace']}" if facts["workspace"] else "everywhere"
+    until = f", until {facts['expires']}" if facts["expires"] else ""
+    return f"{facts['when']}, for {audience(facts['scope'])}, {place}{until}"
 
 
-def _where(facts: "dict[str, Json]") -> str:
-    whom = f"for {audience(facts.get('scope'))}"
-    place = f"in {facts['workspace']}" if facts.get("workspace") else "everywhere"
-    until = f", until {facts['expires']}" if facts.get("expires") else ""
-    return plain(f"{facts.get('when')}, {whom}, {place}{until}")
+@rules.command(name="examples")
+@answers
+def examples_(home: Path) -> CommandOutput:
+    """List the library of example rules; install one with: metaclaw rules add --example NAME."""
+    return examples(home)
 
 
-for command in (examples, import_, export):
+for command in (import_, export):
     rules.add_command(command)

@@ -10,7 +10,15 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.home import prepared
-from metaclaw.cli.output import ask, home_and_json, plain, plain_block, print_json, print_result
+from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
+    confirm,
+    echo,
+    echo_lines,
+    wants_json,
+    yes_option,
+)
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
@@ -52,9 +60,9 @@ def service() -> None:
 @click.option(
     "--start/--no-start", "starts", default=True, help="Start it now and at each login [start]."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> CommandOutput:
     """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
 
     A service does not see your shell's variables: keys written as env:NAME are read from
@@ -66,47 +74,45 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
             f"a proxy of {home} runs already (pid {running.pid}); stop it first: metaclaw stop"
         )
     path, text = unit_path(name), unit_text(home)
-    if not as_json:
-        click.echo(f"{path}:\n\n{plain_block(text)}\n")
-    if not yes:
-        ask("Write this?")
+    if not wants_json():
+        echo_lines([f"{path}:", "", *text.splitlines(), ""])
+    confirm("Write this?", yes=yes)
     missing = _provide_keys(home, copies=copy_keys)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if systemctl is not None:
         _run(systemctl, "daemon-reload")
         _run(systemctl, "enable", "--now", f"{name}.service")
-    if as_json:
-        print_json({"unit": str(path), "started": starts, "missing_keys": missing})
-        return
     _warn_of_missing(home, missing, "say --copy-keys")
-    click.echo(f"Installed {name}.service{' and started it' if starts else ''}.")
-    click.echo(f"Its state: metaclaw status. Its log: journalctl --user -u {name}")
-    click.echo("To run it without a login as well: loginctl enable-linger")
+    return CommandOutput(
+        {"unit": str(path), "started": starts, "missing_keys": missing},
+        [
+            f"Installed {name}.service{' and started it' if starts else ''}.",
+            f"Its state: metaclaw status. Its log: journalctl --user -u {name}",
+            "To run it without a login as well: loginctl enable-linger",
+        ],
+    )
 
 
 @service.command()
 @click.option("--name", default=_NAME, show_default=True, help="Name of the unit.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
     """Stop the service and delete its unit. The home folder is not changed."""
     path = unit_path(name)
     if not path.exists():
-        raise MetaClawError(f"there is no service {plain(name)}: {path} does not exist")
-    if not yes:
-        ask(f"Stop {name}.service and delete {path}?")
+        raise MetaClawError(f"there is no service {name}: {path} does not exist")
+    confirm(f"Stop {name}.service and delete {path}?", yes=yes)
     systemctl = shutil.which("systemctl")
     if systemctl is not None:
         _run(systemctl, "disable", "--now", f"{name}.service")
     path.unlink()
     if systemctl is not None:
         _run(systemctl, "daemon-reload")
-    print_result(
-        {"removed": str(path)},
-        f"Removed {name}.service. {home} is as it"
-        f" was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.",
-        as_json=as_json,
+    holds = f"; it holds {_KEYS}" if (home / _KEYS).exists() else ""
+    return CommandOutput(
+        {"removed": str(path)}, f"Removed {name}.service. {home} is as it was{holds}."
     )
 
 
@@ -185,7 +191,7 @@ def _provide_keys(home: Path, *, copies: bool) -> list[str]:
 
 def _warn_of_missing(home: Path, variables: list[str], remedy: str) -> None:
     for variable in variables:
-        click.echo(
+        echo(
             f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or"
             f" {remedy}",
             err=True,
@@ -239,6 +245,5 @@ def _run(systemctl: str, *words: str, timeout_s: float = _TIMEOUT_S) -> None:
         ) from error
     if done.returncode != 0:
         raise MetaClawError(
-            f"systemctl --user {' '.join(words)} failed:"
-            f" {plain((done.stderr or done.stdout).strip())}"
+            f"systemctl --user {' '.join(words)} failed: {(done.stderr or done.stdout).strip()}"
         )

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +15,23 @@ from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.agents import endpoint_of, print_change, provider_kinds, trial_lines, try_agent
-from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
+from metaclaw.cli.agents import (
+    endpoint_of,
+    first_model,
+    print_change,
+    provider_kinds,
+    trial_lines,
+    try_agent,
+)
+from metaclaw.cli.client import ApiClient, connect, message_in, parsed
 from metaclaw.cli.home import prepared
 from metaclaw.cli.lifecycle import launch, refuse_own_key, restart_proxy, sign_in_link
-from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
+from metaclaw.cli.output import echo, echo_lines, own_command, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
     from metaclaw.agents import Agent, Connections
     from metaclaw.config import Config, ProviderConfig
-    from metaclaw.domain.chat import Json
     from metaclaw.upstream import WireProbe
 
 
@@ -124,10 +130,10 @@ def setup(
     """Choose a provider, connect your agents, start the proxy, and send one real request through
     each.
 
-    Asks at most five questions. Keys are taken from the environment and stored as references
-    (env:NAME), never as values. Running it again keeps what it does not ask about."""
+    Asks at most five questions. Keys are stored as references to the environment (env:NAME).
+    Running it again keeps what it does not ask about."""
     from metaclaw.agents import Connections
-    from metaclaw.config import load
+    from metaclaw.config import load, set_values
 
     config = load(home)
     if base_url is not None and provider is None:
@@ -156,7 +162,7 @@ def setup(
         planned = load(home, sets=settings)
         refuse_own_key(planned)
         checked = check_providers(planned, asks=not yes)
-        models = AgentModels(model, checked.models_of(planned, provider))
+        models = AgentModels(model, _models_of(planned, checked, provider))
         if not yes:
             models = ask_model(models, planned, Connections(home), chosen)
     except click.Abort:
@@ -165,11 +171,18 @@ def setup(
         ) from None
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += [] if port is None or port == config.proxy.port else [f"proxy.port={port}"]
-    settings += [*_training_settings(config, trains), *checked.settings(models.answered)]
-    _write(home, settings)
-    say_troubles(checked)
+    if trains is not None and (trains or config.policy is not None):
+        settings.append(f"policy.mode={'auto' if trains else 'skills_only'}")
+    settings += [setting for one in checked for setting in one.settings(models.answered)]
+    prepared(home, [])
+    if settings:
+        path = set_values(home, settings)
+        echo(f"Wrote {path}: {', '.join(settings)}")
+    troubles = [one.probe.trouble for one in checked if one.probe.trouble]
+    for trouble in troubles:
+        echo(f"metaclaw: {trouble}", err=True)
     _serve(home, is_changed=bool(settings))
-    return _connect_and_ask(home, chosen, models, timeout_s, checked)
+    return _connect_and_ask(home, chosen, models, timeout_s, troubles)
 
 
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
@@ -197,35 +210,17 @@ def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
 
 
 def _ask_budget() -> int | None:
-    def number(typed: str) -> str:
+    def number(typed: str) -> int | None:
         text = typed.replace(",", "").replace("_", "").strip()
         if text != KEEP and not text.isdecimal():
             raise click.BadParameter(
                 f"{typed} is not a number of tokens; write, for example, 300000, or keep"
             )
-        return text
+        return None if text == KEEP else int(text)
 
-    said = str(
-        click.prompt(
-            "Most tokens a day for learning (a number, or keep)", default=KEEP, value_proc=number
-        )
-    )
-    return None if said == KEEP else int(said)
-
-
-def _training_settings(config: "Config", trains: bool | None) -> list[str]:
-    if trains is None or (not trains and config.policy is None):
-        return []
-    return ["policy.mode=auto" if trains else "policy.mode=skills_only"]
-
-
-def _write(home: Path, settings: Sequence[str]) -> None:
-    from metaclaw.config import set_values
-
-    prepared(home, [])
-    if settings:
-        path = set_values(home, settings)
-        click.echo(f"Wrote {path}: {', '.join(plain(setting) for setting in settings)}")
+    question = "Most tokens a day for learning (a number, or keep)"
+    said: int | None = click.prompt(question, default=KEEP, value_proc=number)
+    return said
 
 
 def _serve(home: Path, *, is_changed: bool) -> None:
@@ -236,17 +231,13 @@ def _serve(home: Path, *, is_changed: bool) -> None:
     if is_running and not is_changed:
         return
     # A service that does not run is not started: it would not have the keys of this shell.
-    started = (
-        restart_proxy(home, [], _STOP_S, _START_S)
-        if is_running
-        else (launch(home, prepared(home, []), [], _START_S)[0], None)
-    )
-    api, unit = started
+    if is_running:
+        api, unit = restart_proxy(home, [], _STOP_S, _START_S)
+    else:
+        api, unit = launch(home, prepared(home, []), [], _START_S)[0], None
     how = f"by {unit}" if unit else "in the background; metaclaw stop ends it"
-    click.echo(f"MetaClaw serves at {plain(api.url)}, {how}.")
-    link = (
-        plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
-    )
+    click.echo(f"MetaClaw serves at {api.url}, {how}.")
+    link = sign_in_link(api) if sys.stdout.isatty() else f"{own_command()} page prints a link"
     click.echo(f"Watch it learn, in a browser: {link}")
 
 
@@ -255,18 +246,19 @@ def _connect_and_ask(
     chosen: "list[Agent]",
     models: "AgentModels",
     timeout_s: float,
-    checked: "CheckedProviders",
+    troubles: Sequence[str],
 ) -> int:
     failed: list[str] = []
     for agent in chosen:
         try:
-            is_good = _connected_and_asked(home, agent, models, timeout_s)
+            if not _connected_and_asked(home, agent, models, timeout_s):
+                failed.append(agent.name)
         except MetaClawError as error:
-            click.echo(f"{agent.title}: {plain_block(str(error))}", err=True)
-            is_good = False
-        failed += [] if is_good else [agent.name]
-    if not chosen:
-        failed += [] if _asked_directly(connect(home)[1], models.first, checked) else ["the proxy"]
+            for line in f"{agent.title}: {error}".splitlines():
+                echo(line, err=True)
+            failed.append(agent.name)
+    if not chosen and not _asked_directly(connect(home)[1], models.first, troubles):
+        failed.append("the proxy")
     if failed:
         click.echo(
             f"\nNo answer through: {', '.join(failed)}. Everything else is done; correct the"
@@ -302,45 +294,33 @@ def _connected_and_asked(
         )
         return True
     trial, turns = try_agent(home, agent, timeout_s)
-    for line in trial_lines(agent, trial, turns):
-        click.echo(line)
+    echo_lines(trial_lines(agent, trial, turns))
     return trial.code == 0 and bool(trial.answer) and turns > 0
 
 
-def _asked_directly(api: ApiClient, model: str | None, checked: "CheckedProviders") -> bool:
+def _asked_directly(api: ApiClient, model: str | None, troubles: Sequence[str]) -> bool:
     """Send one chat request to the proxy, if there is no agent to send it."""
-    status, body = api.get("/v1/models")
-    models = at(body, "data")
-    first = models[0] if status == 200 and isinstance(models, list) and models else None
-    name = model or (first.get("id") if isinstance(first, Mapping) else None)
-    if not isinstance(name, str):
-        reason = "; ".join(checked.troubles)
-        advice = (
-            f"No model answers: {plain(reason)}."
-            if reason
-            else "No model is known; name one with --model NAME."
-        )
-        click.echo(f"No agent was connected. {advice}", err=True)
+    name = model or first_model(api)
+    if name is None:
+        advice = "No model is known; name one with --model NAME."
+        if troubles:
+            advice = f"No model answers: {'; '.join(troubles)}."
+        echo(f"No agent was connected. {advice}", err=True)
         return False
-    said: dict[str, Json] = {
+    said = {
         "model": name,
         "messages": [{"role": "user", "content": "Say hello."}],
         "max_tokens": 30,
     }
-    with api.stream(
-        "POST", "/v1/chat/completions", said, headers={"X-Turn-Type": "side"}, timeout_s=180.0
-    ) as reply:
+    headers = {"X-Turn-Type": "side"}
+    path = "/v1/chat/completions"
+    with api.stream("POST", path, said, headers=headers, timeout_s=180.0) as reply:
         status, body = reply.status, parsed(reply.read())
-    choices = at(body, "choices")
-    text = (
-        at(choices[0], "message", "content")
-        if status == 200 and isinstance(choices, list) and choices
-        else None
-    )
-    if not isinstance(text, str):
-        click.echo(f"{plain(name)} gave no answer ({status}): {plain(message_in(body))}", err=True)
+    if status != 200:
+        echo(f"{name} gave no answer ({status}): {message_in(body)}", err=True)
         return False
-    click.echo(f"{plain(name)} answered through the proxy:\n  {plain(text.strip())}")
+    text = body["choices"][0]["message"]["content"] or ""
+    echo_lines([f"{name} answered through the proxy:", f"  {text.strip()}"])
     return True
 
 
@@ -456,65 +436,32 @@ class CheckedProvider:
         """What to write: the wires that it serves, and the models of a server of one's own, with
         the chosen one first.
         """
-        name, found = self.config.name, list[str]()
-        if (
-            "wires" not in self.config.model_fields_set
-            and self.probe.missing
-            and not self.probe.trouble
-        ):
+        section, found = f"providers.{self.config.name}", list[str]()
+        is_asked = "wires" not in self.config.model_fields_set and not self.probe.trouble
+        if is_asked and self.probe.missing:
             served = [wire.value for wire in self.config.wires if wire not in self.probe.missing]
-            found.append(f"providers.{name}.wires={json.dumps(served)}")
+            found.append(f"{section}.wires={json.dumps(served)}")
         if self.listed and _is_own_server(self.config) and len(self.listed) <= _MOST_STORED:
-            found.append(
-                f"providers.{name}.models={json.dumps(sorted(self.listed, key=lambda model: model != first))}"
-            )
+            models = sorted(self.listed, key=lambda model: model != first)
+            found.append(f"{section}.models={json.dumps(models)}")
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedProviders:
-    """The providers that were probed."""
-
-    all: tuple[CheckedProvider, ...]
-
-    @property
-    def troubles(self) -> list[str]:
-        """Why providers do not answer."""
-        return [one.probe.trouble for one in self.all if one.probe.trouble]
-
-    def settings(self, first: str | None) -> list[str]:
-        """What to write about all of them; `first` is the model that agents should use."""
-        return [setting for one in self.all for setting in one.settings(first)]
-
-    def models_of(self, config: "Config", provider: str) -> tuple[str, ...]:
-        """The models of the provider that was chosen, or of all."""
-        listed = {one.config.name: one.listed for one in self.all}
-        wanted = [one for one in config.fallback_order if provider in (KEEP, one.name)]
-        return tuple(
-            dict.fromkeys(
-                model for one in wanted for model in one.models or listed.get(one.name, ())
-            )
-        )
-
-
-def check_providers(config: "Config", *, asks: bool) -> CheckedProviders:
+def check_providers(config: "Config", *, asks: bool) -> list[CheckedProvider]:
     """Probe every provider that needs no credentials of the caller for the wires it serves, without
     running a model. Models of hosted providers are listed only if the person can choose from them:
     the first of a hundred is no sensible default."""
-    probed = [
-        one
-        for one in config.providers
-        if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)
-    ]
-    return CheckedProviders(tuple(asyncio.run(_probe_all(probed, asks)) if probed else ()))
 
-
-async def _probe_all(providers: "list[ProviderConfig]", asks: bool) -> list[CheckedProvider]:
-    return list(
-        await asyncio.gather(
-            *(_probe(one, is_listed=asks or _is_own_server(one)) for one in providers)
+    async def probe_all() -> list[CheckedProvider]:
+        return await asyncio.gather(
+            *(
+                _probe(one, is_listed=asks or _is_own_server(one))
+                for one in config.providers
+                if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)
+            )
         )
-    )
+
+    return asyncio.run(probe_all())
 
 
 async def _probe(provider: "ProviderConfig", *, is_listed: bool) -> CheckedProvider:
@@ -524,18 +471,22 @@ async def _probe(provider: "ProviderConfig", *, is_listed: bool) -> CheckedProvi
     endpoint = build_endpoint(provider)
     try:
         probe = await probe_wires(endpoint)
-        models = (
-            await list_models(endpoint)
-            if is_listed and not provider.models and probe.trouble is None
-            else []
-        )
+        is_listed = is_listed and not provider.models and probe.trouble is None
+        models = await list_models(endpoint) if is_listed else []
     finally:
         await endpoint.aclose()
-    return CheckedProvider(
-        provider,
-        probe,
-        tuple(name for name in models if not any(word in name.lower() for word in _NOT_CHAT)),
-    )
+    chats = (name for name in models if not any(word in name.lower() for word in _NOT_CHAT))
+    return CheckedProvider(provider, probe, tuple(chats))
+
+
+def _models_of(
+    config: "Config", checked: Sequence[CheckedProvider], provider: str
+) -> tuple[str, ...]:
+    """The models of the provider that was chosen, or of all."""
+    listed = {one.config.name: one.listed for one in checked}
+    wanted = [one for one in config.fallback_order if provider in (KEEP, one.name)]
+    found = (model for one in wanted for model in one.models or listed.get(one.name, ()))
+    return tuple(dict.fromkeys(found))
 
 
 def _is_own_server(provider: "ProviderConfig") -> bool:
@@ -576,7 +527,7 @@ def ask_model(
     known, shown = models.known, models.known[:_MOST_SHOWN]
     click.echo("Models:")
     for number, name in enumerate(shown, 1):
-        click.echo(f"  {number:2}  {plain(name)}")
+        echo(f"  {number:2}  {name}")
     if len(known) > len(shown):
         click.echo(f"  and {len(known) - len(shown)} more")
 
@@ -586,18 +537,8 @@ def ask_model(
             return text
         if text.isdecimal() and 1 <= int(text) <= len(shown):
             return shown[int(text) - 1]
-        raise click.BadParameter(
-            f"{plain(text)} is not in the list; write a number or a name from it"
-        )
+        raise click.BadParameter(f"{text} is not in the list; write a number or a name from it")
 
     before = next((one for one in map(connections.chosen_model, needing) if one in known), known[0])
     question = "Which model should agents use (number or name)"
-    return replace(
-        models, answered=str(click.prompt(question, default=plain(before), value_proc=model))
-    )
-
-
-def say_troubles(checked: "CheckedProviders") -> None:
-    """Print why providers do not answer."""
-    for trouble in checked.troubles:
-        click.echo(f"metaclaw: {plain(trouble)}", err=True)
+    return replace(models, answered=str(click.prompt(question, default=before, value_proc=model)))

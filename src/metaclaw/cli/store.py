@@ -8,15 +8,14 @@ import click
 
 from metaclaw.cli.home import opened, reading
 from metaclaw.cli.output import (
-    ask,
+    CommandOutput,
+    answers,
+    confirm,
     counted,
-    home_and_json,
-    plain,
-    print_facts,
-    print_json,
-    print_result,
-    print_table,
+    fact_lines,
     shown_while,
+    table,
+    yes_option,
 )
 from metaclaw.errors import MetaClawError, SkillError
 
@@ -36,50 +35,43 @@ def store() -> None:
 
 
 @store.command()
-@home_and_json
-def check(home: Path, as_json: bool) -> int:
+@answers
+def check(home: Path) -> CommandOutput:
     """Read the whole database and check it for damage. Exits with 1 if it is damaged. The proxy may
     run.
     """
     url, path = _place(home)
     with shown_while("reading the database"):
-        found = _check_server(home) if path is None else _check_file(path)
-    if as_json:
-        print_json({"database": url, **found})
-    else:
-        names = {
-            "turns": "turns",
-            "sessions": "sessions",
-            "size_bytes": "bytes",
-            "free_bytes": "of them free",
-        }
-        print_facts(
-            [
-                ("database", url),
-                ("schema", found["schema"]),
-                *((words, found[name]) for name, words in names.items()),
-            ]
-        )
-        problems = found["problems"]
-        assert isinstance(problems, list)
-        for problem in problems:
-            click.echo(f"! {plain(problem)}")
-        if problems:
-            click.echo(found["remedy"])
-        else:
-            click.echo("The database is sound.")
-    return 0 if found["sound"] else 1
+        report = _check_server(home) if path is None else _check_file(path)
+    sizes = (
+        ("turns", report.turns),
+        ("sessions", report.sessions),
+        ("size_bytes", report.size_bytes),
+        ("free_bytes", report.free_bytes),
+    )
+    facts = {
+        "database": url,
+        "sound": not report.problems,
+        "schema": report.revision,
+        **dict(sizes),
+        "problems": list(report.problems),
+        "remedy": report.remedy,
+    }
+    words = {"size_bytes": "bytes", "free_bytes": "of them free"}
+    shown: list[tuple[str, object]] = [("database", url), ("schema", report.revision)]
+    shown += [(words.get(name, name), size) for name, size in sizes]
+    problems = [*(f"! {problem}" for problem in report.problems), report.remedy]
+    lines = [*fact_lines(shown), *(problems if report.problems else ["The database is sound."])]
+    return CommandOutput(facts, lines, 1 if report.problems else 0)
 
 
-def _check_file(path: Path) -> dict[str, object]:
+def _check_file(path: Path) -> "IntegrityReport":
     from metaclaw.store import IntegrityReport, check_file
 
-    if not path.exists():
-        return _facts(IntegrityReport(None, 0, 0, 0, 0, ()))
-    return _facts(check_file(path))
+    return check_file(path) if path.exists() else IntegrityReport(None, 0, 0, 0, 0, ())
 
 
-def _check_server(home: Path) -> dict[str, object]:
+def _check_server(home: Path) -> "IntegrityReport":
     """Check only that the database can be read and has this schema: a server checks its own
     files.
     """
@@ -88,27 +80,14 @@ def _check_server(home: Path) -> dict[str, object]:
     with reading(home) as reader:
         assert reader is not None
         counts = reader.counts()
-    return _facts(IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ()))
-
-
-def _facts(report: "IntegrityReport") -> dict[str, object]:
-    return {
-        "sound": not report.problems,
-        "schema": report.revision,
-        "turns": report.turns,
-        "sessions": report.sessions,
-        "size_bytes": report.size_bytes,
-        "free_bytes": report.free_bytes,
-        "problems": list(report.problems),
-        "remedy": report.remedy,
-    }
+    return IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ())
 
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask before a file is overwritten.")
-@home_and_json
-def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
+@answers
+def backup(home: Path, path: Path, yes: bool) -> CommandOutput:
     """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
     from metaclaw.store import back_up, check_file
 
@@ -116,8 +95,7 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     target = path.expanduser().absolute()
     if target.is_dir():
         target /= f"ledger-{datetime.now():%Y%m%d-%H%M%S}.db"
-    if target.exists() and not yes:
-        ask(f"Overwrite {plain(target)}?")
+    confirm(f"Overwrite {target}?", yes=yes or not target.exists())
     with opened(home) as database:
         if database is None:
             raise MetaClawError("nothing is recorded yet, so there is nothing to back up")
@@ -126,23 +104,18 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
         with shown_while("copying the database"):
             made = back_up(database, target)
     found = check_file(target)
-    print_result(
-        {
-            "backup": made.path,
-            "made_at": made.made_at,
-            "turns": found.turns,
-            "size_bytes": found.size_bytes,
-        },
-        f"Wrote {counted(found.turns, 'turn')} to {plain(target)} ({found.size_bytes} bytes).",
-        as_json=as_json,
+    sizes = {"turns": found.turns, "size_bytes": found.size_bytes}
+    return CommandOutput(
+        {"backup": made.path, "made_at": made.made_at, **sizes},
+        f"Wrote {counted(found.turns, 'turn')} to {target} ({found.size_bytes} bytes).",
     )
 
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def restore(home: Path, path: Path, yes: bool) -> CommandOutput:
     """Replace the database by the backup at PATH; the former database is kept beside it. The proxy
     must not run.
     """
@@ -151,36 +124,31 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     from metaclaw.store import restore as put_back
 
     database = _file(home, "restore")
-    if not yes:
-        ask(f"Replace {plain(database)} by {plain(path)}? The present database is kept beside it.")
+    confirm(f"Replace {database} by {path}? The present database is kept beside it.", yes=yes)
     with acquire(home):
         done = put_back(database, path.expanduser().absolute())
         is_purged = _finish_forgetting(home)
     turns = check_file(database).turns
-    if as_json:
-        again = {"forgotten_again": list(done.forgotten_again), "purged": is_purged}
-        print_json({"restored": str(path), "turns": turns, "former": done.former, **again})
-        return
-    click.echo(f"Restored {counted(turns, 'turn')} from {plain(path)}.")
+    lines = [f"Restored {counted(turns, 'turn')} from {path}."]
     if done.forgotten_again:
-        click.echo(
-            f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}."
-        )
+        again = ", ".join(done.forgotten_again)
+        lines.append(f"Forgot again what was forgotten since: {again}.")
     if not is_purged:
-        click.echo(
+        lines.append(
             "The database still contains text of forgotten sessions. The next metaclaw start"
             " deletes it."
         )
     if done.former is not None:
-        click.echo(
-            f"The former database is {plain(done.former)}; delete it when you do not need it."
-        )
+        lines.append(_former(f"The former database is {done.former}"))
+    facts = {"restored": str(path), "turns": turns, "former": done.former}
+    again_facts = {"forgotten_again": list(done.forgotten_again), "purged": is_purged}
+    return CommandOutput(facts | again_facts, lines)
 
 
 @store.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@home_and_json
-def repair(home: Path, yes: bool, as_json: bool) -> None:
+@yes_option
+@answers
+def repair(home: Path, yes: bool) -> CommandOutput:
     """Copy the readable part of a damaged database into a new one; the damaged file is kept. The
     proxy must not run.
     """
@@ -191,38 +159,34 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
     database = _file(home, "repair")
     found = check_file(database) if database.exists() else None
     if found is None or not found.problems:
-        print_result(
-            {"repaired": False, "former": None, "tables": []},
-            "The database is sound; there is nothing to repair.",
-            as_json=as_json,
-        )
-        return
-    if not yes and not found.is_newer:
-        ask(f"Replace {plain(database)} by its readable part? The damaged file is kept beside it.")
+        nothing = "The database is sound; there is nothing to repair."
+        return CommandOutput({"repaired": False, "former": None, "tables": []}, nothing)
+    question = f"Replace {database} by its readable part? The damaged file is kept beside it."
+    confirm(question, yes=yes or found.is_newer)
     with acquire(home), shown_while("copying the readable part"):
         former, tables = salvage(database)
-    if as_json:
-        rows = [
-            {"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped}
-            for t in tables
-        ]
-        print_json({"repaired": True, "former": former, "tables": rows})
-        return
-    print_table(
-        ("TABLE", "SAVED", "UNREADABLE", "DROPPED"),
-        [(t.table, t.saved, t.unreadable, t.dropped) for t in tables],
+    rows = [(t.table, t.saved, t.unreadable, t.dropped) for t in tables]
+    names = ("name", "saved", "unreadable", "dropped")
+    told = [dict(zip(names, row, strict=True)) for row in rows]
+    return CommandOutput(
+        {"repaired": True, "former": former, "tables": told},
+        [
+            *table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), rows),
+            "Dropped rows are useless without unreadable ones, such as a turn without its body.",
+            _former(f"The damaged database is {former}"),
+        ],
     )
-    click.echo("Dropped rows are useless without unreadable ones, such as a turn without its body.")
-    click.echo(f"The damaged database is {plain(former)}; delete it when you do not need it.")
+
+
+def _former(where: str) -> str:
+    return f"{where}; delete it when you do not need it."
 
 
 @store.command()
-@home_and_json
-def migrate(home: Path, as_json: bool) -> None:
-    """Update the database to this version's schema, as a start does, and rewrite files of older
-    versions so that they can shrink.
-
-    The proxy must not run.
+@answers
+def migrate(home: Path) -> CommandOutput:
+    """Update the database to this version's schema, as a start does, and compact it. The proxy must
+    not run.
     """
     from metaclaw.config import load
     from metaclaw.instance import acquire
@@ -233,11 +197,8 @@ def migrate(home: Path, as_json: bool) -> None:
         if database.path is not None:
             compact(database)
         database.close()
-    print_result(
-        {"schema": SCHEMA_REVISION},
-        f"The database is at schema {SCHEMA_REVISION}.",
-        as_json=as_json,
-    )
+    told = f"The database is at schema {SCHEMA_REVISION}."
+    return CommandOutput({"schema": SCHEMA_REVISION}, told)
 
 
 def _finish_forgetting(home: Path) -> bool:

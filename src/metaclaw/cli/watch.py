@@ -5,31 +5,26 @@ proxy.
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from metaclaw.cli.client import (
     ApiClient,
+    Facts,
     NotListeningError,
     NotRunningError,
     UnreachableError,
-    at,
     connect,
     expect,
     parsed,
-    rows,
     segment,
 )
-from metaclaw.cli.output import agent_name, plain
-from metaclaw.domain.status import KEEP_RULES, outcome_word, reason_words
-
-if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
+from metaclaw.cli.output import echo
+from metaclaw.domain.status import KEEP_RULES, agent_word, outcome_word, reason_words
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -55,7 +50,7 @@ class StreamedEvent:
 
     cursor: str
     kind: str
-    data: "dict[str, Json]"
+    data: Facts
 
 
 @click.command()
@@ -74,10 +69,8 @@ class StreamedEvent:
 )
 @click.pass_obj
 def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
-    """Print one line for each lesson as it happens: rules noted, changed and taken back, skills
-    learned and retired.
-
-    Goes on when the proxy is restarted, and misses nothing in between. End it with Ctrl-C.
+    """Print one line for each lesson as it happens, also across restarts of the proxy. End it with
+    Ctrl-C.
     """
     if since != "now" and not since.isdecimal():
         raise click.UsageError(f"--since is {since!r}: give the cursor of an event, or 0")
@@ -85,7 +78,7 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"cursor": int(event.cursor), "event": event.kind, **event.data}))
         elif (line := _line(api, event, show_all=show_all)) is not None:
-            click.echo(f"{_clock(event)}  {line}")
+            echo(f"{_clock(event)}  {line}")
 
 
 def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
@@ -128,134 +121,116 @@ def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
                 name, _, value = text.partition(": ")
                 fields[name] = value
             elif fields:
-                data = parsed(fields.get("data", "").encode())
-                yield StreamedEvent(
-                    fields.get("id", cursor),
-                    fields.get("event", ""),
-                    data if isinstance(data, dict) else {},
-                )
+                data = parsed(fields["data"].encode(), api)
+                yield StreamedEvent(fields["id"], fields["event"], data)
                 fields = {}
 
 
 def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None:
     data = event.data
-    match event.kind:
-        case "generation":
-            # Rules that a user stated to an agent have a separate event with their text.
-            return (
-                None
-                if _SPOKEN.fullmatch(str(data.get("reason"))) and not show_all
-                else _generation(api, data)
-            )
-        case "noted" | "replaced" | "retracted":
-            instead = (
-                f" (in place of {plain(', '.join(map(str, rows(data.get('replaces')))))})"
-                if data.get("replaces")
-                else ""
-            )
-            which = f"{plain(data.get('kind'))} {plain(data.get('name'))}"
-            return (
-                f"{event.kind} the {which}{instead}: {_short(data.get('text'))}{_everywhere(data)}"
-            )
-        case "example":
-            return (
-                f"{plain(data.get('name'))} was not found for a task it is for; the task is an"
-                " example of it now"
-            )
-        case "notice":
-            about = f" about {plain(data.get('skill'))}" if data.get("skill") else ""
-            return f"notice{about}: {plain(data.get('text'))}"
-        case "rule_held":
-            return held_line(data)
-        case "check_failed":
-            came = (
-                "but the call was held for another rule"
-                if data.get("held")
-                else "so the call passed"
-            )
-            return (
-                f"the check of {plain(data.get('rule'))} could not be run, {came}:"
-                f" {_short(data.get('reason'))}"
-            )
-        case "rules_not_held":
-            which = ", ".join(map(plain, rows(data.get("rules"))))
-            return (
-                f"could not hold calls of {agent_name(data.get('agent'))} to {which}:"
-                f" {plain(data.get('reason'))}"
-            )
-        case "rule_broken":
-            which, turn = plain(data.get("rule")), plain(data.get("turn"))
-            times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
-            return f"{agent_name(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
-        case "feedback":
-            return (
-                f"you said of {plain(data.get('turn'))} that it was"
-                f" {plain(outcome_word(data.get('outcome')))}"
-            )
-        case "forgotten":
-            return f"forgot the session {plain(data.get('session'))} and what it taught"
-        case "policy":
-            version, action = plain(data.get("version")), data.get("action")
-            if action == "published":
-                return f"weights: version {version} is trained and is tested now"
-            return f"weights: version {version} {plain(action)} ({plain(data.get('reason'))})"
-        case "batch.dropped":
-            turns, reason = plain(data.get("turns")), plain(data.get("reason"))
-            return (
-                f"weights: a training run of {turns} turns was given up ({reason}); turns that are"
-                " not too old may train again"
-            )
-        case _ if show_all:
-            fields = ", ".join(
-                f"{name} {plain(value)}" for name, value in data.items() if name != "at"
-            )
-            return f"{plain(event.kind)}: {fields}"
-        case _:
-            return None
+    if event.kind == "generation":
+        # Rules that a user stated to an agent have a separate event with their text.
+        is_told = _SPOKEN.fullmatch(data["reason"]) and not show_all
+        return None if is_told else _generation(api, data)
+    if (told := _LINES.get(event.kind)) is not None:
+        return told(data)
+    if not show_all:
+        return None
+    fields = ", ".join(f"{name} {value}" for name, value in data.items() if name != "at")
+    return f"{event.kind}: {fields}"
 
 
-def held_line(data: "dict[str, Json]") -> str:
-    """The event `rule_held` in words: which call was held, and what the client got."""
-    end = (
-        "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
-    )
-    times, rule = plain(data.get("attempts")), plain(data.get("rule"))
-    lift = (
-        ""
-        if data.get("rule") == KEEP_RULES
-        else f". To lift it: metaclaw rules edit {rule} --enforce remind"
-    )
-    broken = f"breaks {rule} ({times} of its tries)"
-    what = broken if data.get("attempts") else f"could not be checked against {rule}"
-    return f"held a call of {agent_name(data.get('agent'))} that {what}{_GOT.get(end, '')}{lift}"
+def _noted_line(done: str) -> Callable[[Facts], str]:
+    def line(data: Facts) -> str:
+        replaced = ", ".join(data.get("replaces") or ())
+        instead = f" (in place of {replaced})" if replaced else ""
+        words = f"{done} the {data['kind']} {data['name']}{instead}: {_short(data['text'])}"
+        if data.get("project") is None:
+            return words
+        return (
+            f"{words} (in all projects: it is not known which one was meant; metaclaw rules edit"
+            f" {data['name']} --project FOLDER)"
+        )
+
+    return line
 
 
-def _everywhere(data: "dict[str, Json]") -> str:
-    """The advice for a rule that was stated for an unknown project."""
-    if data.get("project") is None:
-        return ""
+def _notice_line(data: Facts) -> str:
+    about = f" about {data['skill']}" if data.get("skill") else ""
+    return f"notice{about}: {data['text']}"
+
+
+def _broken_line(data: Facts) -> str:
+    times = f", {data['times']} times so far" if data["times"] != 1 else ""
     return (
-        " (in all projects: it is not known which one was meant; metaclaw rules edit"
-        f" {plain(data.get('name'))} --project FOLDER)"
+        f"{agent_word(data['agent'])} broke the rule {data['rule']} in turn {data['turn']}{times}"
     )
 
 
-def _generation(api: ApiClient, data: "dict[str, Json]") -> str:
+def _check_failed_line(data: Facts) -> str:
+    held, passed = "but the call was held for another rule", "so the call passed"
+    came = held if data.get("held") else passed
+    return f"the check of {data['rule']} could not be run, {came}: {_short(data['reason'])}"
+
+
+def _policy_line(data: Facts) -> str:
+    if data["action"] == "published":
+        return f"weights: version {data['version']} is trained and is tested now"
+    return f"weights: version {data['version']} {data['action']} ({data.get('reason')})"
+
+
+def held_line(data: Facts) -> str:
+    """The event `rule_held` in words: which call was held, and what the client got."""
+    is_wordy = data["end"] == "complied" and not data.get("calls")
+    rule, times = data["rule"], data["attempts"]
+    lift = f". To lift it: metaclaw rules edit {rule} --enforce remind"
+    what = f"breaks {rule} ({times} of its tries)"
+    return (
+        f"held a call of {agent_word(data['agent'])} that"
+        f" {what if times else f'could not be checked against {rule}'}"
+        f"{_GOT.get('words' if is_wordy else data['end'], '')}{'' if rule == KEEP_RULES else lift}"
+    )
+
+
+_LINES: Mapping[str, Callable[[Facts], str]] = {
+    **{done: _noted_line(done) for done in ("noted", "replaced", "retracted")},
+    "example": lambda data: (
+        f"{data['name']} was not found for a task it is for; the task is an example of it now"
+    ),
+    "notice": _notice_line,
+    "rule_held": held_line,
+    "check_failed": _check_failed_line,
+    "rules_not_held": lambda data: (
+        f"could not hold calls of {agent_word(data['agent'])} to {', '.join(data['rules'])}:"
+        f" {data['reason']}"
+    ),
+    "rule_broken": _broken_line,
+    "feedback": lambda data: (
+        f"you said of {data['turn']} that it was {outcome_word(data['outcome'])}"
+    ),
+    "forgotten": lambda data: f"forgot the session {data['session']} and what it taught",
+    "policy": _policy_line,
+    "batch.dropped": lambda data: (
+        f"weights: a training run of {data['turns']} turns was given up ({data['reason']}); turns"
+        " that are not too old may train again"
+    ),
+}
+"""The events that are lessons, in words."""
+
+
+def _generation(api: ApiClient, data: Facts) -> str:
     """The reason of a generation, and the texts of the rules that came into force."""
     texts: list[str] = []
-    for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
-        status, found = api.get(f"/api/rules/{segment(str(name))}")
+    for name in (data.get("put") or ())[:_TEXTS_SHOWN]:
+        status, found = api.send("GET", f"/api/rules/{segment(name)}")
         if status == 200:
-            texts.append(_short(at(found, "text")))
-    return plain(reason_words(data.get("reason"))) + (f": {' / '.join(texts)}" if texts else "")
+            texts.append(_short(found["text"]))
+    return reason_words(data["reason"]) + (f": {' / '.join(texts)}" if texts else "")
 
 
-def _short(text: "Json") -> str:
-    return plain(" ".join(str(text).split())[:_MOST_TEXT])
+def _short(text: str) -> str:
+    return " ".join(text.split())[:_MOST_TEXT]
 
 
 def _clock(event: StreamedEvent) -> str:
-    try:
-        return datetime.fromisoformat(str(event.data.get("at"))).astimezone().strftime("%H:%M:%S")
-    except ValueError:
-        return "--:--:--"
+    return datetime.fromisoformat(event.data["at"]).astimezone().strftime("%H:%M:%S")

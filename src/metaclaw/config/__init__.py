@@ -22,7 +22,7 @@ from metaclaw.config.section import (
     without_password,
 )
 from metaclaw.config.serving import WIRES_OF_KIND, ProviderConfig, is_loopback
-from metaclaw.config.sources import LISTS, OPTIONAL, Statement, statements
+from metaclaw.config.sources import LISTS, OPTIONAL
 from metaclaw.config.training import (
     CalendarConfig,
     PolicyConfig,

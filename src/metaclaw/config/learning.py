@@ -133,7 +133,6 @@ class JudgeConfig(Section):
         default=0.2,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Largest share of main turns that it is asked about.",
     )
     timeout_s: Seconds = Field(
@@ -210,16 +209,11 @@ class PriceConfig(Section):
         examples=["gpt-5-mini"],
         min_length=1,
     )
-    input: float = Field(
-        ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25]
-    )
-    output: float = Field(
-        ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0]
-    )
+    input: float = Field(ge=0, description="Per million input tokens.", examples=[0.25])
+    output: float = Field(ge=0, description="Per million output tokens.", examples=[2.0])
     cached: float | None = Field(
         default=None,
         ge=0,
-        allow_inf_nan=False,
         description="Per million input tokens read from the provider's cache. Default: as `input`.",
         examples=[0.025],
     )
@@ -243,7 +237,6 @@ class LearningConfig(Section):
     daily_cost: float | None = Field(
         default=None,
         ge=0,
-        allow_inf_nan=False,
         description=(
             "Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token"
             " limit applies only to models without a price."

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -377,30 +377,31 @@ def from_options(sets: Sequence[str], *, option: str = "--set") -> list[ValueAss
 
 
 def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
-    """Put one setting into the tree. Returns it with the position of a list entry in place of its
-    name.
+    """Put one setting into the tree, with the sections and the list entry that are missing. Returns
+    it with the position of a list entry in place of its name.
     """
-    here: object = tree
+    here: Any = tree
     path: list[str | int] = []
     for depth, part in enumerate(layer.path):
-        step = _step(here, part, path, layer)
+        step = part
+        if isinstance(here, list):
+            step = _position(here, part, layer)
+            if step == len(here):
+                here.append({})
+        elif not isinstance(here, dict):
+            raise _broken(
+                str(layer.source),
+                f"leads into {part}, which is not a section",
+                "see docs/config.md for the keys there are",
+            )
         path.append(step)
         if depth == len(layer.path) - 1:
-            _put(here, step, layer)
+            here[step] = layer.value
+        elif isinstance(here, dict):
+            here = here.setdefault(step, [] if depth == 0 and step in LISTS else {})
         else:
-            here = _enter(here, step, is_list=key_of(path) in LISTS, layer=layer)
+            here = here[step]
     return ValueAssignment(tuple(path), layer.value, layer.source)
-
-
-def _step(
-    here: object, part: str | int, path: list[str | int], layer: ValueAssignment
-) -> str | int:
-    """The list position or section key that a part of a path means."""
-    if isinstance(here, list) and len(path) == 1 and path[0] in LISTS:
-        return _position(here, part, layer)
-    if isinstance(here, list) and isinstance(part, str) and part.isdecimal():
-        return int(part)
-    return part
 
 
 def _assignment(key: str, text: str, source: ValueSource) -> ValueAssignment:
@@ -411,7 +412,7 @@ def _assignment(key: str, text: str, source: ValueSource) -> ValueAssignment:
     return ValueAssignment(path, parse_text(path, text), source)
 
 
-def _position(here: list[object], part: str | int, layer: ValueAssignment) -> int:
+def _position(here: list[Any], part: str | int, layer: ValueAssignment) -> int:
     """The position that a number or a name means. A new name adds an entry."""
     if isinstance(part, int) or part.isdecimal():
         if int(part) > len(here):
@@ -426,34 +427,6 @@ def _position(here: list[object], part: str | int, layer: ValueAssignment) -> in
             return position
     here.append({"name": part})
     return len(here) - 1
-
-
-def _enter(here: object, step: str | int, *, is_list: bool, layer: ValueAssignment) -> object:
-    """The table or list at `step`; created if it is missing."""
-    if isinstance(here, list) and isinstance(step, int):
-        if step == len(here):
-            here.append({})
-        return here[step]
-    if isinstance(here, dict):
-        return here.setdefault(step, [] if is_list else {})
-    raise _broken(
-        str(layer.source),
-        f"leads into {step}, which is not a section",
-        "see docs/config.md for the keys there are",
-    )
-
-
-def _put(here: object, step: str | int, layer: ValueAssignment) -> None:
-    if isinstance(here, list) and isinstance(step, int):
-        here[step : step + 1] = [layer.value]
-    elif isinstance(here, dict):
-        here[step] = layer.value
-    else:
-        raise _broken(
-            str(layer.source),
-            f"leads into {step}, which is not a section",
-            "see docs/config.md for the keys there are",
-        )
 
 
 def _syntax(path: Path, text: str, message: str) -> InvalidConfigError:

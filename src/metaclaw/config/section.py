@@ -162,14 +162,16 @@ def _problem(text: str) -> LiteralString | None:
 
 # TOML has one kind of list; the tree holds tuples because it is frozen.
 Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys, no silent conversion, no values in errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
 
 def whole_path(text: str, known: ValidationInfo) -> Path:

@@ -179,7 +179,6 @@ class ProviderConfig(Section):
         default=2.0,
         ge=0,
         le=3600,
-        allow_inf_nan=False,
         description=(
             "Longest wait in the queue, in seconds. Then the next provider is asked; without one"
             " the answer is 429 with `retry-after`."
@@ -252,7 +251,6 @@ class SessionsConfig(Section):
         default=60.0,
         gt=0,
         le=525_600,
-        allow_inf_nan=False,
         description="A session without a turn for this long has ended.",
     )
 
@@ -273,7 +271,6 @@ class StoreConfig(Section):
         default=0.0,
         ge=0,
         le=1_000_000,
-        allow_inf_nan=False,
         description=(
             "Size limit of an SQLite database in GB. The oldest sessions are removed to stay below"
             " it; what was learned from them stays. 0 is no limit."

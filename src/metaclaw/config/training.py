@@ -95,7 +95,6 @@ class PolicyConfig(Section):
         default=3e-4,
         gt=0,
         le=1,
-        allow_inf_nan=False,
         description=(
             "Peak learning rate of AdamW; it rises in the first steps and falls in the last."
         ),
@@ -146,7 +145,6 @@ class PolicyConfig(Section):
         default=2.0,
         ge=0,
         le=100,
-        allow_inf_nan=False,
         description=(
             "Weight of training on the untrained model's own answers to ordinary questions, so that"
             " other abilities stay as they were; 0 turns it off."
@@ -164,7 +162,6 @@ class PolicyConfig(Section):
         default=1.0,
         gt=0,
         le=2,
-        allow_inf_nan=False,
         description="Sampling temperature of the answers that are drawn.",
     )
     max_lag: int = Field(
@@ -179,7 +176,6 @@ class PolicyConfig(Section):
         default=0.2,
         gt=0,
         lt=1,
-        allow_inf_nan=False,
         description="Share of turns kept out of training; the gate tests versions on them.",
     )
     golden_margin: Share = Field(
@@ -192,7 +188,6 @@ class PolicyConfig(Section):
     kl_limit: float = Field(
         default=8.0,
         gt=0,
-        allow_inf_nan=False,
         description=(
             "Largest KL divergence of a version from the untrained model, in nats per token."
         ),
@@ -360,7 +355,7 @@ _KEYS_OF_CALENDAR = {
     "google": (("client_id", "client_secret"), ("url", "user", "password")),
 }
 
-Minutes: TypeAlias = Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False)]
+Minutes: TypeAlias = Annotated[float, Field(gt=0, le=10_080)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +542,6 @@ class ScheduleConfig(Section):
         default=1.0,
         ge=0,
         le=1440,
-        allow_inf_nan=False,
         description="Minutes from the end of a window until the next may open.",
     )
     calendars: Annotated[tuple[CalendarConfig, ...], Field(strict=False)] = Field(
@@ -574,7 +568,6 @@ class ScheduleConfig(Section):
         default=0.7,
         ge=0,
         le=64,
-        allow_inf_nan=False,
         description=(
             "This machine does not train while other programs load each core more than this; 0 for"
             " no limit."
@@ -584,7 +577,6 @@ class ScheduleConfig(Section):
         default=85.0,
         ge=0,
         le=150,
-        allow_inf_nan=False,
         description=(
             "This machine does not train above this temperature in degrees Celsius; 0 for no limit."
         ),

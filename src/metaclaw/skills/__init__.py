@@ -70,7 +70,7 @@ from metaclaw.skills.files import (
     render_skill,
     write_skill,
 )
-from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same
+from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same, contrary, overlap
 from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence

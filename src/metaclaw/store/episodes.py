@@ -156,6 +156,12 @@ class SqlEpisodes(Queries):
             and (since := dates.get(skill.name, (None, None))[0]) is not None
         ]
 
+    def avoided_since(self, at: datetime) -> int:
+        """How often a session since this moment was spared a failure by its lesson."""
+        query = select(func.count()).where(episodes.c.outcome == AVOIDED, episodes.c.at_us >= at)
+        with self._database.reading("counting failures") as connection:
+            return connection.execute(query).scalar_one()
+
     def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
         """How often a failure came before this moment and since, with one person in one project."""
         is_since = episodes.c.at_us >= at

@@ -506,6 +506,16 @@ async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> li
     return [model.id for model in listed]
 
 
+async def models_status(endpoint: HttpEndpoint) -> int:
+    """The status with which the provider answers a request for its models; where callers' own
+    credentials are passed on, to a request with wrong ones.
+    """
+    call = Call("GET", "/models", "", [], b"")
+    reply = await endpoint.call(call, {"authorization": "Bearer none"})
+    await gather_body(reply, endpoint.name)
+    return reply.status
+
+
 class _ListedModel(msgspec.Struct):
     id: str
 

@@ -14,6 +14,7 @@ class DotenvFormat:
     """NAME=value lines. Other lines do not change."""
 
     name = ".env"
+    is_appending = False
 
     def read(self, text: str) -> object:
         """The values by name; of several lines with the same name the last counts."""

@@ -1,16 +1,14 @@
-"""The values for each page's template, and the problems that the page shows. Store reads run in
-threads.
-"""
+"""The values for each page's template. Store reads run in threads."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError
+from metaclaw.api.router import ApiError, ApiRequest
 from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
 from metaclaw.api.views import (
     change_view,
@@ -51,6 +49,33 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 """Calls a route of the API from inside the program."""
 
 
+Read = TypeVar("Read", bound=Callable[..., Awaitable[Context]])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The path of a page, its template and title, and the entry of the navigation it belongs to."""
+
+    path: str
+    template: str
+    active: str
+    title: str
+
+
+def page(path: str, template: str, active: str, title: str) -> Callable[[Read], Read]:
+    """Mark a method of PageContent that returns the values for a page's template."""
+
+    def mark(read: Read) -> Read:
+        PAGES[read.__name__] = Page(path, template, active, title)
+        return read
+
+    return mark
+
+
+PAGES: dict[str, Page] = {}
+"""The pages by the name of the method that reads their content."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageParts:
     """Data of the pages that the API does not have. `words` returns the user's own words in a text
@@ -77,16 +102,18 @@ class PageContent:
     parts: PageParts
     call: Call
 
-    async def today(self, query: Mapping[str, str]) -> Context:
+    @page("/ui", "today.html", "today", "Today")
+    async def today(self, asked: ApiRequest) -> Context:
         """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every
         lesson, not only the newest.
         """
+        with_all = asked.query.get("lessons") == "all"
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
-        asked = {one["name"] for one in status["questions"]}
-        rules = (await self.call("GET", "/api/rules"))["rules"] if asked else []
+        names = {one["name"] for one in status["questions"]}
+        rules = (await self.call("GET", "/api/rules"))["rules"] if names else []
         cost = await self.call("GET", "/api/cost", days="1")
-        lessons, learned_today, older = await run_sync(self._lessons, query.get("lessons") == "all")
+        lessons, learned_today, older = await run_sync(self._lessons, with_all)
         days: dict[str, list[Context]] = {}
         for lesson in lessons:
             days.setdefault(day_name(lesson["at"]), []).append(lesson)
@@ -97,24 +124,23 @@ class PageContent:
         )
         return {
             "status": status,
-            "problems": problems(status),
+            "problems": status["problems"],
             "waiting": waiting,
-            "questions": [one for one in rules if one["name"] in asked],
+            "questions": [one for one in rules if one["name"] in names],
             "days": days,
             "budget": cost["budget"],
             "served": served,
             "learned_today": learned_today,
             "older": older,
-            "are_all_shown": query.get("lessons") == "all",
+            "are_all_shown": with_all,
         }
 
-    async def sessions(self, query: Mapping[str, str]) -> Context:
+    @page("/ui/sessions", "sessions.html", "sessions", "Sessions")
+    async def sessions(self, asked: ApiRequest) -> Context:
         """A list of sessions, filtered and searched."""
-        text, agent, outcome = (
-            query.get("q", "").strip()[:200],
-            query.get("agent", ""),
-            query.get("outcome", ""),
-        )
+        query = asked.query
+        text, agent = query.get("q", "").strip()[:200], query.get("agent", "")
+        outcome = query.get("outcome", "")
         before = SessionId(query["before"]) if query.get("before") else None
         known = Outcome(outcome) if outcome in list(Outcome) else None
         wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
@@ -129,14 +155,16 @@ class PageContent:
             await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
             await anyio.sleep(_READ_PAUSE_S)
 
-    async def session(self, session: str, query: Mapping[str, str]) -> Context:
+    @page("/ui/sessions/{id}", "session.html", "sessions", "One session")
+    async def session(self, asked: ApiRequest) -> Context:
         """One session with its turns, a few at a time."""
-        after = query.get("after", "0")
-        cursor = int(after) if after.isascii() and after.isdigit() and len(after) < 16 else 0
-        return await run_sync(self._session, SessionId(session), cursor, query.get("side") == "1")
+        cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
+        return await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
 
-    async def turn(self, turn: str) -> Context:
+    @page("/ui/turns/{id}", "turn.html", "sessions", "One turn")
+    async def turn(self, asked: ApiRequest) -> Context:
         """One turn: the prompt with placed text marked, the answer, the verdict, and why."""
+        turn = asked.path["id"]
         context = await run_sync(self._turn, TurnId(turn))
         try:
             context["why"] = await self.call("GET", f"/api/turns/{turn}/why")
@@ -144,7 +172,8 @@ class PageContent:
             context["why"] = None
         return context
 
-    async def rules(self) -> Context:
+    @page("/ui/rules", "rules.html", "rules", "Rules and skills")
+    async def rules(self, asked: ApiRequest) -> Context:
         """Rules, facts and skills in force, candidates that wait for a decision, and retired
         ones.
         """
@@ -154,6 +183,7 @@ class PageContent:
             for one in (await self.call("GET", "/api/skills"))["skills"]
             if one["kind"] == "skill"
         ]
+        lessons = (await self.call("GET", "/api/lessons"))["lessons"]
         retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
         generations = (await self.call("GET", "/api/generations", limit="12"))["generations"]
         placed = await run_sync(self.parts.overview.last_placed)
@@ -165,13 +195,16 @@ class PageContent:
             "is_holding": (await self.call("GET", "/api/enforce"))["on"],
             "rules": rules,
             "skills": skills,
+            "lessons": [one for one in lessons if one["state"] != "asked"],
             "retired": retired[:50],
             "retired_count": len(retired),
             "generations": generations,
         }
 
-    async def rule(self, name: str) -> Context:
+    @page("/ui/rules/{name}", "rule.html", "rules", "One rule or skill")
+    async def rule(self, asked: ApiRequest) -> Context:
         """One rule, fact or skill: text, source, evidence, versions with differences."""
+        name = asked.path["name"]
         context = await run_sync(self._rule, name)
         if context["is_live"] and context["one"]["kind"] == "skill":
             context["facts"] = await self.call("GET", f"/api/skills/{name}")
@@ -187,7 +220,8 @@ class PageContent:
         ]
         return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
 
-    async def training(self) -> Context:
+    @page("/ui/training", "training.html", "training", "Training")
+    async def training(self, asked: ApiRequest) -> Context:
         """The state of training, recent events, the versions, and the windows of the week."""
         policy = await self.call("GET", "/api/policy", limit="20")
         windows = await self.call("GET", "/api/windows")
@@ -206,7 +240,8 @@ class PageContent:
             "week": week_of([(one.at, one.kind, one.data) for one in events], datetime.now(UTC)),
         }
 
-    async def cost(self) -> Context:
+    @page("/ui/cost", "cost.html", "cost", "Cost and providers")
+    async def cost(self, asked: ApiRequest) -> Context:
         """Tokens and money by day and purpose; errors and latency by provider."""
         cost = await self.call("GET", "/api/cost", days=str(DAYS))
         status = await self.call("GET", "/api/status")
@@ -214,22 +249,9 @@ class PageContent:
         calls = await run_sync(self.parts.overview.calls, since)
         used = {one["name"]: one for one in provider_use(calls)}
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
-        purposes: dict[str, Context] = {}
-        for one in cost["calls"]:
-            sums = purposes.setdefault(
-                one["purpose"],
-                {"calls": 0, "failures": 0, "tokens": 0, "unpriced_tokens": 0, "cost": None},
-            )
-            sums["calls"] += one["calls"]
-            sums["failures"] += one["failures"]
-            sums["tokens"] += one["input_tokens"] + one["output_tokens"]
-            sums["unpriced_tokens"] += one["unpriced_tokens"]
-            if one["cost"] is not None:
-                sums["cost"] = (sums["cost"] or 0.0) + one["cost"]
         return {
             "cost": cost,
             "bars": cost_bars(cost["days"]),
-            "purposes": purposes,
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
             "unpriced_tokens": sum(
@@ -438,103 +460,3 @@ def _facts_changed(before: Skill | None, version: SkillVersion) -> list[str]:
     if before.pinned != now.pinned:
         found.append("pinned" if now.pinned else "unpinned")
     return found
-
-
-def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Current problems, from the facts of `/api/status`."""
-    return [
-        *_of_providers(status),
-        *_of_listener(status["learning"].get("listener", {})),
-        *_of_answers(status["learning"].get("unusable", ())),
-        *_of_store(status),
-        *_of_skills(status["skills"]),
-        *_of_programs(status),
-    ]
-
-
-def _problem(what: str, why: str, do: str = "") -> dict[str, Any]:
-    return {"what": what, "why": why, "do": do}
-
-
-def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for one in status["providers"]:
-        failure = one["last_failure"]
-        if failure is not None and failure["in_a_row"]:
-            do = (
-                "Check that it runs and that base_url in config.toml is right."
-                if "reached" in failure["reason"]
-                else ""
-            )
-            yield {
-                **_problem(f"Provider {one['name']} does not answer", failure["reason"], do),
-                "at": failure["at"],
-            }
-
-
-def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The model that reads messages does not answer, or its answers cannot be used."""
-    for one in listener.get("failing", ()):
-        why = f"{one['model']}: {one['reason']} ({_messages(listener['unread'])} unread)"
-        yield {
-            **_problem("What you say is not being read", why, "It is asked again within a minute."),
-            "at": one["since"],
-        }
-    for one in listener.get("not_understood", ()):
-        if one["in_a_row"]:
-            why = (
-                f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}:"
-                f" {one['reason']}"
-            )
-            do = "Name another model as listen.model in config.toml."
-            yield {**_problem("What you say is read and not understood", why, do), "at": one["at"]}
-
-
-_ROLES = {
-    "judge": "The model that judges gives unusable answers",
-    "evolver": "The model that writes skills gives unusable answers",
-}
-
-
-def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The model that judges or writes skills gives answers that cannot be used."""
-    for one in unusable:
-        why = f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
-        do = f"Name another model: metaclaw config set {one['role']}.model MODEL"
-        yield {**_problem(_ROLES[one["role"]], why, do), "at": one["at"]}
-
-
-def _messages(number: int) -> str:
-    return f"{number} message{'' if number == 1 else 's'}"
-
-
-def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    store = status["store"]
-    if status["degraded"]:
-        yield _problem(
-            "Turns are not being recorded", store["reason"] or "", "Run metaclaw doctor."
-        )
-    elif store["notice"]:
-        yield _problem("The store needs attention", store["notice"])
-
-
-def _of_skills(skills: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if skills["trouble"]:
-        yield _problem("The skill library is not up to date", skills["trouble"])
-    for one in skills["skipped"]:
-        yield _problem("A skill file is left out", f"{one['path']}: {one['reason']}")
-    for one in skills["broken_checks"] or ():
-        yield _problem(f"The check of {one['name']} is not run", one["reason"])
-
-
-def _of_programs(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Background tasks, the embedded model, and training."""
-    for name, state in status["loops"].items():
-        if state not in ("running", "done"):
-            yield _problem(
-                f"The background task {name} is in trouble", state, "The log has details."
-            )
-    engine = status["engine"]
-    if engine is not None and not engine["state"].startswith(("ready", "starting", "loading")):
-        yield _problem("The embedded model does not answer", f"it is {engine['state']}")
-    for trouble in status["training"].get("troubles", ()):
-        yield _problem("Training is in trouble", trouble)

@@ -93,46 +93,6 @@ def plural(number: object, word: str) -> str:
     return f"{count(number)} {word if number == 1 else word + 's'}"
 
 
-def followed(
-    compliance: Mapping[str, Any] | None, by_agent: Mapping[str, Mapping[str, int]] | None = None
-) -> str:
-    """How often a rule was followed, in words: in the turns of which no call was held, and the
-    number of the others.
-    """
-    if not compliance or not compliance.get("applied"):
-        return ""
-    known, held = not_held(compliance), compliance.get("held", 0)
-    if not known and not held:
-        return (
-            f"applied to {plural(compliance['applied'], 'answer')}, none of which could be checked"
-        )
-    words = (
-        [f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}"] if known else []
-    )
-    agents = {agent: counts["held"] for agent, counts in (by_agent or {}).items()}
-    return "; ".join([*words, *([wording.held_words(held, agents)] if held else [])])
-
-
-def not_held(compliance: Mapping[str, Any]) -> int:
-    """The number of checked turns in which no call was held."""
-    return int(
-        compliance.get("followed", 0) + compliance.get("broken", 0) - compliance.get("held", 0)
-    )
-
-
-def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
-    """The agent that follows a rule least, in words; empty if all follow it equally."""
-    known = {
-        agent: (counts["followed"], not_held(counts)) for agent, counts in (by_agent or {}).items()
-    }
-    shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
-    if len(set(shares.values())) < 2:
-        return ""
-    worst = min(shares, key=lambda agent: shares[agent])
-    followed, turns = known[worst]
-    return f"{wording.agent_word(worst)} in {followed} of {turns}"
-
-
 def differences(before: str, after: str) -> list[tuple[str, str]]:
     """Compare two texts line by line: each line is marked `add`, `del` or `same`."""
     found: list[tuple[str, str]] = []

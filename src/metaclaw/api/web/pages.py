@@ -15,11 +15,21 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from anyio.to_thread import run_sync
 
 from metaclaw import __version__
-from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.router import (
+    ApiError,
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Route,
+    Scope,
+    headers_of,
+    route,
+    routes_of,
+)
 from metaclaw.api.turns import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
-from metaclaw.api.web.content import Context, PageContent
+from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
@@ -60,11 +70,8 @@ _FORMATS: Final = (
         "audience",
         "clock",
         "count",
-        "followed",
-        "least_followed",
         "moment",
         "money",
-        "not_held",
         "plural",
     ),
     *("project", "seconds", "signal", "situation", "tokens"),
@@ -110,81 +117,24 @@ class Pages:
             log.warning("titles.unread reason=%s", error)
 
     def table(self) -> list[Route]:
-        content = self._content
-        pages: list[tuple[str, str, str, Callable[[ApiRequest], Awaitable[Context]], str]] = [
-            ("/ui", "today.html", "today", lambda asked: content.today(asked.query), "Today"),
-            ("/ui/sessions", "sessions.html", "sessions", self._sessions, "Sessions"),
-            (
-                "/ui/sessions/{id}",
-                "session.html",
-                "sessions",
-                lambda asked: content.session(asked.path["id"], asked.query),
-                "One session",
-            ),
-            (
-                "/ui/turns/{id}",
-                "turn.html",
-                "sessions",
-                lambda asked: content.turn(asked.path["id"]),
-                "One turn",
-            ),
-            ("/ui/rules", "rules.html", "rules", lambda asked: content.rules(), "Rules and skills"),
-            (
-                "/ui/rules/{name}",
-                "rule.html",
-                "rules",
-                lambda asked: content.rule(asked.path["name"]),
-                "One rule or skill",
-            ),
-            (
-                "/ui/training",
-                "training.html",
-                "training",
-                lambda asked: content.training(),
-                "Training",
-            ),
-            ("/ui/cost", "cost.html", "cost", lambda asked: content.cost(), "Cost and providers"),
+        pages = [
+            Route("GET", page.path, self._serving(name), f"Page: {page.title}", is_page=True)
+            for name, page in PAGES.items()
         ]
-        return [
-            *(
-                Route(
-                    "GET", path, self._page(template, active, serve), f"Page: {title}", is_page=True
-                )
-                for path, template, active, serve, title in pages
-            ),
-            *(
-                Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True)
-                for name in _STATIC
-            ),
-            Route("GET", SIGN_IN, self._open_link, "Page: sign in by a link", is_page=True),
-            Route("POST", SIGN_IN, self._enter_key, "Page: sign in with the key", is_page=True),
-            Route("POST", "/ui/sign-out", self._sign_out, "Page: sign out", is_page=True),
-            Route("POST", "/ui/do/{action}", self._do, "Page: carry out a form", is_page=True),
-            Route(
-                "GET",
-                "/ui/live",
-                self._live,
-                "Page: a stream that says when something changed",
-                is_page=True,
-            ),
-            Route(
-                "POST",
-                "/api/sign-in",
-                self._new_link,
-                "A link that signs a browser in to the pages, once",
-            ),
+        parts = [
+            Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True)
+            for name in _STATIC
         ]
+        return [*pages, *parts, *routes_of(self)]
 
     async def serve_root(self, request: ApiRequest) -> object:
-        return await self._page(
-            "today.html", "today", lambda request: self._content.today(request.query)
-        )(request)
+        return await self._serving("today")(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
         """The refusal for a browser that is not signed in, or None. Called for requests without the
         key.
         """
-        method, path, headers = scope["method"], scope["path"], _headers(scope)
+        method, path, headers = scope["method"], scope["path"], headers_of(scope)
         if (fault := self._sign_in.fault(method, headers)) is not None:
             return self._refused(403, fault, headers)
         if self._sign_in.is_public(path) or self._sign_in.session_of(headers) is not None:
@@ -193,7 +143,7 @@ class Pages:
 
     def failed(self, scope: Scope, status: int, reason: str) -> ApiResponse:
         """The page for a request that cannot be served."""
-        token = self._sign_in.form_token(self._sign_in.session_of(_headers(scope)) or "")
+        token = self._sign_in.form_token(self._sign_in.session_of(headers_of(scope)) or "")
         shared = {"active": "", "token": token, "notice": None, "here": "/"}
         return self._plain("error.html", {**shared, "reason": reason}, status)
 
@@ -210,9 +160,11 @@ class Pages:
             )
         return self._plain("sign_in.html", {"reason": reason, "is_refused": status == 403}, status)
 
-    def _page(
-        self, template: str, active: str, content: Callable[[ApiRequest], Awaitable[Context]]
-    ) -> Callable[[ApiRequest], Awaitable[object]]:
+    def _serving(self, name: str) -> Callable[[ApiRequest], Awaitable[object]]:
+        """The function that serves the page of this name."""
+        page = PAGES[name]
+        content: Callable[[ApiRequest], Awaitable[Context]] = getattr(self._content, name)
+
         async def serve(request: ApiRequest) -> object:
             session, cookie = self._sign_in.session_of(request.headers), list[tuple[str, str]]()
             if session is None:
@@ -221,7 +173,9 @@ class Pages:
                 cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
                 if request.is_below_key:
                     return ApiResponse(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
-            status, used = 200, template
+            if page.active == "sessions":
+                self._titles_wanted.set()
+            status, used = 200, page.template
             try:
                 context = await content(request)
             except ApiError as error:
@@ -234,7 +188,7 @@ class Pages:
                 )
             notice = self._notices.get(request.query.get("notice", ""))
             shared = {
-                "active": active,
+                "active": page.active,
                 "token": self._sign_in.form_token(session),
                 "notice": notice,
                 "here": _here(request),
@@ -256,10 +210,7 @@ class Pages:
     def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> ApiResponse:
         return ApiResponse(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
 
-    async def _sessions(self, request: ApiRequest) -> Context:
-        self._titles_wanted.set()
-        return await self._content.sessions(request.query)
-
+    @route("GET", SIGN_IN, "Page: sign in by a link", is_page=True)
     async def _open_link(self, request: ApiRequest) -> object:
         token = request.query.get("token", "")
         if request.method == "HEAD" and self._sign_in.has_link(token):
@@ -276,6 +227,7 @@ class Pages:
             "sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200
         )
 
+    @route("POST", SIGN_IN, "Page: sign in with the key", is_page=True)
     async def _enter_key(self, request: ApiRequest) -> object:
         if self._sign_in.is_key(_form(request).get("key", "")):
             return self._welcome(request)
@@ -294,6 +246,7 @@ class Pages:
         body = self._render("welcome.html", {})
         return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
 
+    @route("POST", "/ui/sign-out", "Page: sign out", is_page=True)
     async def _sign_out(self, request: ApiRequest) -> object:
         self._check_form(request, _form(request))
         session = self._sign_in.session_of(request.headers)
@@ -304,9 +257,11 @@ class Pages:
             303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie))
         )
 
+    @route("POST", "/api/sign-in", "A link that signs a browser in to the pages, once")
     async def _new_link(self, request: ApiRequest) -> object:
         return {"url": self._sign_in.new_link(f"http://{request.headers.get('host', '127.0.0.1')}")}
 
+    @route("POST", "/ui/do/{action}", "Page: carry out a form", is_page=True)
     async def _do(self, request: ApiRequest) -> object:
         form, name = _form(request), request.path["action"]
         self._check_form(request, form)
@@ -355,6 +310,7 @@ class Pages:
                 "this form was not made for your session; reload the page and try again", 403
             )
 
+    @route("GET", "/ui/live", "Page: a stream that says when something changed", is_page=True)
     async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
             raise ApiError(
@@ -401,13 +357,6 @@ class Pages:
         """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.parts.overview.newest_turn)
         return newest, self._content.parts.health()
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1")
-        for name, value in scope.get("headers", ())
-    }
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:

@@ -1,0 +1,101 @@
+"""The route that lists the skills and memory files that agents keep themselves, with what in them
+repeats or contradicts a rule of the person. They are only read.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.api.router import ApiRequest, route
+from metaclaw.domain.skill import Rule
+from metaclaw.errors import SkillError
+from metaclaw.skills import contrary, overlap, parse_skill, read_rules
+from metaclaw.text import list_terms
+
+_HOMES: Final = (
+    ("claude-code", "CLAUDE_CONFIG_DIR", ".claude"),
+    ("openclaw", "OPENCLAW_STATE_DIR", ".openclaw"),
+    ("hermes", "HERMES_HOME", ".hermes"),
+)
+"""Agents, with the variable that names their folder, and its default in the home folder."""
+_FILES: Final = {
+    "claude-code": ("CLAUDE.md", "skills/*/SKILL.md", "projects/*/memory/*.md"),
+    "openclaw": (
+        *("workspace/*.md", "workspace/memory/*.md", "workspace/skills/*/SKILL.md"),
+        "skills/*/SKILL.md",
+    ),
+    "hermes": ("SOUL.md", "memories/*.md", "skills/**/SKILL.md"),
+}
+_IN_PROJECTS: Final = ("CLAUDE.md", "AGENTS.md", ".claude/skills/*/SKILL.md")
+_MOST_FILES: Final = 500
+_MOST_BYTES: Final = 256 * 1024
+_MOST_ITEMS: Final = 200
+_SAME: Final = 0.7
+_RELATED: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFileRoutes:
+    """`projects` returns the folders of known projects. Both functions block."""
+
+    rules: Callable[[], Sequence[Rule]]
+    projects: Callable[[], Collection[str]]
+
+    @route(
+        "GET",
+        "/api/agent-files",
+        "Skills and memory files of Claude Code, OpenClaw and Hermes, and how they relate to rules",
+    )
+    async def _files(self, request: ApiRequest) -> object:
+        return {"files": await run_sync(self._listed)}
+
+    def _listed(self) -> list[dict[str, Any]]:
+        rules = [(rule, frozenset(list_terms(rule.body))) for rule in self.rules()]
+        found = list(dict.fromkeys(self._paths()))[:_MOST_FILES]
+        return [_view(agent, path, rules) for agent, path in found]
+
+    def _paths(self) -> Iterator[tuple[str, Path]]:
+        for agent, variable, default in _HOMES:
+            folder = Path(os.environ.get(variable) or Path.home() / default).expanduser()
+            for pattern in _FILES[agent]:
+                yield from ((agent, path) for path in sorted(folder.glob(pattern)))
+        for project in self.projects():
+            for pattern in _IN_PROJECTS if Path(project).is_absolute() else ():
+                yield from (("project", path) for path in sorted(Path(project).glob(pattern)))
+
+
+def _view(agent: str, path: Path, rules: Sequence[tuple[Rule, frozenset[str]]]) -> dict[str, Any]:
+    is_skill = path.name == "SKILL.md"
+    view: dict[str, Any] = {
+        "agent": agent,
+        "kind": "skill" if is_skill else "memory",
+        "path": str(path),
+        "trouble": None,
+        "relations": [],
+    }
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+        items = read_rules(parse_skill(text, str(path)).body if is_skill else text).rules
+    except (OSError, SkillError) as error:
+        return {**view, "trouble": str(error)}
+    related = (one for item in items[:_MOST_ITEMS] for one in _relations(item["text"], rules))
+    return {**view, "relations": list(related)}
+
+
+def _relations(text: str, rules: Sequence[tuple[Rule, frozenset[str]]]) -> Iterator[dict[str, str]]:
+    """How one sentence of a file relates to the rules: it repeats or contradicts them."""
+    terms = frozenset(list_terms(text))
+    for rule, own in rules:
+        shared = overlap(terms, own)
+        why = None
+        if rule.applies_always or shared >= _RELATED:
+            why = contrary(text, rule.body, least_terms=1)
+        if why is not None:
+            yield {"rule": rule.name, "kind": "contradicts", "text": text, "why": why}
+        elif shared >= _SAME:
+            yield {"rule": rule.name, "kind": "repeats", "text": text, "why": rule.body}

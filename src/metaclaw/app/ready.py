@@ -1,0 +1,18 @@
+"""What is told of a proxy that has just started."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProxy:
+    """The address, key and content of the running proxy, for the message at the start."""
+
+    url: str
+    api_key: str
+    model: str | None
+    rules: int
+    facts: int
+    skills: int
+    new_link: Callable[[], str]
+    """Makes a link that signs a browser in to the page, once."""
