@@ -148,13 +148,20 @@ async def test_a_process_killed_in_any_call_is_gone_on_from(model: Path, tmp_pat
     drive(model, tmp_path / "direct", STEPS, PIECES)
     deadly = {"sample", "accumulate", "apply", "keep"}
 
-    async with _trainer(model, tmp_path) as trainer:
+    pause = TrainingPause()
+
+    async with _trainer(model, tmp_path, training_pause=pause) as trainer:
+
+        def kill() -> None:
+            assert trainer.pid is not None
+            os.killpg(trainer.pid, signal.SIGKILL)
+            pause.release("to be killed")
 
         async def kill_once(now: str) -> None:
             if now in deadly:
                 deadly.remove(now)
-                assert trainer.pid is not None
-                asyncio.get_running_loop().call_later(0.01, os.killpg, trainer.pid, signal.SIGKILL)
+                pause.hold("to be killed")  # the call cannot end before the kill
+                asyncio.get_running_loop().call_later(0.01, kill)
 
         await _finish(trainer, tmp_path, kill_once)
     assert not deadly

@@ -29,6 +29,7 @@ from metaclaw_bench.research.asking import HttpModel
 from metaclaw_bench.research.autoresearchclaw import check, drive
 from metaclaw_bench.research.comparing import compare
 from metaclaw_bench.research.laboratory import SandboxLaboratory
+from metaclaw_bench.research.mistakes import SlippingResearcher
 from metaclaw_bench.research.pipeline import Pipeline, Progress, RunPlan
 from metaclaw_bench.research.records import (
     RECORDS,
@@ -228,8 +229,11 @@ async def _own(job: Job, progress: Progress) -> Sequence[Record]:
         job.is_simulated,
         settings.topic(job.seed, job.number),
         settings.max_retries,
+        states_rules=not settings.mistakes,
     )
-    model = HttpModel(job.front.base_url, job.front.api.key, job.front.model)
+    model = HttpModel(
+        job.front.base_url, job.front.api.key, job.front.model, submits=settings.mistakes
+    )
     ran = await Pipeline(model, SandboxLaboratory(), plan, job.folder, progress).run()
     return [*ran.attempts, ran.run]
 
@@ -253,5 +257,6 @@ async def _backed(settings: ResearchSettings, seed: int) -> AsyncIterator[Provid
     if settings.provider is not None:
         yield settings.provider
         return
-    async with serving(Researcher(seed, settings.habits)) as url:
+    mind = SlippingResearcher(seed) if settings.mistakes else Researcher(seed, settings.habits)
+    async with serving(mind) as url:
         yield Endpoint(url, MODEL, is_simulated=True)
