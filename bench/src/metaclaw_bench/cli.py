@@ -337,6 +337,7 @@ def research(
     import anyio
     from msgspec import structs
 
+    from metaclaw_bench.research.mistakes import SlipChances
     from metaclaw_bench.research.report import COMPARISON_HEADS, comparison_rows
     from metaclaw_bench.research.running import run_research
     from metaclaw_bench.research.settings import ResearchResult, ResearchSettings
@@ -353,7 +354,7 @@ def research(
         conditions=tuple(options.chosen_conditions()),
         seeds=tuple(options.chosen_seeds()),
         runs=runs,
-        mistakes=mistakes,
+        mistakes=SlipChances() if mistakes else None,
         patience=options.patience(),
         autoresearchclaw=autoresearchclaw,
         template=template,

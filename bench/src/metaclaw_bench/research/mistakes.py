@@ -9,7 +9,7 @@ judge it reads whether an answer was refused."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -95,7 +95,7 @@ def _without_last_section(text: str) -> str:
 
 
 def _unclosed(text: str) -> str:
-    return text.replace("enumerate(", "enumerate((", 1).replace("statistics.fmean(ends)", "(", 1)
+    return text.replace("statistics.fmean(ends)", "statistics.fmean(ends", 1)
 
 
 def _misspelt(text: str) -> str:
@@ -245,10 +245,9 @@ def _judged(prompt: Prompt) -> dict[str, Json]:
 
 def _lessons(prompt: Prompt) -> list[Json]:
     shown = _flat(prompt.text)
-    known: Sequence[Slip] = [
-        one for one in (*SLIPS, THIN) if one.is_reported(shown) and one.line not in shown
+    return [
+        _lesson(one) for one in (*SLIPS, THIN) if one.is_reported(shown) and one.line not in shown
     ]
-    return [_lesson(one) for one in known]
 
 
 def _lesson(slip: Slip) -> Json:

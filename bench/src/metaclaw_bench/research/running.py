@@ -46,7 +46,7 @@ from metaclaw_bench.running.learning import settle
 from metaclaw_bench.running.plan import Endpoint, Provider, duration
 from metaclaw_bench.running.proxy import Place, running
 from metaclaw_bench.running.turns import Ledger
-from metaclaw_bench.simulated.model import MODEL
+from metaclaw_bench.simulated.model import MODEL, SimulatedModel
 from metaclaw_bench.simulated.server import serving
 
 _FACTS: Final = "research.json"
@@ -229,10 +229,13 @@ async def _own(job: Job, progress: Progress) -> Sequence[Record]:
         job.is_simulated,
         settings.topic(job.seed, job.number),
         settings.max_retries,
-        states_rules=not settings.mistakes,
+        states_rules=settings.mistakes is None,
     )
     model = HttpModel(
-        job.front.base_url, job.front.api.key, job.front.model, submits=settings.mistakes
+        job.front.base_url,
+        job.front.api.key,
+        job.front.model,
+        submits=settings.mistakes is not None,
     )
     ran = await Pipeline(model, SandboxLaboratory(), plan, job.folder, progress).run()
     return [*ran.attempts, ran.run]
@@ -257,6 +260,8 @@ async def _backed(settings: ResearchSettings, seed: int) -> AsyncIterator[Provid
     if settings.provider is not None:
         yield settings.provider
         return
-    mind = SlippingResearcher(seed) if settings.mistakes else Researcher(seed, settings.habits)
+    mind: SimulatedModel = Researcher(seed, settings.habits)
+    if settings.mistakes is not None:
+        mind = SlippingResearcher(seed, settings.mistakes)
     async with serving(mind) as url:
         yield Endpoint(url, MODEL, is_simulated=True)

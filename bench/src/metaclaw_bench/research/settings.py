@@ -7,6 +7,7 @@ from typing import Final
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import CONDITIONS, Condition
 from metaclaw_bench.json_types import Json
+from metaclaw_bench.research.mistakes import SlipChances
 from metaclaw_bench.research.records import ComparisonRecord, RunRecord
 from metaclaw_bench.research.simulated import Habits
 from metaclaw_bench.running.plan import Patience, Prices, Provider
@@ -48,7 +49,7 @@ class ResearchSettings:
     topics: tuple[str, ...] = TOPICS
     max_retries: int = 2
     habits: Habits = Habits()  # noqa: RUF009 (frozen)
-    mistakes: bool = False
+    mistakes: SlipChances | None = None
     patience: Patience = Patience()  # noqa: RUF009 (frozen)
     autoresearchclaw: Path | None = None
     template: Path | None = None
@@ -83,7 +84,7 @@ class ResearchSettings:
             "runs": self.runs,
             "topics": list(self.topics),
             "max_retries": self.max_retries,
-            "mistakes": self.mistakes,
+            "mistakes": self.mistakes is not None,
             "settings": list(self.sets),
         }
 
