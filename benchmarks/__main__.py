@@ -13,8 +13,6 @@ NAMES = (
     "retrieval",
     "engine",
     "failure_sense",
-    "gate",
-    "cassettes",
     "secrets",
     "time_to_effect",
     "windows",
