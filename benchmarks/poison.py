@@ -23,16 +23,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from benchmarks.home import find_model
 from benchmarks.poison_kinds import Kind, Poisoner
 from benchmarks.poison_report import goals, read_trials, write_report
 from benchmarks.poison_trials import LARGE_SCALE, SMALL_SCALE, Bench, Judged, Scale
+from benchmarks.program_runs import add_model_options
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import read_adapter
-
-ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -69,30 +67,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--adapter", type=Path, help="the version that serves, a folder in PEFT's format"
     )
     parser.add_argument("--better", type=Path, help="a better version, likewise")
-    parser.add_argument(
-        "--model",
-        type=Path,
-        default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct",
-        help="model folder",
-    )
-    parser.add_argument(
-        "--gguf",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="make the model folder from this file, or its parts",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "benchmarks" / "results" / "poison",
-        help="where records go",
-    )
-    parser.add_argument(
-        "--report",
-        action="store_true",
-        help="run nothing: make the tables from the records in --out",
-    )
+    add_model_options(parser, "poison")
     parser.add_argument(
         "--assert-goals", action="store_true", help="exit status 1 where a goal is missed"
     )

@@ -16,21 +16,17 @@ greedily. An answer counts if it is exactly right. Conditions: *base* (no skill,
 its default settings unless `--set` changes them."""
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.home import Machine, engine_threads, find_model
 from benchmarks.house_rules.courses import Course, course_of, read_course
-from benchmarks.house_rules.driver import Condition, Run, Settings
+from benchmarks.house_rules.driver import NUMBERS, Condition, Settings, run
 from benchmarks.house_rules.report import read_records, write_report
 from benchmarks.house_rules.rules import RULES, Group, rules_of
+from benchmarks.program_runs import RunJob, add_number_options, add_run_options, run_all
 
-ROOT = Path(__file__).resolve().parents[2]
 _DEFAULT = Settings()
 _ORDER = (Condition.FULL, Condition.SKILLS, Condition.BASE)
 """The longest first."""
@@ -72,82 +68,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CONDITION",
         default=_ORDER,
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--parallel", type=int, default=1, help="so many programs at once [1]")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default=_DEFAULT.device,
-        help="where weights are trained",
-    )
-    parser.add_argument(
-        "--chats", type=int, default=_DEFAULT.chats, help=f"for each rule [{_DEFAULT.chats}]"
-    )
-    parser.add_argument(
-        "--questions",
-        type=int,
-        default=_DEFAULT.questions,
-        help=f"held out, for each rule [{_DEFAULT.questions}]",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=_DEFAULT.max_tokens,
-        help=f"of a chat [{_DEFAULT.max_tokens}]",
-    )
-    parser.add_argument(
-        "--at-once", type=int, default=_DEFAULT.at_once, help=f"chats at once [{_DEFAULT.at_once}]"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=_DEFAULT.minutes,
-        help="a run that has taken so long waits no more for training [8]",
-    )
     parser.add_argument(
         "--mode", choices=("rl", "auto"), default=_DEFAULT.mode, help="as for `metaclaw start` [rl]"
     )
-    parser.add_argument(
-        "--set",
-        dest="sets",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="as for `metaclaw start`",
-    )
-    parser.add_argument(
-        "--threads", type=int, help="of the serving engine of each program [all of them, shared]"
-    )
-    parser.add_argument(
-        "--python", default=sys.executable, help="the Python that runs the program [this one]"
-    )
-    parser.add_argument(
-        "--model",
-        type=Path,
-        default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct",
-        help="model folder",
-    )
-    parser.add_argument(
-        "--gguf",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="make the model folder from this file, or its parts in order",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "benchmarks" / "results" / "house_rules",
-        help="where records go",
-    )
-    parser.add_argument(
-        "--keep", type=Path, help="make the homes in this folder and leave them there"
-    )
-    parser.add_argument(
-        "--report",
-        action="store_true",
-        help="run nothing: make the tables from the records in --out",
-    )
+    add_number_options(parser, {name: getattr(_DEFAULT, name) for name in NUMBERS})
+    add_run_options(parser, "house_rules")
     return parser.parse_args(arguments)
 
 
@@ -170,63 +95,23 @@ def courses_of(given: argparse.Namespace) -> list[Course]:
 
 def settings_of(given: argparse.Namespace) -> Settings:
     """The numbers that were given."""
-    names = ("chats", "questions", "max_tokens", "at_once", "minutes", "mode", "device")
-    return Settings(**{name: getattr(given, name) for name in names}, sets=tuple(given.sets))
+    numbers = {name: getattr(given, name) for name in NUMBERS}
+    return Settings(**numbers, mode=given.mode, device=given.device, sets=tuple(given.sets))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parse(arguments)
-    status = 0 if given.report else _run(given)
-    print(write_report(read_records(given.out)))
-    return status
-
-
-def _run(given: argparse.Namespace) -> int:
-    given.out.mkdir(parents=True, exist_ok=True)
-    threads = given.threads if given.threads is not None else engine_threads(given.parallel)
-    machine = Machine(find_model(given.model, given.gguf), given.python, threads, given.keep)
+    settings = settings_of(given)
     jobs = [
-        (course, condition, seed)
+        RunJob(course.name, condition, seed, partial(run, course, condition, settings))
         for condition in _ORDER
         if condition in given.conditions
         for course in courses_of(given)
         for seed in given.seeds
     ]
-    with ThreadPoolExecutor(given.parallel) as pool:
-        return max(pool.map(partial(_one, given, machine), jobs))
-
-
-def _one(given: argparse.Namespace, machine: Machine, job: tuple[Course, Condition, int]) -> int:
-    course, condition, seed = job
-    path = given.out / f"{course.name}-{condition}-{seed}.jsonl"
-    path.unlink(missing_ok=True)
-    write = partial(_append, path)
-    began = time.monotonic()
-    try:
-        Run(course, condition, seed, settings_of(given), machine, write).go()
-    except Exception as error:  # one run that fails must not end the others
-        write(
-            {
-                "kind": "failed",
-                "course": course.name,
-                "condition": condition,
-                "seed": seed,
-                "error": f"{type(error).__name__}: {error}",
-            }
-        )
-        print(
-            f"{path.stem}: failed after {time.monotonic() - began:.0f} s: {error}",
-            file=sys.stderr,
-            flush=True,
-        )
-        return 1
-    print(f"{path.stem}: done in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    return 0
-
-
-def _append(path: Path, record: Mapping[str, object]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    status = 0 if given.report else run_all(given, jobs)
+    print(write_report(read_records(given.out)))
+    return status
 
 
 if __name__ == "__main__":

@@ -18,20 +18,15 @@ training is ranked by the judge, which is scripted here and costs nothing. With 
 300,000 tokens a day the program would plan runs of a few small steps."""
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from benchmarks.home import Machine, engine_threads, find_model
 from benchmarks.house_rules.report import read_records, write_report
-from benchmarks.workdays.course import COURSES, make_course
-from benchmarks.workdays.driver import Condition, Run, Settings
+from benchmarks.program_runs import RunJob, add_number_options, add_run_options, run_all
+from benchmarks.workdays.course import COURSES
+from benchmarks.workdays.driver import NUMBERS, Condition, Settings, run
 
-ROOT = Path(__file__).resolve().parents[2]
 _DEFAULT = Settings()
 _ORDER = (Condition.FULL, Condition.SKILLS, Condition.BASELINE)
 """The longest first."""
@@ -53,136 +48,24 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CONDITION",
         default=_ORDER,
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--parallel", type=int, default=1, help="so many programs at once [1]")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default=_DEFAULT.device,
-        help="where weights are trained",
-    )
-    parser.add_argument(
-        "--days", type=int, default=_DEFAULT.days, help=f"at most [{_DEFAULT.days}]"
-    )
-    parser.add_argument(
-        "--night-every",
-        type=int,
-        default=_DEFAULT.night_every,
-        help=f"days [{_DEFAULT.night_every}]",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=_DEFAULT.max_tokens,
-        help=f"of an answer [{_DEFAULT.max_tokens}]",
-    )
-    parser.add_argument(
-        "--at-once", type=int, default=_DEFAULT.at_once, help=f"chats at once [{_DEFAULT.at_once}]"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=_DEFAULT.minutes,
-        help=f"a run that has taken so long trains no more [{_DEFAULT.minutes:g}]",
-    )
-    parser.add_argument(
-        "--set",
-        dest="sets",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="as for `metaclaw start`",
-    )
-    parser.add_argument(
-        "--threads", type=int, help="of the serving engine of each program [all of them, shared]"
-    )
-    parser.add_argument(
-        "--python", default=sys.executable, help="the Python that runs the program [this one]"
-    )
-    parser.add_argument(
-        "--model",
-        type=Path,
-        default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct",
-        help="model folder",
-    )
-    parser.add_argument(
-        "--gguf",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="make the model folder from this file, or its parts",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "benchmarks" / "results" / "workdays",
-        help="where records go",
-    )
-    parser.add_argument(
-        "--keep", type=Path, help="make the homes in this folder and leave them there"
-    )
-    parser.add_argument(
-        "--report",
-        action="store_true",
-        help="run nothing: make the tables from the records in --out",
-    )
+    add_number_options(parser, {name: getattr(_DEFAULT, name) for name in NUMBERS})
+    add_run_options(parser, "workdays")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parse(arguments)
-    status = 0 if given.report else _run(given)
-    print(write_report(read_records(given.out)))
-    return status
-
-
-def _run(given: argparse.Namespace) -> int:
-    given.out.mkdir(parents=True, exist_ok=True)
-    threads = given.threads if given.threads is not None else engine_threads(given.parallel)
-    machine = Machine(find_model(given.model, given.gguf), given.python, threads, given.keep)
+    numbers = {name: getattr(given, name) for name in NUMBERS}
+    settings = Settings(**numbers, device=given.device, sets=tuple(given.sets))
     jobs = [
-        (condition, seed)
+        RunJob(given.course, condition, seed, partial(run, condition, settings))
         for condition in _ORDER
         if condition in given.conditions
         for seed in given.seeds
     ]
-    with ThreadPoolExecutor(given.parallel) as pool:
-        return max(pool.map(partial(_one, given, machine), jobs))
-
-
-def _one(given: argparse.Namespace, machine: Machine, job: tuple[Condition, int]) -> int:
-    condition, seed = job
-    path = given.out / f"{given.course}-{condition}-{seed}.jsonl"
-    path.unlink(missing_ok=True)
-    write = partial(_append, path)
-    names = ("days", "night_every", "max_tokens", "at_once", "minutes", "device")
-    settings = Settings(**{name: getattr(given, name) for name in names}, sets=tuple(given.sets))
-    began = time.monotonic()
-    try:
-        Run(make_course(given.course, seed), condition, seed, settings, machine, write).go()
-    except Exception as error:  # one run that fails must not end the others
-        write(
-            {
-                "kind": "failed",
-                "course": given.course,
-                "condition": condition,
-                "seed": seed,
-                "error": repr(error),
-            }
-        )
-        print(
-            f"{path.stem}: failed after {time.monotonic() - began:.0f} s: {error}",
-            file=sys.stderr,
-            flush=True,
-        )
-        return 1
-    print(f"{path.stem}: done in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    return 0
-
-
-def _append(path: Path, record: Mapping[str, object]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    status = 0 if given.report else run_all(given, jobs)
+    print(write_report(read_records(given.out)))
+    return status
 
 
 if __name__ == "__main__":

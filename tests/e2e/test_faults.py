@@ -20,6 +20,7 @@ import pytest
 from metaclaw.instance import find
 from tests.support import forks
 from tests.support.faults import FailingCalls, SmallDisk, limit_files, limit_memory
+from tests.support.ports import free_port
 from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -268,11 +269,6 @@ def page(program: Program) -> str:
     text = connection.getresponse().read().decode()
     connection.close()
     return text
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def is_open(host: str, port: int) -> bool:

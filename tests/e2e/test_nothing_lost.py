@@ -19,6 +19,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.store import LedgerReader, open_database
 from tests.support.depth import tries
+from tests.support.ports import free_port
 from tests.support.program import Program, providers_toml
 from tests.support.provider import Provider
 
@@ -157,9 +158,7 @@ def wait_until_listening(port: int) -> None:
 def test_a_provider_killed_mid_stream_leaves_no_answer_that_looks_whole_and_loses_none(
     tmp_path: Path,
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "tests.support.provider", str(port), "0.01"]
     dice = random.Random(7)
     program = Program(tmp_path / "home", providers_toml(f"http://127.0.0.1:{port}")).start()

@@ -45,7 +45,7 @@ async def test_swaps_under_load_leave_every_answer_whole_and_by_one_version(
     folder: Path, tmp_path: Path
 ) -> None:
     small = make_small_model(folder, tmp_path / "small")
-    swaps = tries(12, nightly=24)
+    swaps = tries(8, nightly=24)
     options = Options(
         small, swaps=swaps, blocks=3, clients=4, tokens=40, idle_answers=8, threads=1, effect=0.7
     )

@@ -32,6 +32,8 @@ _PATIENCE_S = 120
 STEPS, PIECES = 2, 3
 _LONG = Drawing(count=8, max_tokens=100, seed=1)
 """Long enough to be stopped in the middle of it."""
+_ENDLESS = Drawing(count=64, max_tokens=100, seed=1)
+"""So long that it is not over before a test that cancels it gets its turn on a busy machine."""
 _PAIR = ((1, 5, 6), (7, 8, 9))
 _TURNSTILE = TrainingPause()
 """The shared trainer's."""
@@ -148,13 +150,20 @@ async def test_a_process_killed_in_any_call_is_gone_on_from(model: Path, tmp_pat
     drive(model, tmp_path / "direct", STEPS, PIECES)
     deadly = {"sample", "accumulate", "apply", "keep"}
 
-    async with _trainer(model, tmp_path) as trainer:
+    pause = TrainingPause()
+
+    async with _trainer(model, tmp_path, training_pause=pause) as trainer:
+
+        def kill() -> None:
+            assert trainer.pid is not None
+            os.killpg(trainer.pid, signal.SIGKILL)
+            pause.release("to be killed")
 
         async def kill_once(now: str) -> None:
             if now in deadly:
                 deadly.remove(now)
-                assert trainer.pid is not None
-                asyncio.get_running_loop().call_later(0.01, os.killpg, trainer.pid, signal.SIGKILL)
+                pause.hold("to be killed")  # the call cannot end before the kill
+                asyncio.get_running_loop().call_later(0.01, kill)
 
         await _finish(trainer, tmp_path, kill_once)
     assert not deadly
@@ -201,7 +210,7 @@ async def test_a_cancelled_call_ends_the_process_and_leaves_what_was_on_disk(
         await trainer.accumulate(_pieces(), LOSS)
         await trainer.apply(ADAM, 10.0)
         pid = trainer.pid
-        call = asyncio.create_task(trainer.sample(PROMPTS, _LONG))
+        call = asyncio.create_task(trainer.sample(PROMPTS, _ENDLESS))
         await anyio.sleep(0.03)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.support.ports import free_port
 from tests.support.tiny import make_tiny_model
 
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "tinker"
@@ -44,7 +44,7 @@ class SkyRL:
     def __init__(self, folder: Path, model: Path) -> None:
         self.model = model
         self._folder = folder
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -150,10 +150,3 @@ def _wait_for(server: SkyRL, process: "subprocess.Popen[bytes]", log: Path) -> N
         except OSError:
             time.sleep(0.2)
     raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -5,7 +5,6 @@ adapters while it runs.
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from tests.support.ports import free_port
 
 _ENVIRONMENT: Final = Path(__file__).resolve().parents[2] / ".cache" / "vllm" / "env"
 _START_S: Final = 600.0
@@ -53,9 +54,7 @@ class Vllm:
 @contextmanager
 def serve(model: Path, folder: Path, *, context_tokens: int = 512) -> Iterator[Vllm]:
     """A server for this model, which it calls `tiny`, with its log in the folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         str(_ENVIRONMENT / "bin" / "vllm"),
         "serve",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.plugin import ConfigError
-from metaclaw_bench.conditions import CONDITIONS, Condition, Gate
+from metaclaw_bench.conditions import CONDITIONS, Condition
 from metaclaw_bench.report.figures import Study, placements_of_learned
 from metaclaw_bench.report.markup import number, spread
 from metaclaw_bench.running.plan import Plan
@@ -18,18 +18,20 @@ from metaclaw_bench.stats import Interval
 
 _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "evolver": tuple(one.value for one in Writing if one is not Writing.STRONG),
-    "gate": tuple(one.value for one in Gate if one is not Gate.LINT),
+    "gate": ("off",),
     "judge": ("off",),
     "placed": ("1", "2"),
 }
-_SETTINGS: Final = {"judge": "judge.max_share=0.0", "placed": "skills.max_placed={value}"}
+_SETTINGS: Final = {
+    "gate": "skills.gate={value}",
+    "judge": "judge.max_share=0.0",
+    "placed": "skills.max_placed={value}",
+}
 USUAL: Final = (
     "gate=off",
-    "gate=full",
     "evolver=weak",
     "evolver=noisy",
     "evolver=garbage",
-    "evolver=garbage,gate=full",
     "judge=off",
     "placed=1",
 )
@@ -59,13 +61,11 @@ class Ablation:
 
     def of(self, plan: Plan) -> Plan:
         """The plan with these changes, labelled with them."""
-        given = dict(self.changes)
-        gate = Gate(given["gate"]) if "gate" in given else plan.condition.gate
         labels = tuple(f"{name}={value}" for name, value in self.changes)
         settings = [
             _SETTINGS[name].format(value=value) for name, value in self.changes if name in _SETTINGS
         ]
-        condition = replace(plan.condition, gate=gate, changed=labels)
+        condition = replace(plan.condition, changed=labels)
         return replace(plan, condition=condition, sets=(*plan.sets, *settings))
 
 

@@ -320,12 +320,24 @@ def ablations(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Its configuration to begin with.",
 )
+@click.option(
+    "--mistakes",
+    is_flag=True,
+    help="With --simulated: mistakes of craft that nobody states a rule about.",
+)
 @run_options
-def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **given: Any) -> None:
+def research(
+    runs: int,
+    autoresearchclaw: Path | None,
+    template: Path | None,
+    mistakes: bool,
+    **given: Any,
+) -> None:
     """Run the staged research pipeline under conditions, and compare them with the first."""
     import anyio
     from msgspec import structs
 
+    from metaclaw_bench.research.mistakes import SlipChances
     from metaclaw_bench.research.report import COMPARISON_HEADS, comparison_rows
     from metaclaw_bench.research.running import run_research
     from metaclaw_bench.research.settings import ResearchResult, ResearchSettings
@@ -342,6 +354,7 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
         conditions=tuple(options.chosen_conditions()),
         seeds=tuple(options.chosen_seeds()),
         runs=runs,
+        mistakes=SlipChances() if mistakes else None,
         patience=options.patience(),
         autoresearchclaw=autoresearchclaw,
         template=template,

@@ -4,8 +4,7 @@ whether weights are trained.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from metaclaw.plugin import ConfigError
@@ -13,15 +12,6 @@ from metaclaw_bench.json_types import Json
 
 Tree: TypeAlias = dict[str, dict[str, Json]]
 """Sections of a configuration file, each with its keys."""
-
-
-class Gate(StrEnum):
-    """What a learned skill must pass."""
-
-    OFF = "off"
-    LINT = "lint"
-    SHADOW = "shadow"
-    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +23,12 @@ class Condition:
     name: str
     skills: bool
     weights: bool
-    gate: Gate = Gate.LINT
     changed: tuple[str, ...] = ()
 
     @property
     def learns(self) -> bool:
         """Whether anything carries over from day to day."""
         return self.skills or self.weights
-
-    def with_gate(self, gate: Gate) -> "Condition":
-        """The same with another gate, and labelled so; a condition without skills has none to
-        change.
-        """
-        if gate is self.gate or not self.skills:
-            return self
-        return replace(
-            self, gate=gate, changed=tuple(sorted({*self.changed, f"gate={gate.value}"}))
-        )
 
     def settings(self, *, frozen: bool = False) -> Tree:
         """The proxy's configuration. `frozen` keeps what was learned and learns nothing more, for
@@ -60,7 +39,7 @@ class Condition:
             "skills": {
                 "enabled": self.skills,
                 "learn": self.skills and learns,
-                "gate": self.gate.value,
+                "gate": "lint",
             },
             # A benchmark is short: every turn that nobody else can decide is judged.
             "judge": {"max_share": 1.0 if self.learns and learns else 0.0},
@@ -83,16 +62,14 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
-def named(names: Iterable[str], gate: Gate | None = None) -> list[Condition]:
+def named(names: Iterable[str]) -> list[Condition]:
     """Conditions by name, each once, in the order given. Raises ConfigError for a name that is
     none.
     """
-    found: dict[str, Condition] = {}
-    for name in names:
-        if name not in CONDITIONS:
-            raise ConfigError(f"{name} is no condition; choose among {', '.join(CONDITIONS)}")
-        found[name] = CONDITIONS[name] if gate is None else CONDITIONS[name].with_gate(gate)
-    return list(found.values())
+    chosen = dict.fromkeys(names)
+    if unknown := [name for name in chosen if name not in CONDITIONS]:
+        raise ConfigError(f"{unknown[0]} is no condition; choose among {', '.join(CONDITIONS)}")
+    return [CONDITIONS[name] for name in chosen]
 
 
 def as_toml(tree: Mapping[str, Mapping[str, Json]]) -> str:

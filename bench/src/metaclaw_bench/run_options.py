@@ -38,7 +38,6 @@ class RunOptions:
 
     conditions: str
     seeds: str
-    gate: str | None
     agent: str
     agent_command: str | None
     history: int | None
@@ -65,9 +64,9 @@ class RunOptions:
 
     def chosen_conditions(self) -> "list[Condition]":
         """Raises ConfigError for one that there is not."""
-        from metaclaw_bench.conditions import Gate, named
+        from metaclaw_bench.conditions import named
 
-        return named(words(self.conditions), None if self.gate is None else Gate(self.gate))
+        return named(words(self.conditions))
 
     def chosen_seeds(self) -> list[int]:
         """Raises ConfigError where they are no numbers."""
@@ -194,11 +193,6 @@ def run_options(command: Command) -> Command:
         ),
         click.option(
             "--seeds", default="0", show_default=True, help="By commas or as a range: 0,1,2 or 0-4."
-        ),
-        click.option(
-            "--gate",
-            type=click.Choice(["off", "lint", "shadow", "full"]),
-            help="What a skill must pass [lint].",
         ),
         click.option(
             "--agent",

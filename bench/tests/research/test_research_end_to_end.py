@@ -14,6 +14,7 @@ import pytest
 
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.research import Habits, ResearchSettings, RunRecord, read_research, run_research
+from metaclaw_bench.research.mistakes import SlipChances
 from metaclaw_bench.research.records import AttemptRecord
 from metaclaw_bench.running.plan import Patience
 from tests.cli.program import metaclaw
@@ -63,6 +64,26 @@ async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them
         await run_research(settings)
     again = await run_research(settings, resume=True)
     assert again.runs == result.runs, "what is done is not run again"
+
+
+@pytest.mark.anyio
+async def test_what_the_pipeline_refused_becomes_lessons_and_later_runs_are_refused_less(
+    tmp_path: Path,
+) -> None:
+    # No rule is ever stated: the failed calls, and what worked instead, are all there is to learn
+    # from. In front of a lesson the mistake is never made.
+    settings = ResearchSettings(
+        tmp_path / "out",
+        seeds=(1,),
+        runs=3,
+        mistakes=SlipChances(first=0.5, again=0.0, thin=0.0, left=0.0),
+        patience=QUICK,
+        sets=WORDS,
+    )
+    result = await run_research(settings)
+    assert {run.ending for run in result.runs} == {"completed"}
+    retries = {(run.condition, run.run): run.retries or 0 for run in result.runs}
+    assert retries["skills", 3] <= retries["baseline", 3] / 2, retries
 
 
 @pytest.mark.nightly

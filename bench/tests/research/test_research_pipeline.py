@@ -4,20 +4,24 @@ experiments really run.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from metaclaw_bench.http_client import ModelError
 from metaclaw_bench.research.asking import Model, Reply
+from metaclaw_bench.research.contracts import CONTRACTS
 from metaclaw_bench.research.laboratory import Laboratory, SandboxLaboratory
 from metaclaw_bench.research.metrics import measure
+from metaclaw_bench.research.mistakes import SLIPS, SlipChances, SlippingResearcher
 from metaclaw_bench.research.pipeline import Pipeline, Ran, RunPlan
-from metaclaw_bench.research.prompts import Message, stage_of
+from metaclaw_bench.research.prompts import Message, opening, stage_of
 from metaclaw_bench.research.simulated import DirectResearcher, Habits, Researcher
 from metaclaw_bench.research.stages import ASKING_STAGES, STAGES, Stage
 from metaclaw_bench.sandbox import Limits
+from metaclaw_bench.simulated.model import Message as Shown
+from metaclaw_bench.simulated.model import Prompt
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +56,9 @@ class Twisted:
     asked: list[tuple[Stage, str, tuple[Message, ...]]] = field(default_factory=list)
     times: int = 0
 
-    async def ask(self, messages: Sequence[Message], session: str) -> Reply:
+    async def ask(
+        self, messages: Sequence[Message], session: str, *, is_last: bool = False
+    ) -> Reply:
         stage = stage_of(messages[0].text)
         assert stage is not None
         self.asked.append((stage, session, tuple(messages)))
@@ -223,10 +229,52 @@ async def test_a_citation_of_nothing_is_found_and_corrected_by_who_exported_the_
     )
 
 
+async def test_a_mistake_of_craft_is_only_reported_and_mended_in_the_next_answer(
+    tmp_path: Path,
+) -> None:
+    slipping = DirectResearcher(SlippingResearcher(1, SlipChances(first=1.0, again=0.0, thin=0.0)))
+    asked = Twisted(Stage.PAPER_DRAFT, lambda text, times: text, slipping)
+    done = await ran(asked, SandboxLaboratory(), tmp_path, replace(PLAN, states_rules=False))
+    assert (done.run.ending, done.run.refines) == ("completed", 0)
+    spoilt = [stage for stage in ASKING_STAGES if any(stage in one.stages for one in SLIPS)]
+    assert done.run.retries == len(spoilt)
+    last = [one[2] for one in asked.asked if one[0] is Stage.PAPER_DRAFT][-1]
+    assert [message.role for message in last] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+    ]
+    assert (
+        last[3].text == "Error: draft.md was not accepted: it cites fewer than two works as [@key]"
+    )
+    assert last[5].text == "accepted: draft.md"
+
+
+async def test_mistakes_are_the_same_for_every_condition_and_fewer_in_front_of_a_lesson() -> None:
+    chances = SlipChances(first=1.0, left=0.0)
+    prompt = opening(CONTRACTS[Stage.TOPIC_INIT], "step sizes", {})
+    line = next(one.line for one in SLIPS if Stage.TOPIC_INIT in one.stages)
+    block = f'\n\n<house_rules by="metaclaw">\n- {line}\n</house_rules>'
+    first, again, taught = (
+        SlippingResearcher(1, chances).answer(
+            Prompt((Shown("system", prompt[0].text + placed), Shown("user", prompt[1].text)))
+        )
+        for placed in ("", "", block)
+    )
+    assert first == again
+    assert "## Success" not in first.text  # type: ignore[union-attr]
+    assert "## Success" in taught.text  # type: ignore[union-attr]
+
+
 class Silent:
     """A model that does not answer."""
 
-    async def ask(self, messages: Sequence[Message], session: str) -> Reply:
+    async def ask(
+        self, messages: Sequence[Message], session: str, *, is_last: bool = False
+    ) -> Reply:
         raise ModelError("nobody is there")
 
 

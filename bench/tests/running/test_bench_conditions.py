@@ -8,7 +8,8 @@ import pytest
 from bench.tests.running.miniature import plan as miniature
 from metaclaw.config import Config, load
 from metaclaw.plugin import ConfigError
-from metaclaw_bench.conditions import CONDITIONS, Condition, Gate, named
+from metaclaw_bench.ablations import Ablation
+from metaclaw_bench.conditions import CONDITIONS, Condition, named
 from metaclaw_bench.running.plan import Embedded, Endpoint, Plan, Prices
 
 
@@ -86,9 +87,8 @@ def test_another_embedded_model_is_asked_for_by_the_name_of_its_folder() -> None
 
 
 def test_a_changed_gate_is_configured_and_labelled(plan: Plan, home: Path) -> None:
-    baseline, skills = named(["baseline", "skills", "skills"], Gate.OFF)
-    assert (baseline.changed, skills.changed) == ((), ("gate=off",))
-    wanted = replace(plan, condition=skills)
+    _, skills = named(["baseline", "skills", "skills"])
+    wanted = Ablation.parse("gate=off").of(replace(plan, condition=skills))
     assert wanted.name == "skills_gate=off/seed-1"
     assert configured(wanted, home).skills.gate == "off"
 

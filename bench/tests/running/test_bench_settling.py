@@ -22,7 +22,7 @@ def test_what_is_still_to_be_learned_is_told_in_words() -> None:
     )
     assert under_way({"learning": {"pending": {"turns": 3, "candidates": 1}}}) == (
         "3 turns without a verdict",
-        "1 skills at the gate",
+        "1 skills under review",
     )
 
 

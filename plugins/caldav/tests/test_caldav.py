@@ -17,6 +17,7 @@ pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install r
 from metaclaw.schedule import CalendarQuery
 from metaclaw.schedule.calendar_plugins import answer_to
 from tests.schedule.test_ics import MEETING, calendar
+from tests.support.ports import free_port
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 _SETTINGS = """[server]
@@ -37,9 +38,7 @@ level = error
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A calendar with a plain and a recurring event, behind a password."""
     folder = tmp_path_factory.mktemp("radicale")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "users").write_text("ada:lovelace\n")
     (folder / "config").write_text(_SETTINGS.format(port=port, folder=folder))
     server = subprocess.Popen(

@@ -2,9 +2,9 @@
 where a gate or a decision says so.
 
 Every stage is a conversation of its own, as such pipelines have it: a system text and the task. A
-broken contract is said in the next message of that conversation, with a rule that holds from now
-on. The proxy in between hears it, and may place it at this stage of a later run; within this run it
-is only an ordinary correction."""
+broken contract is said in the next message of that conversation: with a rule that holds from now
+on, or only reported (`states_rules`). The proxy in between may place what it makes of it at this
+stage of a later run; within this run it is only an ordinary correction."""
 
 import json
 import logging
@@ -28,7 +28,14 @@ from metaclaw_bench.research.contracts.writing import citations, is_accepted
 from metaclaw_bench.research.forms import ContractError, unfenced
 from metaclaw_bench.research.laboratory import Laboratory
 from metaclaw_bench.research.metrics import MOST_REFINES
-from metaclaw_bench.research.prompts import Message, correction, opening, reconsideration
+from metaclaw_bench.research.prompts import (
+    Message,
+    acceptance,
+    correction,
+    opening,
+    reconsideration,
+    report,
+)
 from metaclaw_bench.research.records import AttemptRecord, Ending, RunRecord
 from metaclaw_bench.research.stages import (
     AUTHOR_OF,
@@ -60,6 +67,7 @@ class RunPlan:
     topic: str
     max_retries: int = 2
     max_refines: int = MOST_REFINES
+    states_rules: bool = True
 
     @property
     def name(self) -> str:
@@ -143,7 +151,10 @@ class Pipeline:
         for _ in range(self.plan.max_retries):
             if broken is None:
                 return
-            await self._ask_until_kept(CONTRACTS[author], correction(broken), is_retry=True)
+            said = (
+                correction(broken) if self.plan.states_rules else reconsideration(broken.why, None)
+            )
+            await self._ask_until_kept(CONTRACTS[author], said, is_retry=True)
             broken = await self._do_ourselves(contract)
         if broken is not None:
             raise _failed(stage, broken)
@@ -162,10 +173,23 @@ class Pipeline:
             talk.messages.append(Message("assistant", reply.text))
             if broken is None:
                 self._write(contract.makes, text)
+                if not self.plan.states_rules:
+                    await self._tell(talk, acceptance(contract.makes))
                 return
+            if self.plan.states_rules:
+                talk.messages.append(correction(broken))
+            elif attempt < self.plan.max_retries:
+                talk.messages.append(report(contract.makes, broken))
+            else:
+                await self._tell(talk, report(contract.makes, broken))
             if attempt == self.plan.max_retries:
                 raise _failed(contract.stage, broken)
-            talk.messages.append(correction(broken))
+
+    async def _tell(self, talk: _Talk, said: Message) -> None:
+        """Say what became of a file, and ask for nothing more."""
+        talk.messages.append(said)
+        reply = await self.model.ask(talk.messages, talk.session, is_last=True)
+        talk.messages.append(Message("assistant", reply.text))
 
     def _begin(self, contract: Contract, begins_with: Message | None) -> _Talk:
         earlier = self._talks.get(contract.stage)
@@ -252,8 +276,9 @@ class Pipeline:
             return None
         self._refines += 1
         is_preventable = decision is Decision.REFINE and is_thin(results_in(self.files))
+        is_stated = is_preventable and self.plan.states_rules
         return LEADS_BACK_TO[decision], reconsideration(
-            because, MORE_VALUES_RULE if is_preventable else None
+            because, MORE_VALUES_RULE if is_stated else None
         )
 
     def _write(self, name: str, text: str) -> None:

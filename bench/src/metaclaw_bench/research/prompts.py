@@ -9,13 +9,20 @@ from typing import Final
 from metaclaw_bench.research.contracts import Broken, Contract, Files
 from metaclaw_bench.research.stages import STAGES, Stage, title_of
 
+SUBMIT: Final = "submit"
+"""The tool by which a stage hands in its file, in the form with tools."""
+REFUSED: Final = "was not accepted"
+NOT_ENOUGH: Final = "No, that is not enough"
+ACCEPTED: Final = "accepted: "
 _MOST_MATERIAL_CHARS: Final = 6_000
 _BEGINS: Final = "You are a careful researcher in stage {number:02d} of {count} ({title}) of a research pipeline."
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a stage's conversation."""
+    """One message of a stage's conversation. A message of the role `tool` says what became of the
+    file in the message before it.
+    """
 
     role: str
     text: str
@@ -54,11 +61,21 @@ def correction(broken: Broken) -> Message:
     )
 
 
+def report(file: str, broken: Broken) -> Message:
+    """What the pipeline says of a file that it refuses, and nothing that would prevent it."""
+    return Message("tool", f"Error: {file} {REFUSED}: {broken.why}")
+
+
+def acceptance(file: str) -> Message:
+    """What the pipeline says of a file that it keeps."""
+    return Message("tool", f"{ACCEPTED}{file}")
+
+
 def reconsideration(why: str, rule: str | None) -> Message:
     """What is said to a stage that has to be done again because of what came later; with the rule
     that would have prevented it.
     """
-    said = f"No, that is not enough: {why.rstrip('. ')}."
+    said = f"{NOT_ENOUGH}: {why.rstrip('. ')}."
     return Message(
         "user",
         "\n".join(

@@ -29,6 +29,7 @@ from metaclaw_bench.research.asking import HttpModel
 from metaclaw_bench.research.autoresearchclaw import check, drive
 from metaclaw_bench.research.comparing import compare
 from metaclaw_bench.research.laboratory import SandboxLaboratory
+from metaclaw_bench.research.mistakes import SlippingResearcher
 from metaclaw_bench.research.pipeline import Pipeline, Progress, RunPlan
 from metaclaw_bench.research.records import (
     RECORDS,
@@ -45,7 +46,7 @@ from metaclaw_bench.running.learning import settle
 from metaclaw_bench.running.plan import Endpoint, Provider, duration
 from metaclaw_bench.running.proxy import Place, running
 from metaclaw_bench.running.turns import Ledger
-from metaclaw_bench.simulated.model import MODEL
+from metaclaw_bench.simulated.model import MODEL, SimulatedModel
 from metaclaw_bench.simulated.server import serving
 
 _FACTS: Final = "research.json"
@@ -228,8 +229,14 @@ async def _own(job: Job, progress: Progress) -> Sequence[Record]:
         job.is_simulated,
         settings.topic(job.seed, job.number),
         settings.max_retries,
+        states_rules=settings.mistakes is None,
     )
-    model = HttpModel(job.front.base_url, job.front.api.key, job.front.model)
+    model = HttpModel(
+        job.front.base_url,
+        job.front.api.key,
+        job.front.model,
+        submits=settings.mistakes is not None,
+    )
     ran = await Pipeline(model, SandboxLaboratory(), plan, job.folder, progress).run()
     return [*ran.attempts, ran.run]
 
@@ -253,5 +260,8 @@ async def _backed(settings: ResearchSettings, seed: int) -> AsyncIterator[Provid
     if settings.provider is not None:
         yield settings.provider
         return
-    async with serving(Researcher(seed, settings.habits)) as url:
+    mind: SimulatedModel = Researcher(seed, settings.habits)
+    if settings.mistakes is not None:
+        mind = SlippingResearcher(seed, settings.mistakes)
+    async with serving(mind) as url:
         yield Endpoint(url, MODEL, is_simulated=True)

@@ -7,6 +7,7 @@ from typing import Final
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import CONDITIONS, Condition
 from metaclaw_bench.json_types import Json
+from metaclaw_bench.research.mistakes import SlipChances
 from metaclaw_bench.research.records import ComparisonRecord, RunRecord
 from metaclaw_bench.research.simulated import Habits
 from metaclaw_bench.running.plan import Patience, Prices, Provider
@@ -18,6 +19,12 @@ TOPICS: Final = (
     "momentum on noisy slopes",
     "restarts in hill climbing",
     "averaging the last iterates",
+    "step sizes that shrink",
+    "momentum that shrinks",
+    "starting far from the minimum",
+    "noise that grows",
+    "stopping early",
+    "clipping steep slopes",
 )
 # About what a run takes, in and out: forty short requests of our own pipeline, sixty long ones of
 # the real program.
@@ -28,7 +35,7 @@ BASELINE, SKILLS = CONDITIONS["baseline"], CONDITIONS["skills"]
 @dataclass(frozen=True, slots=True)
 class ResearchSettings:
     """What is to be compared. Without a provider a simulated researcher answers, with `habits`, and
-    every record says so.
+    every record says so; with `mistakes` one that makes mistakes of craft and is told no rules.
 
     With `autoresearchclaw`, the program at that path is driven instead of our own pipeline, with
     `template` as the beginning of its configuration. `sets` are settings of the proxy, as
@@ -42,6 +49,7 @@ class ResearchSettings:
     topics: tuple[str, ...] = TOPICS
     max_retries: int = 2
     habits: Habits = Habits()  # noqa: RUF009 (frozen)
+    mistakes: SlipChances | None = None
     patience: Patience = Patience()  # noqa: RUF009 (frozen)
     autoresearchclaw: Path | None = None
     template: Path | None = None
@@ -76,6 +84,7 @@ class ResearchSettings:
             "runs": self.runs,
             "topics": list(self.topics),
             "max_retries": self.max_retries,
+            "mistakes": self.mistakes is not None,
             "settings": list(self.sets),
         }
 

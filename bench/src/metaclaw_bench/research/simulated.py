@@ -19,7 +19,15 @@ from metaclaw_bench.research.contracts.experiments import MORE_VALUES_RULE
 from metaclaw_bench.research.prompts import Message, is_told, stage_of
 from metaclaw_bench.research.references import refined, write
 from metaclaw_bench.research.stages import Stage
-from metaclaw_bench.simulated.model import Broken, Prompt, Purpose, Said, Thought, without_placed
+from metaclaw_bench.simulated.model import (
+    Broken,
+    Prompt,
+    Purpose,
+    Said,
+    SimulatedModel,
+    Thought,
+    without_placed,
+)
 from metaclaw_bench.simulated.model import Message as Shown
 
 _TOPIC: Final = re.compile(r"^Topic: (.+)$", re.MULTILINE)
@@ -74,9 +82,9 @@ class Researcher:
         stage = stage_of(system)
         if stage is None or not asked:
             return Broken(400)
-        topic = _TOPIC.search(asked[0])
+        topic = topic_of(asked[0])
         told = [message.text for message in messages if message.role != "assistant"]
-        luck = f"{self.seed}\0{int(stage)}\0{topic[1] if topic else ''}\0{len(asked)}"
+        luck = f"{self.seed}\0{int(stage)}\0{topic}\0{len(asked)}"
         by_rule = Random(f"{luck}\0rule").random() < self._chance(CONTRACTS[stage].rule, told)
         files = material_in(system)
         if stage is Stage.ITERATIVE_REFINE:
@@ -84,7 +92,7 @@ class Researcher:
                 MORE_VALUES_RULE, told
             )
             return Said(refined(files, by_rule=by_rule, is_thorough=is_thorough))
-        return Said(write(stage, topic[1] if topic else "", files, by_rule=by_rule))
+        return Said(write(stage, topic, files, by_rule=by_rule))
 
     def _chance(self, rule: str, told: list[str]) -> float:
         return self.habits.told if is_told(rule, told) else self.habits.untold
@@ -94,9 +102,11 @@ class Researcher:
 class DirectResearcher:
     """The researcher without a proxy or a network in between, for a run in one process."""
 
-    mind: Researcher
+    mind: SimulatedModel
 
-    async def ask(self, messages: Sequence[Message], session: str) -> Reply:
+    async def ask(
+        self, messages: Sequence[Message], session: str, *, is_last: bool = False
+    ) -> Reply:
         """What it says."""
         thought = self.mind.answer(
             Prompt(tuple(Shown(message.role, message.text) for message in messages))
@@ -106,6 +116,12 @@ class DirectResearcher:
                 "this is no stage that the simulated researcher knows", status=thought.status
             )
         return Reply(thought.text)
+
+
+def topic_of(asked: str) -> str:
+    """The topic in a stage's task."""
+    found = _TOPIC.search(asked)
+    return found[1] if found else ""
 
 
 def material_in(system: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ _IN_WORDS: Final = {
     "sessions": "sessions whose last turn has no verdict",
     "lessons": "failures and words that nobody has looked at",
     "evolutions": "kinds of failure with the evolver",
-    "candidates": "skills at the gate",
+    "candidates": "skills under review",
 }
 
 

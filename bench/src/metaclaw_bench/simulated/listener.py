@@ -6,7 +6,6 @@ import json
 import re
 from typing import Final
 
-UNHEARD: Final = '{"items": [], "correction": null}'
 _MESSAGE: Final = "== The message\n"
 _STANDING: Final = re.compile(
     r"\b(?:always|never|whenever|from now on|before you|immer|nie|niemals|ab jetzt|siempre|nunca|a"
@@ -21,6 +20,11 @@ def laid_down(said: str) -> list[str]:
     """The standing instructions in what a person says, in order."""
     sentences = (one.strip() for one in _SENTENCE_END.split(said))
     return [one for one in sentences if _STANDING.search(one) and not one.endswith("?")]
+
+
+def unheard(prompt: str) -> str:
+    """The answer to a listen call of a model that hears no rules."""
+    return '{"items": [], "correction": null}'
 
 
 def listened(prompt: str) -> str:

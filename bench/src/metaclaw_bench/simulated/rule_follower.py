@@ -17,6 +17,7 @@ from typing import Final
 
 from metaclaw_bench.agent.direct import with_files
 from metaclaw_bench.json_types import Json
+from metaclaw_bench.simulated.listener import unheard
 from metaclaw_bench.simulated.model import Call, Prompt, Purpose, Said, Thought, last_words
 from metaclaw_bench.simulated.skills import RuleText, Telling, Writing, written
 from metaclaw_bench.simulated.verdicts import bare, judged
@@ -52,7 +53,7 @@ class Follower:
     """A `SimulatedModel` for the items of a generated benchmark. It reads no rules out of messages,
     so that a run measures what the evolver writes."""
 
-    listens = False
+    heard = staticmethod(unheard)
 
     def __init__(
         self,

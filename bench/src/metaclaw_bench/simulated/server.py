@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.simulated.listener import UNHEARD, listened
+from metaclaw_bench.simulated.listener import listened
 from metaclaw_bench.simulated.model import (
     MODEL,
     Broken,
@@ -112,9 +112,7 @@ def _answer(mind: SimulatedModel, request: _Request) -> tuple[int, str, bytes]:
     if prompt.purpose is Purpose.LISTEN:
         # A mind that measures an evolver hears no rules: what it knows must be written by the
         # evolver.
-        thought: Thought = Said(
-            listened(prompt.text) if getattr(mind, "listens", True) else UNHEARD
-        )
+        thought: Thought = Said(getattr(mind, "heard", listened)(prompt.text))
     else:
         thought = mind.answer(prompt)
     if isinstance(thought, Broken):
