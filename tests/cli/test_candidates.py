@@ -1,4 +1,5 @@
-"""`metaclaw candidates`: read from a real store, decided by a running proxy.
+"""`metaclaw candidates`: read from a real store, decided by a running proxy; and what `status` says
+of learning.
 """
 
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
-from tests.cli.program import metaclaw
+from tests.cli.program import Done, metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, turn
 from tests.cli.scripted import scripted
 
@@ -140,3 +141,137 @@ def test_an_approved_candidate_that_cannot_be_put_in_force_is_a_failure(home: Pa
         )
     assert (told.code, "could not be put in force" in told.err) == (1, True)
     assert (as_json.code, as_json.facts["standing"]) == (1, "rejected")
+
+
+STATUS: dict[str, Any] = {
+    "version": "0.1.0",
+    "mode": "skills_only",
+    "uptime_s": 3.0,
+    "generation": 7,
+    "policy_version": 0,
+    "counts": {
+        "turns": 50,
+        "sessions": 9,
+        "active_sessions": 0,
+        "verdicts": {"pass": 30, "fail": 4, "unknown": 6},
+        "support": 3,
+        "query": 0,
+        "candidates": {"draft": 0, "shadow": 1, "waiting": 2, "accepted": 3, "rejected": 0},
+        "skills": {"live": 3, "canary": 1},
+    },
+    "learning": {
+        "on": True,
+        "gate": "lint",
+        "judge": "world/judge-model",
+        "evolver": None,
+        "judged_today": {"turns": 6, "of": 48},
+        "budget": {
+            "day": "2026-11-16",
+            "limit": 300_000,
+            "used": 45_000,
+            "left": 255_000,
+            "limit_cost": None,
+            "used_cost": 0.25,
+            "left_cost": None,
+            "resets_at": "2026-11-17T00:00:00+01:00",
+            "waiting": [],
+        },
+        "trust": {"turns": 40, "auroc": 0.9312, "ece": 0.0211},
+        "asked": {
+            "judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}
+        },
+    },
+    "loops": {},
+    "store": {"kind": "sqlite", "health": "healthy"},
+    "providers": [],
+    "engine": None,
+}
+
+
+def status_of(home: Path, **changed: object) -> Done:
+    with scripted(home, {"GET /api/status": (200, {**STATUS, **changed})}):
+        return metaclaw("status", "--all")
+
+
+def test_status_tells_how_learning_is_in_words(home: Path) -> None:
+    out = status_of(home).out
+    for words in (
+        "4 skills (1 canary, 3 live), generation 7",
+        "learned skills serve once their text is sound",
+        "30 good, 4 bad, 6 unclear; 3 turns taught skills",
+        "1 shadow, 2 waiting, 3 accepted",
+        "world/judge-model, asked about 6 of 48 turns today",
+        "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00",
+        "none; only your own words become skills",
+        "AUROC 0.93, ECE 0.021 on 40 turns of which the truth is known",
+        "judge: 30 calls, 2 failed, 9000 → 600 tokens",
+    ):
+        assert words in out
+
+
+def test_status_says_that_learning_waits_for_the_budget_and_what_to_do(home: Path) -> None:
+    used_up = {
+        **STATUS["learning"]["budget"],
+        "used": 300_000,
+        "left": 0,
+        "limit_cost": 2.0,
+        "used_cost": 1.9,
+    }
+    used_up["waiting"] = [{"purpose": "judge", "count": 3}, {"purpose": "evolve", "count": 1}]
+    out = status_of(home, learning={**STATUS["learning"], "budget": used_up}).out
+    assert "300,000 of 300,000 tokens used today (100%), $1.90 of $2.00; renewed at 00:00" in out
+    assert (
+        "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise"
+        " learning.daily_tokens" in out
+    )
+
+
+def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
+    failing = {
+        "model": "world/reader",
+        "reason": "it answered with status 500",
+        "since": "2026-11-17T07:00:00+00:00",
+        "failures": 4,
+    }
+    unusable = {
+        "model": "world/tiny",
+        "messages": 821,
+        "in_a_row": 12,
+        "reason": "no JSON",
+        "at": "2026-11-17T08:00:00+00:00",
+    }
+    listener = {"unread": 3, "failing": [failing], "not_understood": [unusable]}
+    out = status_of(home, learning={**STATUS["learning"], "listener": listener}).out
+    assert (
+        "! your messages are not read since 2026-11-17T07:00:00+00:00: world/reader does not answer"
+        in out
+    )
+    assert "Unread: 3 messages" in out
+    assert "! world/tiny read the last 12 messages and gave no usable answer" in out
+    assert "world/tiny gave no usable answer to 821 messages" in out
+
+
+def test_status_calls_for_a_decision_before_anything_else(home: Path) -> None:
+    lines = status_of(home).out.splitlines()
+    assert lines[1].startswith("! 2 learned skills wait for your decision")
+    assert "metaclaw candidates list --standing waiting" in lines[2]
+    assert "metaclaw candidates approve ID" in lines[3]
+    counts = {**STATUS["counts"], "candidates": {"waiting": 0}}
+    assert "decision" not in status_of(home, counts=counts).out
+
+
+def test_status_says_what_is_not_known_and_what_is_off(home: Path) -> None:
+    learning = {
+        **STATUS["learning"],
+        "judge": None,
+        "trust": {"turns": 3, "auroc": None, "ece": None},
+        "asked": {},
+    }
+    unread = {**STATUS["counts"], "verdicts": None, "candidates": None}
+    out = status_of(home, learning=learning, counts=unread).out
+    assert "judge       none\n" in out
+    assert "verdicts    cannot be counted now" in out
+    assert "AUROC" not in out
+    off = status_of(home, learning={**learning, "on": False}).out
+    assert "learning  off (skills.learn)" in off
+    assert "evolver" not in off

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from metaclaw.cli.cost import budget_lines
 from tests.cli.program import metaclaw
 from tests.cli.scripted import scripted
 
@@ -19,7 +20,6 @@ FACTS: dict[str, Any] = {
         "left_cost": None,
         "resets_at": "2026-11-17T00:00:00+01:00",
         "waiting": [{"purpose": "evolve", "count": 2}],
-        "words": ["300,000 of 300,000 tokens used today (100%)", "learning waits: evolve (2)"],
     },
     "prices_as_of": "2025-11",
     "days": [
@@ -41,7 +41,6 @@ FACTS: dict[str, Any] = {
                 "output_tokens": 100_000,
                 "cost": None,
             },
-            "enforcement": {**SUM, "calls": 0, "input_tokens": 0, "output_tokens": 0, "cost": 0},
         }
     ],
     "calls": [
@@ -72,8 +71,11 @@ def test_what_learning_cost_is_shown_by_day_purpose_and_item(home: Path) -> None
     with scripted(home, {"GET /api/cost?days=3": (200, FACTS)}):
         out = metaclaw("cost", "--days", "3").out
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == "300,000 of 300,000 tokens used today (100%)"
-    assert lines[1] == "Learning waits: evolve (2)"
+    assert lines[0] == "300,000 of 300,000 tokens used today (100%); renewed at 00:00"
+    assert lines[1].startswith(
+        "Learning waits because the budget is used up: evolve (2). To go on now, raise"
+        " learning.daily_tokens"
+    )
     assert "2026-11-16 31 300,000 $1.50 + unpriced – 85 3,000,000 10%" in lines
     assert "2026-11-16 judge world/\\x1b[1m 31 0 290,000 0 10,000 unpriced" in lines
     assert "iso-release-dates 9 0 1,200 0 34 $0.0012" in lines
@@ -86,7 +88,7 @@ def test_programs_get_the_same_as_json(home: Path) -> None:
 
 
 def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
-    budget = {**FACTS["budget"], "words": ["0 of 300,000 tokens used today (0%)"]}
+    budget = {**FACTS["budget"], "used": 0, "left": 300_000, "waiting": []}
     with scripted(
         home,
         {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": [], "items": []})},
@@ -94,3 +96,15 @@ def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
         out = metaclaw("cost").out
     assert "0 of 300,000 tokens used today (0%)" in out
     assert "No tokens were used and no turn was served" in out
+
+
+def test_a_budget_of_nothing_or_little_is_called_so() -> None:
+    none = list(budget_lines({"used": 0, "limit": 0, "waiting": []}))
+    assert none == [
+        "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on,"
+        " raise learning.daily_tokens"
+    ]
+    short = list(
+        budget_lines({"used": 0, "limit": 2000, "resets_at": "2026-11-17T00:00:00", "waiting": []})
+    )
+    assert short[1].startswith("short: reading one message takes up to 1,500 tokens")

@@ -10,7 +10,7 @@ import pytest
 
 from metaclaw import __version__
 from metaclaw.cli import main
-from metaclaw.cli.output import counted, duration, plain
+from metaclaw.cli.output import counted, duration, plain, plain_block
 from metaclaw.cli.root import root
 from metaclaw.errors import ConfigError
 from tests.cli.program import program

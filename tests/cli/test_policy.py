@@ -276,6 +276,60 @@ def test_what_the_proxy_refuses_is_told_in_its_words(home: Path) -> None:
     assert (as_json.code, as_json.facts["rejections"]) == (1, rejections)
 
 
+STATUS: dict[str, Any] = {
+    "policy_version": 3,
+    "training": {
+        "state": "training",
+        "step": 2,
+        "steps": 4,
+        "version": 3,
+        "canary": 4,
+        "paused_reason": "you are back",
+    },
+    "counts": {"rejections": {"no verdict": 4}},
+}
+
+
+def test_status_tells_of_weights_in_words(home: Path) -> None:
+    rejected = {
+        "version": 5,
+        "state": "rejected",
+        "report": {"reasons": ["not shown better", "better in 3 of 80"]},
+    }
+    with scripted(
+        home,
+        {
+            "GET /api/status": (200, STATUS),
+            "GET /api/policy?limit=1": (200, {"versions": [rejected]}),
+        },
+    ):
+        out = metaclaw("status", "--all").out
+    assert (
+        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown"
+        " better (metaclaw policy show 5)" in out
+    )
+    assert "training, step 2 of at most 4; paused: you are back" in out
+    assert "4 no verdict" in out
+    tested = {"version": 6, "state": "candidate", "report": None}
+    with scripted(
+        home,
+        {
+            "GET /api/status": (200, STATUS),
+            "GET /api/policy?limit=1": (200, {"versions": [tested]}),
+        },
+    ):
+        assert (
+            "version 3, version 4 on trial; version 6 is being tested"
+            in metaclaw("status", "--all").out
+        )
+    with scripted(
+        home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}
+    ):
+        off = metaclaw("status", "--all").out
+    assert "off; no weights are trained" in off
+    assert "set aside" not in off
+
+
 def test_going_back_costs_less_than_a_second(home: Path) -> None:
     """The command's own processor time, which a busy machine does not change; the proxy's part is
     measured where it is real.

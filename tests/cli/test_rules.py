@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from metaclaw.cli.enforcement import in_words
 from metaclaw.cli.watch import held_line
 from tests.cli.program import metaclaw, program
 from tests.cli.scripted import scripted
@@ -555,6 +556,37 @@ def test_watch_tells_what_followed_a_held_call(end: str, calls: int, told: str) 
     )
     assert line.startswith(
         "held a call of agent not known that breaks no-sudo (1 of its tries); " + told
+    )
+
+
+def followed(check: str | None, **by_agent: tuple[int, int, int, int]) -> dict[str, Any]:
+    """A rule as the API lists it: followed, broken, held and unknown of each agent."""
+    names = ("followed", "broken", "held", "unknown")
+    counts = {agent: dict(zip(names, one, strict=True)) for agent, one in by_agent.items()}
+    total = {name: sum(one[name] for one in counts.values()) for name in names}
+    for one in (*counts.values(), total):
+        one["applied"] = one["followed"] + one["broken"] + one["unknown"]
+    return {"kind": "rule", "check": check, "compliance": total, "by_agent": counts}
+
+
+def test_a_rule_of_which_nothing_is_known_says_why() -> None:
+    assert (
+        in_words(followed(None, codex=(0, 0, 0, 515)))
+        == "applied to 515 answers; it has no check that says whether it was followed"
+    )
+    assert (
+        in_words(followed("not in calls of shell: x", codex=(0, 0, 0, 515)))
+        == "applied to 515 answers; its check decided none of them"
+    )
+
+
+def test_held_calls_are_no_failures_in_the_list() -> None:
+    check = "not in calls of shell: sudo"
+    held = followed(check, claude=(0, 2, 2, 0), codex=(0, 3, 3, 0))
+    assert in_words(held) == "5 held back (codex 3, claude 2)"
+    mixed = followed(check, claude=(0, 2, 2, 0), codex=(6, 4, 3, 0), opencode=(4, 1, 0, 0))
+    assert (
+        in_words(mixed) == "followed in 10 of 12; opencode 4 of 5; 5 held back (codex 3, claude 2)"
     )
 
 

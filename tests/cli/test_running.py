@@ -17,22 +17,27 @@ STATUS: dict[str, object] = {
     "version": "0.1.0",
     "mode": "skills_only",
     "uptime_s": 7500.2,
-    "counts": {"candidates": {"waiting": 2}},
-    "questions": [],
+    "generation": 4,
+    "policy_version": 0,
+    "counts": {"turns": 1, "sessions": 2, "active_sessions": 1, "skills": {"live": 3}},
+    "loops": {"sweep": "running", "retention": "deletes nothing"},
+    "store": {
+        "kind": "sqlite",
+        "health": "degraded",
+        "reason": "disk is full",
+        "waiting_turns": 5,
+        "lost_turns": 1,
+    },
+    "providers": [
+        {"name": "main", "kind": "openai", "wires": ["chat"], "models": ["m-1"], "state": "ready"}
+    ],
+    "engine": {"state": "loading"},
+    "skills": {
+        "generation": 4,
+        "count": 3,
+        "skipped": [{"path": "x/SKILL.md", "reason": "no name \x1b[31m"}],
+    },
     "degraded": True,
-    "problems": [
-        {
-            "about": "store",
-            "what": "Turns are not being recorded",
-            "why": "disk is full \x1b[31m",
-            "do": "Run metaclaw doctor.",
-            "at": None,
-        }
-    ],
-    "summary": [
-        {"label": "recorded", "text": "1 turn in 2 sessions", "is_brief": True},
-        {"label": "store", "text": "sqlite, degraded", "is_brief": False},
-    ],
 }
 
 
@@ -83,17 +88,25 @@ def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixtu
         assert main(["status"]) == 0
     brief = capsys.readouterr().out.splitlines()
     assert brief[0].startswith("MetaClaw 0.1.0 serves, degraded, at http://127.0.0.1:")
-    # Problems come first, then decisions that wait.
-    assert brief[1:5] == [
-        "! Turns are not being recorded: disk is full \\x1b[31m. Run metaclaw doctor.",
-        "! 2 learned skills wait for your decision. See and decide:",
-        "    metaclaw candidates list --standing waiting",
-        "    metaclaw candidates approve ID, or metaclaw candidates reject ID",
+    # What is wrong comes first.
+    assert brief[1:4] == [
+        "! turns are not being recorded: disk is full",
+        "! skipped x/SKILL.md: no name \\x1b[31m",
+        "! retention: deletes nothing",
     ]
-    assert "skills_only, running for 2 h 5 min" in out
-    assert "sqlite, degraded" in out
-    assert "1 turn in 2 sessions" in "\n".join(brief)
-    assert "sqlite, degraded" not in "\n".join(brief)
+    assert "Nothing is wrong" not in "\n".join(brief)
+    for words in (
+        "skills_only, running for 2 h 5 min",
+        "1 turn in 2 sessions, 1 of them open",
+        "1 of 2 in order",
+        "retention: deletes nothing",
+        "3 skills, generation 4",
+        "skipped x/SKILL.md: no name \\x1b[31m",
+        "sqlite, degraded (disk is full); 5 turns waiting in memory; 1 turn lost",
+        "main (openai: chat), ready; serves m-1",
+        "model loading",
+    ):
+        assert words in out
 
 
 def test_status_as_json_has_what_the_proxy_says(

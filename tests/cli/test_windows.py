@@ -68,6 +68,13 @@ def test_a_shut_window_is_explained_in_words(home: Path) -> None:
     assert "The next one is expected at 2026-03-0" in said
 
 
+def test_status_says_which_signal_is_in_trouble_and_no_other(home: Path) -> None:
+    with scripted(home, {"GET /api/status": (200, {"version": "1", "window": SHUT})}):
+        said = metaclaw("status").out
+    assert "calendar 1 (ics) says nothing: example.org \\x1b cannot be reached" in said
+    assert "input (X11)" not in said
+
+
 def test_an_open_window_says_how_long(home: Path) -> None:
     with scripted(home, {"GET /api/windows": (200, OPEN)}):
         said = metaclaw("windows").out
