@@ -9,11 +9,6 @@ from typing import Protocol
 
 import msgspec
 
-from metaclaw.domain.candidate import (
-    Probe,
-    ReplayCost,
-    ReplayResult,
-)
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Weights
@@ -197,20 +192,6 @@ class Model(Protocol):
         """Return the whole answer. This model's name and wire replace those of the request. Raises
         UpstreamError.
         """
-
-
-class Replayer(Protocol):
-    """Replays recorded turns. It asks only a model and runs no tools."""
-
-    async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
-        """The tokens that one replay of this turn takes; 0 if it cannot be replayed."""
-
-    async def replay(
-        self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int
-    ) -> ReplayResult:
-        """Replay the turn with the skill and without those it replaces, for at most `limit` tokens.
-        If the turn cannot be replayed or judged, the outcome is unknown and the note says why; this
-        raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson
 from metaclaw.domain.turn import Scope
 from metaclaw.errors import UpstreamError
+from metaclaw.skills import Rulebook
 from tests.learn.learning import ScriptedLearning, Speaker, Talk
 from tests.learn.recordings import call
 
@@ -200,3 +201,14 @@ async def test_what_a_person_took_back_does_not_come_back(new_learning: NewLearn
     for _ in range(3):
         await session(learning, BARE, UV)
     assert learning.names == []
+
+
+async def test_a_lesson_that_a_person_puts_back_stays(new_learning: NewLearning) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    await learning.owner.retire(SkillName("uv-tests"))
+    Rulebook(learning.library, learning.generations).restore("uv-tests")
+    for _ in range(6):
+        await session(learning, BARE, UV)
+    assert learning.names == ["uv-tests"]

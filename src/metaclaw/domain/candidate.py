@@ -64,20 +64,6 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayCost:
-    """Estimated tokens of one replay: `turn` for the recorded turn, `beside` for the skill and the
-    judge.
-    """
-
-    turn: int
-    beside: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.turn + self.beside
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayResult:
     """One replay of a recorded turn with a skill. If the outcome is unknown, `note` says why.
     `is_unavailable` says that the model or the judge could not be reached: the same replay may be

@@ -397,8 +397,7 @@ class Step:
     `said_after` is the person's own words among them, or None. `is_last` is true once the session
     is known to have ended here. `previous` is the step before this one, for detectors that need two
     turns. `finish` is why the model stopped, None if unknown. `is_subagent` is true if another
-    agent set the task: then no text is a person's. `is_drawn` is true if chance decided whether a
-    skill was placed: the outcome is part of a live trial."""
+    agent set the task: then no text is a person's."""
 
     turn: TurnId
     session: SessionId
@@ -416,7 +415,6 @@ class Step:
     previous: "Step | None" = None
     finish: Finish | None = None
     is_subagent: bool = False
-    is_drawn: bool = False
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from metaclaw.config import Config
+from metaclaw.config import Config, EvolverConfig, JudgeConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
@@ -41,7 +41,7 @@ from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses
 from metaclaw.outcome import Judge
-from metaclaw.ports import Purpose
+from metaclaw.ports import Model, Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
 from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
@@ -59,6 +59,7 @@ from metaclaw.store import (
 )
 from metaclaw.upstream import Spent
 
+_T = TypeVar("_T")
 _SESSIONS_FOR_A_LESSON: Final = 2
 _QUESTION_TOKENS: Final = 3_000
 _REMEMBERED: Final = 4_096
@@ -219,20 +220,28 @@ class Learning:
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
-        section = self._config.judge
+        section, answered = self._config.judge, self.unusable.of(JUDGE)
+        return self._with_model(
+            section, lambda model: Judge(model, section.votes, self._render, answered=answered)
+        )
+
+    def _with_model(
+        self, section: JudgeConfig | EvolverConfig, make: Callable[[Model], _T]
+    ) -> Callable[[str], _T | None]:
+        """What `make` makes of the model that a section chooses for a serving model; None without
+        one.
+        """
         chosen = self.models.chosen(section)
-        answered = self.unusable.of(JUDGE)
 
         @cache
-        def judge_for(model: str) -> Judge | None:
+        def made_for(model: str) -> _T | None:
             found = chosen(model)
-            return (
-                None
-                if found is None
-                else Judge(found, section.votes, self._render, answered=answered)
-            )
+            return None if found is None else make(found)
 
-        return judge_for
+        return made_for
+
+    def _is_taken(self, name: str) -> bool:
+        return self._library.view.get(name) is not None
 
     def _maintenance(self) -> Maintenance:
         uses, cursors, teams = self._uses, self._cursors, self._teams
@@ -316,21 +325,17 @@ class Learning:
 
     def _fast(self) -> FastLoop:
         section = self._config.evolver
-        chosen = self.models.chosen(section)
+        answered = self.unusable.of(EVOLVER)
 
-        @cache
-        def writer_for(model: str) -> Evolver | None:
-            found = chosen(model)
-            if found is None:
-                return None
+        def writer(model: Model) -> Evolver:
             return Evolver(
-                found,
+                model,
                 self._render,
                 section.max_new_skills,
                 redact=self.redact,
-                is_taken=lambda name: self._library.view.get(name) is not None,
+                is_taken=self._is_taken,
                 on_refused=self.admission.refuse,
-                answered=self.unusable.of(EVOLVER),
+                answered=answered,
             )
 
         failures = FailureReader(
@@ -346,7 +351,7 @@ class Learning:
             candidates=self.candidates,
             library=self._library,
             admission=self.admission,
-            writer_for=writer_for,
+            writer_for=self._with_model(section, writer),
             min_failures=section.min_failures,
             teams=self._teams,
             attempt_log=self.attempt_log,
@@ -356,20 +361,7 @@ class Learning:
 
     def _lessons(self, episodes: SqlEpisodes) -> LessonLoop:
         section = self._config.evolver
-        chosen = self.models.chosen(section)
-
-        @cache
-        def writer_for(model: str) -> LessonWriter | None:
-            found = chosen(model)
-            if found is None:
-                return None
-            return LessonWriter(
-                found,
-                self.redact,
-                lambda name: self._library.view.get(name) is not None,
-                self.unusable.of(EVOLVER),
-            )
-
+        answered = self.unusable.of(EVOLVER)
         return LessonLoop(
             reader=self.reader,
             cursors=self._cursors,
@@ -379,7 +371,9 @@ class Learning:
             generations=self.generations,
             library=self._library,
             admission=self.admission,
-            writer_for=writer_for,
+            writer_for=self._with_model(
+                section, lambda model: LessonWriter(model, self.redact, self._is_taken, answered)
+            ),
             teams=self._teams,
             redact=self.redact,
             least=min(section.min_failures, _SESSIONS_FOR_A_LESSON),

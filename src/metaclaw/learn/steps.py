@@ -322,7 +322,6 @@ class StepBuilder:
             is_last=is_last,
             previous=previous,
             is_subagent=turn.is_subagent,
-            is_drawn=bool(turn.draws),
         )
 
     def _after(self, turn: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:

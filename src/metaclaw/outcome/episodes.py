@@ -240,9 +240,14 @@ def _error_line(text: str, *, is_shell: bool) -> str:
     if stated := _JSON_ERROR.search(text):
         return stated[1].replace("\\", "")
     own = _own_lines(text)
-    telling = [line for line in own if _TELLING.search(line)]
-    plain = [line for line in telling if not _ADVICE.search(line)]
-    return (plain or telling or own or [""])[-1 if is_shell else 0]
+    ordered = own[::-1] if is_shell else own
+    telling = ""
+    for line in ordered:  # the first that tells: outputs are long, and requests wait for this
+        if _TELLING.search(line):
+            if not _ADVICE.search(line):
+                return line
+            telling = telling or line
+    return telling or (ordered or [""])[0]
 
 
 def _error_class(text: str, line: str, operands: Iterable[str]) -> str:

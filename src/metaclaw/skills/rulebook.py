@@ -355,7 +355,7 @@ def _noted(rules: Sequence[Skill]) -> str:
 
 def _wanted(skill: Skill) -> Skill:
     """A skill that a person wants in force: live, and pinned if the program could retire it."""
-    is_learned = skill.author is Authorship.EVOLVER and skill.is_skill
+    is_learned = skill.author is Authorship.EVOLVER
     return replace(skill, state=SkillState.LIVE, pinned=skill.pinned or is_learned)
 
 
