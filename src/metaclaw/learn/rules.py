@@ -301,7 +301,9 @@ class RuleWriter:
         name = None if opinion.relation is Relation.NEW else opinion.target
         target = self._in_scope(spoken).get(SkillName(name)) if name else None
         if target is not None and target not in own:
-            if opinion.relation is Relation.SAME and (target.pinned or target.enforce is not None):
+            is_wider = rule.workspace is not None and target.workspace is None
+            is_kept = target.enforce is not None or not self._is_own(target, spoken)
+            if opinion.relation is Relation.SAME and (is_wider or is_kept):
                 return None
             if target.pinned:
                 reason = f"it contradicts {target.name}, which you pinned"
@@ -309,7 +311,7 @@ class RuleWriter:
             if self._is_own(target, spoken):
                 own = (*own, target)
         wider = [one for one in own if rule.workspace is not None and one.workspace is None]
-        if wider and opinion.relation is not Relation.SAME:
+        if wider:
             # It is an exception for one project: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
@@ -319,7 +321,7 @@ class RuleWriter:
         self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
     ) -> _Doubt | None:
         """Why an item does not come into force at once; None if it does."""
-        said, quote = self.redact(spoken.own), item.quote or item.text
+        said, quote = self.redact(spoken.own), self.redact(item.quote or item.text)
         share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
             return _Doubt(Standing.REJECTED, hidden)
