@@ -79,6 +79,7 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
             "calibrating",
             "lessons",
             "listening",
+            "checks",
         }
         await until(lambda: learner.lessons == 0)
         assert learner.facts["gate"] == "lint"

@@ -2,7 +2,7 @@
 others.
 """
 
-from metaclaw.privacy import Passage, PassageSource
+from metaclaw.privacy import Passage, PassageSource, new_capabilities
 from metaclaw.privacy.capabilities import Capabilities, capabilities
 from metaclaw.privacy.provenance import workspace_of
 from metaclaw.privacy.review import added_capabilities
@@ -159,3 +159,9 @@ def test_words_for_a_person_name_what_is_added() -> None:
         Capabilities(hosts=frozenset({"b.example", "a.example"})).words()
         == "hosts: a.example, b.example"
     )
+
+
+def test_a_rule_may_forbid_a_command_that_the_person_did_not_spell_out() -> None:
+    assert not new_capabilities("Never run git push --force.", "no more force pushing please")
+    assert new_capabilities("Run git push --force.", "go on").commands
+    assert new_capabilities("Never install from pkgs.evil.example.", "go on").hosts

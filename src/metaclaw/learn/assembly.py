@@ -299,9 +299,8 @@ class Learning:
             announce=self.announce,
             redact=self.redact,
             teams=self._teams,
-            trial=self.checks.trial,
+            checks=self.checks,
             on_failure=self.wake_fast_loop,
-            on_broken=self.checks.note_broken,
             now=self._clock.now,
         )
         return Listening(

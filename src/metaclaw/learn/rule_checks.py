@@ -9,7 +9,7 @@ later task with the rule in its prompt confirms the check if both agree: the che
 person corrects the answer, or the check passes and the person does not."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -193,38 +193,61 @@ class RuleChecks:
         changed = replace(rule, check=result.check, check_note=result.note)
         if result.check is not None:
             changed = replace(changed, check_state="proposed")
-        try:
-            self.library.publish(
-                (changed,),
-                (),
-                f"{CHECK_ADDED} {rule.name}",
-                expected={rule.name: rule.content_hash},
-                by_person=True,
+        if self._put(rule, changed, CHECK_ADDED) and result.program is not None:
+            proposal = words_proposal(
+                replace(rule, check=result.program), Change.EDIT, [rule], [spoken.turn], "listen"
             )
-            if result.program is not None:
-                self.candidates.save_candidate(self._waiting(rule, result.program, spoken))
-        except SkillError as error:
-            log.info("check_not_kept turn=%s reason=%s", spoken.turn, error)
+            generation, reason = (
+                self.library.view.generation,
+                "its check is a program that a model wrote",
+            )
+            self.candidates.save_candidate(
+                Candidate(
+                    CandidateId(new_id("c_")),
+                    proposal,
+                    Standing.WAITING,
+                    reason,
+                    generation,
+                    self.now(),
+                )
+            )
         self.broken.discard(rule.name)
 
-    def _waiting(self, rule: Rule, program: str, spoken: SpokenMessage) -> Candidate:
-        """The rule with a program as its check, for a person to decide."""
-        proposal = Proposal(
-            replace(rule, check=program, check_note=None),
-            Change.EDIT,
-            (rule.name,),
-            (spoken.turn,),
-            f"words-{rule.name}"[:64],
-            "listen",
-            is_instruction=True,
-        )
-        reason, generation = (
-            "its check is a program that a model wrote",
-            self.library.view.generation,
-        )
-        return Candidate(
-            CandidateId(new_id("c_")), proposal, Standing.WAITING, reason, generation, self.now()
-        )
+    async def confirm(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
+        """Confirm the proposed checks that agree with the person about the task before this
+        message.
+        """
+        for name in spoken.answered_with:
+            rule = self.library.view.get(name)
+            if rule is not None and rule.is_check_proposed:
+                await run_sync(self._confirm, rule, spoken, is_corrected)
+
+    def _confirm(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
+        if self.trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
+            self._put(rule, replace(rule, check_state="confirmed"), "confirmed the check of")
+
+    def _put(self, rule: Skill, changed: Skill, reason: str) -> bool:
+        expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
+        try:
+            self.library.publish(
+                (changed,), (), f"{reason} {rule.name}", expected=expected, by_person=True
+            )
+        except SkillError as error:
+            log.info("check_not_kept turn=%s reason=%s", rule.source, error)
+            return False
+        return True
+
+
+def words_proposal(
+    rule: Skill,
+    change: Change,
+    replaces: Sequence[Skill],
+    turns: Sequence[TurnId],
+    written_by: str,
+) -> Proposal:
+    """What a model read from a person's words, as a proposal."""
+    names, kind = tuple(one.name for one in replaces), f"words-{rule.name}"[:64]
+    return Proposal(rule, change, names, tuple(turns), kind, written_by, is_instruction=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Change, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId, new_id
@@ -25,7 +25,7 @@ from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, Sk
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
-from metaclaw.learn.rule_checks import CheckTrial
+from metaclaw.learn.rule_checks import RuleChecks, words_proposal
 from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
 from metaclaw.learn.stated_rules import (
     ItemChange,
@@ -98,7 +98,7 @@ class _Doubt:
 @dataclass(eq=False, kw_only=True)
 class RuleWriter:
     """Applies what was read from a person's message. `on_failure` is called when a correction gave
-    a turn its verdict, `on_broken` with a rule that the person had to repeat."""
+    a turn its verdict."""
 
     library: AnyLibrary
     candidates: SqlCandidates
@@ -106,9 +106,8 @@ class RuleWriter:
     announce: Announce
     redact: Callable[[str], str]
     teams: Teams
-    trial: CheckTrial
+    checks: RuleChecks
     on_failure: Callable[[], None] = lambda: None
-    on_broken: Callable[[SkillName], None] = lambda name: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
@@ -184,7 +183,7 @@ class RuleWriter:
         is_correction = understood.correction is not None
         async with self._publishing:
             await run_sync(self.library.follow)
-            await self._confirm_checks(spoken, is_corrected=is_correction)
+            await self.checks.confirm(spoken, is_corrected=is_correction)
             if understood.correction is not None and spoken.answered is not None:
                 await self._record(spoken, understood.correction)
             sure = await run_sync(self._sure, spoken)
@@ -220,7 +219,7 @@ class RuleWriter:
                 await run_sync(self.candidates.end_attempt, number)
             for lesson in lessons if is_correction else ():
                 if isinstance(lesson.put, Rule) and not lesson.question:
-                    self.on_broken(lesson.put.name)
+                    self.checks.note_broken(lesson.put.name)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""
@@ -251,33 +250,6 @@ class RuleWriter:
                     skill.name for skill in (*lesson.gone, *((lesson.put,) if lesson.put else ()))
                 }
         return found
-
-    async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
-        """Confirm the proposed checks that agree with the person about the task before this
-        message.
-        """
-        for name in spoken.answered_with:
-            rule = self.library.view.get(name)
-            if rule is not None and rule.is_check_proposed:
-                await run_sync(self._confirm_check, rule, spoken, is_corrected)
-
-    def _confirm_check(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
-        if not self.trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
-            return
-        confirmed = replace(rule, check_state="confirmed")
-        expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
-        try:
-            self.library.publish(
-                (confirmed,),
-                (),
-                f"confirmed the check of {rule.name}",
-                expected=expected,
-                by_person=True,
-            )
-        except SkillError as error:
-            log.info("check_not_confirmed turn=%s reason=%s", spoken.turn, error)
-        else:
-            log.info("check_confirmed turn=%s", spoken.turn)
 
     def _lesson(
         self,
@@ -329,7 +301,9 @@ class RuleWriter:
         name = None if opinion.relation is Relation.NEW else opinion.target
         target = self._in_scope(spoken).get(SkillName(name)) if name else None
         if target is not None and target not in own:
-            if opinion.relation is Relation.SAME and (target.pinned or target.enforce is not None):
+            is_wider = rule.workspace is not None and target.workspace is None
+            is_kept = target.enforce is not None or not self._is_own(target, spoken)
+            if opinion.relation is Relation.SAME and (is_wider or is_kept):
                 return None
             if target.pinned:
                 reason = f"it contradicts {target.name}, which you pinned"
@@ -337,7 +311,7 @@ class RuleWriter:
             if self._is_own(target, spoken):
                 own = (*own, target)
         wider = [one for one in own if rule.workspace is not None and one.workspace is None]
-        if wider and opinion.relation is not Relation.SAME:
+        if wider:
             # It is an exception for one project: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
@@ -347,7 +321,7 @@ class RuleWriter:
         self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
     ) -> _Doubt | None:
         """Why an item does not come into force at once; None if it does."""
-        said, quote = self.redact(spoken.own), item.quote or item.text
+        said, quote = self.redact(spoken.own), self.redact(item.quote or item.text)
         share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
             return _Doubt(Standing.REJECTED, hidden)
@@ -391,7 +365,7 @@ class RuleWriter:
         example = self._example(spoken)
         for skill in targets:
             if skill.name in spoken.answered_with:
-                self.on_broken(skill.name)
+                self.checks.note_broken(skill.name)
                 continue
             is_editable = skill.author is not Authorship.PERSON and not skill.pinned
             if not (is_editable and example) or example in skill.examples:
@@ -529,15 +503,8 @@ class RuleWriter:
         reason: str,
         replaces: Sequence[Skill] = (),
     ) -> Candidate:
-        proposal = Proposal(
-            skill,
-            Change.MERGE if replaces else Change.NEW,
-            tuple(one.name for one in replaces),
-            tuple(turns),
-            f"words-{skill.name}"[:64],
-            written_by,
-            is_instruction=True,
-        )
+        change = Change.MERGE if replaces else Change.NEW
+        proposal = words_proposal(skill, change, replaces, turns, written_by)
         generation = self.library.view.generation
         return Candidate(
             CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now()

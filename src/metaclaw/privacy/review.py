@@ -219,9 +219,11 @@ def hidden_text(text: str, said: str) -> str | None:
 
 def new_capabilities(text: str, said: str) -> Capabilities:
     """Capabilities in the text of a rule that the person's words do not name. Paths alone are
-    harmless: a model may write one out in full.
+    harmless: a model may write one out in full. So are commands that the rule forbids.
     """
     added = capabilities(text) - capabilities(said)
+    if FORBIDS.search(text) and not EXCEPTS.search(text):
+        added = replace(added, pipes=frozenset(), commands=frozenset())
     return replace(added, paths=frozenset(), credentials=frozenset())
 
 
