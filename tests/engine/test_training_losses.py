@@ -29,7 +29,6 @@ def _drawn(rows: Rows, *, with_reference: bool = True) -> DrawnTokens:
         advantages,
         old,
         reference if with_reference else None,
-        torch.ones_like(old),
     )
 
 
@@ -87,7 +86,7 @@ def test_on_policy_all_policy_losses_have_the_same_gradient() -> None:
 def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
     rows = [(-1.0, -1.0, 1.0, -1.0), (-1.0, -3.0, 1.0, -1.5), (-3.0, -1.0, 1.0, -3.0)]
     portions = [
-        sums(loss, token_losses(loss, d), d).tolist()
+        sums(token_losses(loss, d), d).tolist()
         for loss in [Loss(LossKind.PPO)]
         for d in map(_drawn, (rows[:1], rows[1:]))
     ]
@@ -96,46 +95,21 @@ def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
     assert stats.tokens == 3
     assert stats.loss == pytest.approx(-(1.0 + 1.28 + ratios[2]) / 3)
     assert stats.ratio_mean == pytest.approx(sum(ratios) / 3)
-    assert stats.ratio_max == pytest.approx(ratios[1])
-    assert stats.clipped == pytest.approx(1 / 3)
     assert stats.kl == pytest.approx((math.exp(-0.5) + 0.5 - 1) / 3)
-    assert stats.entropy == pytest.approx(1.0)
-
-
-@each(
-    ("kind", "clipped"),
-    [
-        (LossKind.PPO, 2 / 4),
-        (LossKind.CROSS_ENTROPY, None),
-    ],
-)
-def test_a_ratio_counts_as_clipped_where_clipping_changes_the_loss(
-    kind: LossKind, clipped: float | None
-) -> None:
-    rows = [
-        (-1.0, -3.0, 1.0, -1.0),
-        (-1.0, -3.0, -1.0, -1.0),
-        (-3.0, -1.0, 1.0, -1.0),
-        (-3.0, -1.0, -1.0, -1.0),
-    ]
-    drawn = _drawn(rows, with_reference=False)
-    stats = piece_stats(4, [sums(Loss(kind), token_losses(Loss(kind), drawn), drawn).tolist()])
-    assert (stats.clipped, stats.kl) == (clipped, None)
 
 
 def test_what_a_loss_was_not_given_is_unknown_and_not_zero() -> None:
-    drawn = DrawnTokens(torch.tensor([-1.0]), torch.tensor([1.0]), None, None, torch.tensor([0.5]))
+    drawn = DrawnTokens(torch.tensor([-1.0]), torch.tensor([1.0]), None, None)
     stats = piece_stats(
         1,
         [
             sums(
-                Loss(LossKind.CROSS_ENTROPY),
                 token_losses(Loss(LossKind.CROSS_ENTROPY), drawn),
                 drawn,
             ).tolist()
         ],
     )
-    assert (stats.kl, stats.ratio_mean, stats.ratio_max, stats.clipped) == (None, None, None, None)
+    assert (stats.kl, stats.ratio_mean) == (None, None)
     with pytest.raises(ValueError, match="log-probabilities"):
         token_losses(Loss(LossKind.PPO), drawn)
 

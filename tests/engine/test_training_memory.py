@@ -13,7 +13,6 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.forward import DrawnLogprobs
 from metaclaw.engine.training.learner import Learner, is_out_of_memory
 from metaclaw.engine.training.packing import Pairs
 from metaclaw.engine.training.process import Trainer
@@ -45,7 +44,7 @@ class ShortOfMemory(Learner):
     share = 0.25
     refused = 0
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Tensor:
         if sum(len(prompt) + len(drawn) for prompt, drawn in pairs) > self.rows:
             self.refused += 1
             raise torch.OutOfMemoryError(_SAID)
@@ -123,7 +122,7 @@ def test_an_error_that_is_no_lack_of_memory_is_not_taken_for_one(tiny: Path) -> 
     assert is_out_of_memory(hidden)
 
     class Broken(Learner):
-        def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+        def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Tensor:
             raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):

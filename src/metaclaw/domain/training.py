@@ -239,16 +239,12 @@ class Datum:
 class PieceStats:
     """Statistics of one accumulated piece, as means over its drawn tokens; None if the backend does
     not return them. `kl` is the k3 estimate of the KL divergence from the untrained weights,
-    `ratio_max` the largest importance ratio, `clipped` the share of tokens whose ratio was
-    clipped."""
+    `ratio_mean` the mean importance ratio."""
 
     tokens: int
     loss: float | None = None
     kl: float | None = None
-    entropy: float | None = None
     ratio_mean: float | None = None
-    ratio_max: float | None = None
-    clipped: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

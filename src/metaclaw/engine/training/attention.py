@@ -31,7 +31,6 @@ class Context(Protocol):
     needs_input_grad: tuple[bool, ...]
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
-    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
 
 
 Rotations: TypeAlias = tuple[Tensor, Tensor]

@@ -10,7 +10,7 @@ output Y = X W^T, for each projection:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import torch
 import torch.nn.functional as functional
@@ -39,18 +39,10 @@ _CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
 """The size of one chunk of logits: about a cache on a CPU, a small part of the memory on a GPU."""
 
 
-class DrawnLogprobs(NamedTuple):
-    """The natural log-probability of each drawn token, and the entropy of its distribution (without
-    gradient).
-    """
-
-    logprobs_D: Tensor
-    entropy_D: Tensor
-
-
-def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> DrawnLogprobs:
-    """The log-probabilities of the targets after these rows, at temperature 1."""
-    return DrawnLogprobs(*_DrawnLogprobs.apply(rows_D, targets_D, head))  # type: ignore[no-untyped-call]
+def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
+    """The natural log-probabilities of the targets after these rows, at temperature 1."""
+    out: Tensor = _DrawnLogprobs.apply(rows_D, targets_D, head)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _DrawnLogprobs(torch.autograd.Function):
@@ -61,34 +53,21 @@ class _DrawnLogprobs(torch.autograd.Function):
     forward pass saves it and drops the logits, so nothing is computed twice."""
 
     @staticmethod
-    def forward(
-        ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
         chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
         is_learning = ctx.needs_input_grad[0]
-        logprobs, entropies, logprob_grads = [], [], []
+        logprobs, logprob_grads = [], []
         for rows, targets in zip(
             torch.split(rows_D, chunk), torch.split(targets_D, chunk), strict=True
         ):
             logits = _logits(rows, head)
             logits -= logits.logsumexp(-1, keepdim=True)
             logprobs.append(logits.gather(1, targets.unsqueeze(1)).squeeze(1))
-            probabilities = logits.exp()
-            entropies.append(
-                -torch.linalg.vecdot(
-                    probabilities, logits.clamp_(min=torch.finfo(logits.dtype).min)
-                )
-            )
             if is_learning:
-                logprob_grads.append(
-                    torch.sub(
-                        functional.embedding(targets, head), probabilities.to(head.dtype) @ head
-                    )
-                )
-        entropy_D = torch.cat(entropies)
-        ctx.mark_non_differentiable(entropy_D)
+                spread = logits.exp().to(head.dtype) @ head
+                logprob_grads.append(torch.sub(functional.embedding(targets, head), spread))
         ctx.save_for_backward(torch.cat(logprob_grads) if is_learning else torch.empty(0))
-        return torch.cat(logprobs), entropy_D
+        return torch.cat(logprobs)
 
     @staticmethod
     def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -26,7 +26,7 @@ from metaclaw.domain.training import (
     StepStats,
 )
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
+from metaclaw.engine.training.forward import TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import (
     Adapter,
     Parameters,
@@ -187,7 +187,7 @@ class Learner:
     def _portions(self, pairs: Pairs) -> list[list[int]]:
         return portions(pairs, self._limit(_ROWS_AT_ONCE))
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Tensor:
         packed = pack(pairs, self._device)
         recomputes = len(packed.ids) > self._limit(_ROWS_KEPT)
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
@@ -205,7 +205,7 @@ class Learner:
     def _scores(self, pairs: Pairs) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(pairs)
         for portion in self._portions(pairs):
-            values = iter(self._logprobs([pairs[number] for number in portion]).logprobs_D.tolist())
+            values = iter(self._logprobs([pairs[number] for number in portion]).tolist())
             for number in portion:
                 scores[number] = tuple(min(0.0, next(values)) for _ in pairs[number][1])
         return scores
@@ -242,10 +242,10 @@ class Learner:
     def _learn(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[float]:
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         reference_D = self._reference(pairs) if with_kl else None
-        drawn = self._logprobs(pairs)
+        logprobs_D = self._logprobs(pairs)
         has_old = all(datum.logprobs_T is not None for datum in data)
         tokens = DrawnTokens(
-            logprobs_D=drawn.logprobs_D,
+            logprobs_D=logprobs_D,
             advantages_D=self._vector(value for datum in data for value in datum.advantages_T),
             old_D=(
                 self._vector(value for datum in data for value in datum.logprobs_T or ())
@@ -253,12 +253,11 @@ class Learner:
                 else None
             ),
             reference_D=reference_D,
-            entropy_D=drawn.entropy_D,
         )
         losses_D = token_losses(loss, tokens)
         total = losses_D.sum()
         # Only this waits for the GPU.
-        stats: list[float] = sums(loss, losses_D, tokens).tolist()
+        stats: list[float] = sums(losses_D, tokens).tolist()
         if not math.isfinite(stats[0]):
             raise TrainingError(
                 f"the loss of {len(data)} sequences is not finite; nothing was accumulated"
@@ -268,7 +267,7 @@ class Learner:
 
     @torch.no_grad()
     def _reference(self, pairs: Pairs) -> Tensor:
-        return self._logprobs(pairs, is_base=True).logprobs_D
+        return self._logprobs(pairs, is_base=True)
 
     def _vector(self, values: Iterable[float]) -> Tensor:
         return torch.frombuffer(array("f", values), dtype=torch.float32).to(

@@ -34,7 +34,6 @@ class DrawnTokens:
     advantages_D: Tensor
     old_D: Tensor | None
     reference_D: Tensor | None
-    entropy_D: Tensor
 
 
 def token_losses(loss: Loss, drawn: DrawnTokens) -> Tensor:
@@ -60,40 +59,19 @@ def k3(logprobs_D: Tensor, reference_D: Tensor) -> Tensor:
     return torch.expm1(apart_D) - apart_D
 
 
-def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
-    """The sums over drawn tokens for the statistics of a piece and, last, the largest ratio; nan if
-    there is none.
-    """
+def sums(losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
+    """The sums over drawn tokens for the statistics of a piece; nan if there is none."""
     with torch.no_grad():
         nothing = torch.full((), float("nan"), device=losses_D.device)
         kl = nothing if drawn.reference_D is None else k3(drawn.logprobs_D, drawn.reference_D).sum()
-        ratio, largest, clipped = nothing, nothing, nothing
-        if drawn.old_D is not None:
-            ratio_D = _ratio(drawn)
-            ratio, largest = ratio_D.sum(), ratio_D.max()
-            if loss.kind is LossKind.PPO:
-                clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum()
-        return torch.stack(
-            [
-                part.float()
-                for part in (losses_D.sum(), kl, drawn.entropy_D.sum(), ratio, clipped, largest)
-            ]
-        )
-
-
-def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
-    above_D, below_D = ratio_D > 1.0 + loss.clip_high, ratio_D < 1.0 - loss.clip_low
-    # The clipped product is taken only if the advantage pushes the ratio further out.
-    return (above_D & (advantages_D > 0)) | (below_D & (advantages_D < 0))
+        ratio = nothing if drawn.old_D is None else _ratio(drawn).sum()
+        return torch.stack([part.float() for part in (losses_D.sum(), kl, ratio)])
 
 
 def piece_stats(tokens: int, portions: list[list[float]]) -> PieceStats:
     """The statistics of a piece from the sums of its portions."""
-    columns = list(zip(*portions, strict=True))
-    loss, kl, entropy, ratio_mean, clipped = (
-        _known(sum(column) / tokens) for column in columns[:-1]
-    )
-    return PieceStats(tokens, loss, kl, entropy, ratio_mean, _known(max(columns[-1])), clipped)
+    means = (_known(sum(column) / tokens) for column in zip(*portions, strict=True))
+    return PieceStats(tokens, *means)
 
 
 def _known(value: float) -> float | None:
