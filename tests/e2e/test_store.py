@@ -221,7 +221,10 @@ def test_damage_inside_the_database_is_said_although_recording_goes_on(home: Pro
     assert "damaged" in store["notice"]
     assert "metaclaw store repair" in store["notice"]
     assert "store is damaged" in home.log.read_text()
-    assert "! The store needs attention: the database is damaged" in home.command("status", "--all").stdout
+    assert (
+        "! The store needs attention: the database is damaged"
+        in home.command("status", "--all").stdout
+    )
     assert "is damaged" in home.command("doctor").stdout
     assert home.stop() == 0
     doctor = json.loads(home.command("doctor", "--json").stdout)
