@@ -131,7 +131,7 @@ def test_the_client_sees_one_message_without_our_calls_and_the_provider_its_own_
 def sent_asks(strict: StrictProvider, sent: dict[str, Any]) -> bool:
     """Whether the answer to this request asked for the skill."""
     at = next(place for place, (_, one, _) in enumerate(strict.bodies) if one is sent)
-    return any(command == "deploy-checklist" for _, command in strict.calls_given.get(at, ()))
+    return any(command == "deploy-checklist" for _, command in strict.calls_made.get(at, ()))
 
 
 @each("wire", list(Wire))

@@ -91,7 +91,7 @@ class StrictProvider:
     refused: list[str] = field(default_factory=list)
     issued: dict[str, set[str]] = field(default_factory=dict)
     kept: dict[str, list[Json]] = field(default_factory=dict)
-    calls_given: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    calls_made: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     """The calls of each answer, by the number of its request."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _server: uvicorn.Server | None = None
@@ -169,7 +169,7 @@ class StrictProvider:
         if step == "fail":
             return 500, {"error": {"message": "scripted failure", "type": "server_error"}}
         answer = self._make(step)
-        self.calls_given.update({len(self.bodies) - 1: answer.calls})
+        self.calls_made[len(self.bodies) - 1] = answer.calls
         self.issued.setdefault(_print(turns), set()).add(_answer_print(answer))
         words = {
             "role": "assistant",

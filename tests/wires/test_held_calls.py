@@ -107,3 +107,19 @@ def test_events_with_a_mark_are_those_that_a_look_at_each_finds(
     quiet = data[: last_event_end(data, MARKS)]
     assert not has_any(quiet, MARKS)
     assert not quiet or quiet.endswith(b"\n\n")
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_only_the_calls_that_are_named_wait(wire: Wire) -> None:
+    said = stream_of(wire, "look-too")
+    hold = CallHold(wire, ("metaclaw_skill",))
+    passed = b""
+    for event in said:
+        passed += hold.feed(event)
+        if b"metaclaw_skill" not in b"".join(said[: said.index(event) + 1]):
+            assert passed == b"".join(said[: said.index(event) + 1])
+    assert hold.has_calls
+    assert b"metaclaw_skill" not in passed
+    plain = CallHold(wire, ("metaclaw_skill",))
+    assert b"".join(map(plain.feed, stream_of(wire, "two"))) == b"".join(stream_of(wire, "two"))
+    assert not plain.has_calls

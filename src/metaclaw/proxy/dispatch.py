@@ -150,18 +150,15 @@ class Providers:
 
     def policy_answers(self, wire: Wire, model: str) -> bool:
         """Whether the first candidate answers with the policy's weights."""
-        chosen = self.candidates(wire, model)
-        return bool(chosen) and self.has_versions(chosen[0].name)
+        return any(self.has_versions(one.name) for one in self.candidates(wire, model)[:1])
 
     def is_embedded(self, wire: Wire, model: str) -> bool:
         """Whether the first candidate is the embedded model."""
-        chosen = self.candidates(wire, model)
-        return bool(chosen) and not is_http(self._named[chosen[0].name])
+        return not all(is_http(self._named[one.name]) for one in self.candidates(wire, model)[:1])
 
     def takes_tools(self, wire: Wire, model: str) -> bool:
         """Whether the first candidate has not refused tools of ours."""
-        chosen = self.candidates(wire, model)
-        return not chosen or chosen[0].name not in self._without_tools
+        return all(one.name not in self._without_tools for one in self.candidates(wire, model)[:1])
 
     def refuse_tools(self, name: str) -> None:
         """Remember that this provider refuses tools of ours."""

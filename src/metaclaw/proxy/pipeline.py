@@ -20,7 +20,10 @@ from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.placement import Placer, asked_placements
+from metaclaw.proxy.placement import (
+    Placer,
+    asked_placements,
+)
 from metaclaw.proxy.response import TurnBuilder, send
 from metaclaw.proxy.sessions import Origins
 from metaclaw.wires import said_parts, wire_format

@@ -7,7 +7,7 @@ from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
 from metaclaw.wires.fields import decode_json, encode_json, literal_json
 from metaclaw.wires.format import (
     AttemptMessages,
-    CallResult,
+    CallOutput,
     Facts,
     HeldCall,
     StreamWriter,

@@ -116,7 +116,7 @@ class HeldCall:
     kind: str = ""
 
 
-class CallResult(NamedTuple):
+class CallOutput(NamedTuple):
     """A text of ours in place of the result of a tool."""
 
     call: HeldCall
@@ -317,7 +317,7 @@ class WireFormat:
     """A provider's answer (its bytes, and whether they are a stream) as messages of a later
     request. Raises UpstreamError.
     """
-    call_results: Callable[[Sequence[CallResult]], list[Json]]
+    call_results: Callable[[Sequence[CallOutput]], list[Json]]
     """Messages with our results of calls."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""

@@ -36,7 +36,7 @@ from metaclaw.proxy.http.body import (
 from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import (
     AttemptMessages,
-    CallResult,
+    CallOutput,
     HeldCall,
     encode_json,
     plain_text,
@@ -89,15 +89,15 @@ class Attempt:
             place += is_call
         return found
 
-    def results(self, *, only_own: bool = False) -> list[CallResult]:
+    def results(self, *, only_own: bool = False) -> list[CallOutput]:
         """The results of its calls, for the model."""
         found = []
         for place, call in enumerate(self.messages.calls):
             if place in self.own:
-                found.append(CallResult(call, self.own[place], is_error=False))
+                found.append(CallOutput(call, self.own[place], is_error=False))
             elif not only_own:
                 rules = [one for one in self.ruling.held if place in one.calls]
-                found.append(CallResult(call, refusal_text(rules) if rules else _SIBLING))
+                found.append(CallOutput(call, refusal_text(rules) if rules else _SIBLING))
         return found
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import (
     Begin,
@@ -281,23 +281,9 @@ async def receive(builder: TurnBuilder, opened: OpenedAnswer, reply: Reply) -> C
             return await reply.receive(provider_deltas(builder, wire, opening or b"", chunks))
 
 
-class FirstAnswer(Protocol):
-    """The first answer to a request, and the reply that it or later attempts are sent with."""
-
-    @property
-    def reply(self) -> Reply: ...
-    async def receive(self) -> Sequence[HeldCall]:
-        """Read all of it, send what is not held, and return its calls."""
-
-    def completion(self) -> Completion: ...
-    async def release(self) -> bytes:
-        """Send the calls, which comply; return the tail."""
-
-    def resume(self, request: ChatRequest) -> None:
-        """Prepare the reply for a further attempt."""
-
-
-def first_answer(builder: TurnBuilder, opened: OpenedAnswer, client: Client) -> FirstAnswer | None:
+def first_answer(
+    builder: TurnBuilder, opened: OpenedAnswer, client: Client
+) -> "FirstAnswer | None":
     """The first answer; None for an error response, which has no calls."""
     match opened:
         case RelayedAnswer() if opened.opening is not None and opened.facts is not None:
@@ -328,6 +314,7 @@ class RenderedAnswer:
             self.reply.request = opened.request
 
     async def receive(self) -> Sequence[HeldCall]:
+        """Read all of it, send what is not held, and return its calls."""
         self._builder.status = 200
         self._received = await receive(self._builder, self._opened, self.reply)
         return calls_of(self._received)
@@ -339,7 +326,7 @@ class RenderedAnswer:
         return await self.reply.release(self._received)
 
     def resume(self, request: ChatRequest) -> None:
-        """The reply is ready."""
+        """Prepare the reply for a further attempt: it is ready."""
 
 
 class RelayedBody:
@@ -509,6 +496,10 @@ class RelayedStream:
         released = self._tail.feed(data)
         self._builder.relayed_bytes += len(released)
         return self.reply.send(released, now=self._hold.has_words)
+
+
+FirstAnswer: TypeAlias = RenderedAnswer | RelayedBody | RelayedStream
+"""The first answer to a request, and the reply that it or later attempts are sent with."""
 
 
 def _read(wire: Wire, answer: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:

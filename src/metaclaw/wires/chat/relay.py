@@ -11,7 +11,7 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall, first_object
+from metaclaw.wires.format import AttemptMessages, CallOutput, FooterPlace, HeldCall, first_object
 from metaclaw.wires.relay import (
     events_of,
     has_mark,
@@ -159,7 +159,7 @@ def _known_call(call: Json, held: HeldCall) -> Object:
     return known
 
 
-def call_results(results: Sequence[CallResult]) -> list[Json]:
+def call_results(results: Sequence[CallOutput]) -> list[Json]:
     return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
 
 

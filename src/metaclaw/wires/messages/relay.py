@@ -10,7 +10,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
+from metaclaw.wires.format import AttemptMessages, CallOutput, FooterPlace, HeldCall
 from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.relay import (
     events_of,
@@ -104,7 +104,7 @@ def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> N
         block[key] = text_of(block.get(key)) + text_of(delta.get(key))
 
 
-def call_results(results: Sequence[CallResult]) -> list[Json]:
+def call_results(results: Sequence[CallOutput]) -> list[Json]:
     blocks: list[Json] = []
     for one in results:
         block: Object = {"type": "tool_result", "tool_use_id": one.call.id, "content": one.text}

@@ -36,7 +36,7 @@ from metaclaw.wires.fields import (
     object_of,
     text_of,
 )
-from metaclaw.wires.format import AttemptMessages, CallResult, FooterPlace, HeldCall
+from metaclaw.wires.format import AttemptMessages, CallOutput, FooterPlace, HeldCall
 from metaclaw.wires.relay import events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.answers import (
     Envelope,
@@ -374,7 +374,7 @@ def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
     return [call for item in items if (call := held_call(object_of(item))) is not None]
 
 
-def call_results(results: Sequence[CallResult]) -> list[Json]:
+def call_results(results: Sequence[CallOutput]) -> list[Json]:
     return [
         {"type": f"{one.call.kind}_output", "call_id": one.call.id, "output": one.text}
         for one in results
