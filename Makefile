@@ -49,7 +49,7 @@ test-openclaw: $(VENV)/.dev
 
 # The real agent programs (2 GB once; needs npm), connected, asked through the proxy, held to a rule, disconnected. AGENTS="claude codex" chooses some.
 test-agents: $(VENV)/.dev
-	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py tests/agents/test_held_rules.py
+	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py tests/agents/test_held_rules.py tests/agents/test_lessons.py
 
 # Every page and action in Chromium (Debian's package), checked with axe-core (needs npm).
 AXE := .cache/axe/package/axe.min.js
