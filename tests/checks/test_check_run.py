@@ -107,7 +107,7 @@ def test_a_check_that_would_never_end_is_unknown_in_good_time(text: str) -> None
 
     assert finding.outcome is Outcome.UNKNOWN
     assert "took longer than 1.5 s" in finding.reason
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # it would be for ever
 
 
 def test_a_pattern_that_waits_for_a_processor_is_not_late() -> None:
