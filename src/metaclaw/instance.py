@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from metaclaw.clock import utc_now
 from metaclaw.errors import MetaClawError
 
 # `find` holds a shared lock for a moment; a proxy that starts at that moment tries again.
@@ -46,7 +47,7 @@ class Instance:
         """
         _overwrite(self._pid, f"{os.getpid()}\n")
         if url is not None:
-            facts = {"pid": os.getpid(), "url": url, "started_at": datetime.now(UTC).isoformat()}
+            facts = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
             _overwrite(self._serving, json.dumps(facts))
 
     def retract(self) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
+from metaclaw.clock import utc_now
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId
@@ -174,7 +175,7 @@ class ProgramParts:
         self.reminders = Reminders(
             SqlCompliance(self.database),
             self.library.follow,
-            lambda: self.budget.day_of(datetime.now(UTC)),
+            lambda: self.budget.day_of(utc_now()),
         )
         self.placer = Placer(
             self.library.follow,

@@ -5,13 +5,14 @@ person, and forgotten.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Draw, Placement, SessionTrace, Stamp
@@ -118,4 +119,4 @@ class SessionKeeper:
         )
 
     def _silent_since(self) -> datetime:
-        return datetime.now(UTC) - self.silence
+        return utc_now() - self.silence

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 from metaclaw import __version__
 from metaclaw.api import change_view, held_rules, newest_version, picked, problems, summary
 from metaclaw.app.parts import ProgramParts
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.policy import BASE_POLICY
@@ -128,7 +129,7 @@ class ProgramStatus:
         """How many lessons are in force, how many repeats they prevented in the last seven days,
         and how many went. Blocks.
         """
-        since = datetime.now(UTC) - _WEEK
+        since = utc_now() - _WEEK
         recent = takewhile(
             lambda change: change.published_at is not None and change.published_at >= since,
             self._app.rulebook.lately(),
@@ -193,7 +194,7 @@ class ProgramStatus:
         trouble = None if reachability is None else await reachability.trouble()
         if trouble is not None:
             count = 0 if failure is None else failure.in_a_row
-            at = failure.at if failure is not None and count else datetime.now(UTC)
+            at = failure.at if failure is not None and count else utc_now()
             return ProviderFailure(trouble, at, max(count, 1), is_unreachable=True)
         is_known = reachability is not None and reachability.is_known
         if failure is not None and failure.is_unreachable and is_known:

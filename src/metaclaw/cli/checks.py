@@ -7,7 +7,6 @@ import shutil
 import socket
 import stat
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ import click
 from metaclaw.cli.client import connect
 from metaclaw.cli.home import database_file, read_all, reading
 from metaclaw.cli.output import CommandOutput, answers, timeout_option
+from metaclaw.clock import utc_now
 from metaclaw.config import (
     CONFIG_NAME,
     Config,
@@ -239,7 +239,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
     except (StoreError, ConfigError):
         return  # `check_store` reports it
     for event in events:
-        if datetime.now(UTC) - event.at < _LATELY:
+        if utc_now() - event.at < _LATELY:
             what = (
                 f"{event.data.get('loop')} {event.data.get('item')} was passed over:"
                 f" {event.data.get('reason')}"
@@ -409,14 +409,14 @@ def check_embedded() -> DoctorFinding:
 
 def check_clock(home: Path) -> Iterator[DoctorFinding]:
     """Check that the clock has not gone back: turns are ordered by time."""
-    now = datetime.now(UTC)
+    now = utc_now()
     if now < _RELEASED:
         yield _fail(
             "clock", f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock"
         )
         return
     newest = max((path.stat().st_mtime for path in home.glob("*") if path.is_file()), default=0.0)
-    if newest > time.time() + 3600:
+    if newest > utc_now().timestamp() + 3600:
         yield _warn(
             "clock", "files in home are from the future; the clock went back", "set the clock"
         )

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import wraps
 from itertools import zip_longest
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import click
 
+from metaclaw.clock import utc_now
 from metaclaw.errors import MetaClawError
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -370,7 +371,7 @@ def ago(said: object) -> str:
     if said is None:
         return "–"
     when = datetime.fromisoformat(str(said))
-    seconds = (datetime.now(UTC) - when).total_seconds()
+    seconds = (utc_now() - when).total_seconds()
     if seconds < 60:
         return "just now"
     if seconds >= 7 * 86_400:

@@ -1,6 +1,5 @@
 """`metaclaw store`: check, back up, restore, repair and migrate the database."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from metaclaw.cli.output import (
     table,
     yes_option,
 )
+from metaclaw.clock import local_now
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def backup(home: Path, path: Path, yes: bool) -> CommandOutput:
     _file(home, "back up")
     target = path.expanduser().absolute()
     if target.is_dir():
-        target /= f"ledger-{datetime.now():%Y%m%d-%H%M%S}.db"
+        target /= f"ledger-{local_now():%Y%m%d-%H%M%S}.db"
     confirm(f"Overwrite {target}?", yes=yes or not target.exists())
     with opened(home) as database:
         if database is None:

@@ -11,11 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
@@ -183,7 +184,7 @@ class CandidateAdmission:
     announce: Announce
     redact: Callable[[str], str]
     teams: Teams = field(default_factory=dict)
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
 
     async def admit(
         self,

@@ -5,11 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from metaclaw.clock import utc_now
 from metaclaw.config import Config, EvolverConfig, JudgeConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -69,7 +70,7 @@ _REMEMBERED: Final = 4_096
 class LearningClock:
     """The clocks of learning: `now` is the wall clock, `steady_s` a monotonic clock."""
 
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
     steady_s: Callable[[], float] = time.monotonic
 
 

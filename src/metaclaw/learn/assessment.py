@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.check import (
     Check,
@@ -115,7 +116,7 @@ class Situations:
 
     library: AnyLibrary
     teams: Teams
-    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+    today: Callable[[], date] = lambda: utc_now().date()
 
     def match(self, rule: Skill, task: str, scope: Scope) -> bool:
         """Whether a rule applies to this task of this speaker."""

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from datetime import time as time_of_day
 from functools import lru_cache
 from typing import Final
@@ -28,6 +28,7 @@ from zoneinfo import ZoneInfo
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.config import Config, PriceConfig
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.status import SERVED, Spending, SpendingKey
@@ -209,7 +210,7 @@ class Budget:
         self,
         config: Config,
         spending: SqlSpending,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._limits = config.learning
         self._spending = spending

@@ -5,13 +5,14 @@ rules since which fewer answers pass."""
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Final, Protocol, TypedDict
 
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.verdict import Belief, Outcome, PassRate
@@ -68,7 +69,7 @@ class Maintenance:
     cursors: SqlCursors
     library: AnyLibrary
     chores: Sequence[Chore] = ()
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -119,7 +120,7 @@ class Expiry:
     generations: SqlGenerations
     admission: CandidateAdmission
     teams: Teams
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
 
     async def do(self, learned: Sequence[Skill]) -> None:
         """Retire the stale skills. For a skill whose uses were never counted, the time begins

@@ -8,11 +8,12 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
@@ -64,7 +65,7 @@ class LessonLoop:
     teams: Teams
     least: int
     redact: Callable[[str], str]
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
     attempt_log: AttemptLog = field(default_factory=AttemptLog)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from itertools import chain
 from typing import Final
 
@@ -20,6 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
@@ -103,7 +104,7 @@ class Listening:
     timeout_s: float
     redact: Callable[[str], str]
     read: Callable[[], None] = lambda: None
-    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+    today: Callable[[], date] = lambda: utc_now().date()
     now: Callable[[], float] = time.monotonic
     attempt_log: AttemptLog | None = None
 

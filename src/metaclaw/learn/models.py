@@ -5,9 +5,9 @@ models give unusable answers."""
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
+from metaclaw.clock import utc_now
 from metaclaw.config import EvolverConfig, JudgeConfig, ListenConfig
 from metaclaw.domain.chat import Json
 from metaclaw.ports import Model, ModelProvider
@@ -264,7 +264,7 @@ class ListenerHealth:
 
 
 def _utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return utc_now().isoformat(timespec="seconds")
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
@@ -70,7 +71,7 @@ class Retention:
     cursors: SqlCursors
     reader: LedgerReader
     days: int
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
 
     def __post_init__(self) -> None:
         self.trouble: str | None = None

@@ -11,13 +11,14 @@ person corrects the answer, or the check passes and the person does not."""
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, strict_schema
 from metaclaw.domain.check import Check, ProgramCheck
@@ -106,7 +107,7 @@ class RuleChecks:
     trial: "CheckTrial"
     listener: Callable[[str, str], Model | None]
     timeout_s: float
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
     attempt_log: AttemptLog | None = None
     broken: set[SkillName] = field(default_factory=set)
 

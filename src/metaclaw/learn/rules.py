@@ -10,13 +10,14 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
@@ -108,7 +109,7 @@ class RuleWriter:
     teams: Teams
     checks: RuleChecks
     on_failure: Callable[[], None] = lambda: None
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    now: Callable[[], datetime] = utc_now
 
     def __post_init__(self) -> None:
         # Without the lock, two people who state the same rule at once would get the same name for

@@ -37,6 +37,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from metaclaw.clock import local_today
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Nearness, Skill, SkillState
@@ -193,7 +194,7 @@ class Placer:
     """Whether the model may ask for skills."""
     takes_tools: Callable[[Wire, str], bool] = lambda wire, model: True
     """Whether the first provider asked for a model takes tools of ours."""
-    today: Callable[[], date] = date.today
+    today: Callable[[], date] = local_today
     max_sessions: int = 4096
     reminders: Reminders | NoReminders = field(default_factory=NoReminders)
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import local_today
 from metaclaw.domain.chat import Json
 from metaclaw.domain.check import PatternCheck, Place, SchemaCheck, is_named, tool_class
 from metaclaw.domain.compliance import (
@@ -98,7 +99,7 @@ class Reminders:
     """Chooses the reminders of each request from the rules that were broken lately."""
 
     def __init__(
-        self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = date.today
+        self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = local_today
     ) -> None:
         self._counts = counts
         self._rules = rules

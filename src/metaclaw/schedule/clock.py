@@ -5,10 +5,12 @@ current zone.
 import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
+
+from metaclaw.clock import local_now, utc_now
 
 JUMP_S: Final = 5.0
 
@@ -27,7 +29,7 @@ class SystemClock:
 
     def now(self) -> datetime:
         """The current time in UTC."""
-        return datetime.now(UTC)
+        return utc_now()
 
     # The function itself, without a wrapper, because it is called on every request.
     monotonic = staticmethod(time.monotonic)
@@ -99,6 +101,6 @@ class LocalZone:
 
 def _offset() -> tzinfo:
     """The C library's current offset, without rules for summer time."""
-    zone = datetime.now().astimezone().tzinfo
+    zone = local_now().tzinfo
     assert zone is not None
     return zone

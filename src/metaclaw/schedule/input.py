@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import anyio
 
+from metaclaw.clock import utc_now
 from metaclaw.errors import MetaClawError
 from metaclaw.schedule.clock import Clock
 from metaclaw.schedule.forecast import Patience
@@ -235,7 +236,7 @@ class TtyInput:
                 if not found:
                     raise SignalError("no user is logged in on a terminal")
                 notices.watch(found)
-                report.idle(min(time.time() - last for last in found.values()))
+                report.idle(min(utc_now().timestamp() - last for last in found.values()))
                 if await notices.wait(_TTY_LOOK_EVERY_S):
                     report.input()
         finally:

@@ -10,12 +10,13 @@ user is present, until a main turn comes, or until they leave and come back.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.training import Window
 from metaclaw.ports import Windows
 from metaclaw.schedule.clock import Clock, ClockJumps
@@ -45,7 +46,7 @@ _PERIOD_S: Final = 60.0
 class _Gate:
     """At most one open window, and those who wait for it."""
 
-    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
         self._window: Window | None = None
         self._why = "it has not been opened"

@@ -9,6 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
+from metaclaw.clock import local_today
 from metaclaw.config import SkillsConfig
 from metaclaw.domain.skill import ALWAYS, Lesson, Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
@@ -186,7 +187,7 @@ class LibraryView:
         if limit <= 0:
             return ()
         brief = self.select(
-            query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today()
+            query, Budgets(limit, is_brief=True), scope, teams, today=today or local_today()
         )
         return (*brief.rules, *brief.full)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Final
 
+from metaclaw.clock import local_today
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
     Authorship,
@@ -57,7 +58,7 @@ class Rulebook:
 
     library: SkillLibrary
     history: GenerationHistory
-    today: Callable[[], date] = date.today
+    today: Callable[[], date] = local_today
 
     def rules(self) -> list[Rule]:
         """Rules and facts in force, by name."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from sqlalchemy import delete, insert, select
 
+from metaclaw.clock import local_now, utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
@@ -65,7 +66,7 @@ def back_up(database: Database, target: Path) -> Backup:
     """Write a consistent copy of an SQLite database to a new file, also while a program writes to
     it, and add it to the list.
     """
-    backup, known = Backup(target, datetime.now(UTC)), SqlBackups(database)
+    backup, known = Backup(target, utc_now()), SqlBackups(database)
     known.add(backup)  # first, so that every copy is in the list
     try:
         with database.reading(f"backing up to {target}") as connection:
@@ -129,7 +130,7 @@ def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path |
     partial = path.with_name(f"{path.name}.new")
     _remove(partial)
     former = (
-        path.with_name(f"{path.name}.{label}-{datetime.now():%Y%m%d-%H%M%S}")
+        path.with_name(f"{path.name}.{label}-{local_now():%Y%m%d-%H%M%S}")
         if path.exists()
         else None
     )
@@ -191,7 +192,7 @@ def _note(partial: Path, former: Path) -> None:
     """
     database = open_database(f"sqlite:///{partial}")
     try:
-        SqlBackups(database).add(Backup(former, datetime.now(UTC)))
+        SqlBackups(database).add(Backup(former, utc_now()))
     finally:
         database.close()
     with closing(sqlite3.connect(partial)) as connection:

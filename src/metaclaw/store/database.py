@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
+from metaclaw.clock import local_now, utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
@@ -54,10 +55,6 @@ _OWN_SQLITE_PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 16000",
     "PRAGMA journal_size_limit = 67108864",
 )
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Database:
@@ -467,7 +464,7 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
         if not has_file and path.exists():
             what, write = "database file had been truncated to 0 bytes", _copy_truncated
         return Rescued(f"its {what}; everything was written anew", write(connection, path))
-    target = path.with_name(f"{path.name}.rescued-{datetime.now():%Y%m%d-%H%M%S}")
+    target = path.with_name(f"{path.name}.rescued-{local_now():%Y%m%d-%H%M%S}")
     copy_database(connection, target)
     for suffix, mine, now in zip(SUFFIXES[1:], opened[1:], found[1:], strict=True):
         if mine == now:  # SQLite would take our log for the new file's

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.front_matter import SkillRecord, record_of
 from metaclaw.domain.ids import SkillName, TurnId
@@ -46,7 +47,7 @@ from metaclaw.domain.skill import (
     placed_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, Queries, append_event, utc_now
+from metaclaw.store.database import Database, Queries, append_event
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, utc_now
+from metaclaw.store.database import Database
 from metaclaw.store.dialects import store_errors
 from metaclaw.store.turn_writer import Announcement, Item, SessionEnd, weigh
 from metaclaw.store.writer_thread import (

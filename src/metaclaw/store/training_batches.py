@@ -9,11 +9,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import BatchState, Rejection, RoleKind, TurnFacts, rejection
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.database import Database, append_event, utc_now
+from metaclaw.store.database import Database, append_event
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.learning import (
     HAS_TAUGHT,

@@ -13,11 +13,12 @@ from urllib.parse import quote
 
 from sqlalchemy import exists, select
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
 from metaclaw.domain.training import BatchState
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, open_database, utc_now
+from metaclaw.store.database import Database, open_database
 from metaclaw.store.dialects import measure, plain_words, store_errors
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.schema import (

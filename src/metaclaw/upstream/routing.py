@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import Protocol, TypeVar
 
+from metaclaw.clock import utc_now
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
@@ -146,7 +147,7 @@ class ProviderHealth:
         """Record a failure; with `rests` the provider is skipped for a while."""
         before = self._failures.get(name)
         in_a_row = 1 if before is None else before.in_a_row + 1
-        self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row, rests)
+        self._failures[name] = ProviderFailure(reason, utc_now(), in_a_row, rests)
         log.log(
             logging.WARNING if in_a_row == 1 else logging.INFO,
             "provider_failed name=%s reason=%s",

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -27,6 +27,7 @@ from metaclaw.api.web.formats import (
     provider_use,
     week_of,
 )
+from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
@@ -225,10 +226,10 @@ class PageContent:
         """The state of training, recent events, the versions, and the windows of the week."""
         policy = await self.call("GET", "/api/policy", limit="20")
         windows = await self.call("GET", "/api/windows")
-        since = datetime.now(UTC) - timedelta(days=7)
+        since = utc_now() - timedelta(days=7)
         events = await run_sync(lambda: self.parts.overview.happened(_NIGHT, since))
         curve = list(await run_sync(self.parts.curve))
-        night = datetime.now(UTC) - timedelta(hours=24)
+        night = utc_now() - timedelta(hours=24)
         return {
             "policy": policy,
             "windows": windows,
@@ -237,7 +238,7 @@ class PageContent:
             "night": [one for one in events if one.at >= night and one.kind != "window.opened"][
                 :12
             ],
-            "week": week_of([(one.at, one.kind, one.data) for one in events], datetime.now(UTC)),
+            "week": week_of([(one.at, one.kind, one.data) for one in events], utc_now()),
         }
 
     @page("/ui/cost", "cost.html", "cost", "Cost and providers")
@@ -245,7 +246,7 @@ class PageContent:
         """Tokens and money by day and purpose; errors and latency by provider."""
         cost = await self.call("GET", "/api/cost", days=str(DAYS))
         status = await self.call("GET", "/api/status")
-        since = datetime.now(UTC) - timedelta(days=7)
+        since = utc_now() - timedelta(days=7)
         calls = await run_sync(self.parts.overview.calls, since)
         used = {one["name"]: one for one in provider_use(calls)}
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
+from metaclaw.clock import local_today, utc_now
 from metaclaw.domain import status as wording
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.store import ProviderCall
@@ -27,7 +28,7 @@ def ago(value: object, now: datetime | None = None) -> str:
     at = moment(value)
     if at is None:
         return "never"
-    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    seconds = ((now or utc_now()) - at).total_seconds()
     if seconds < 45:
         return "just now"
     if seconds < 3600:
@@ -51,7 +52,7 @@ def day_name(value: object, today: date | None = None) -> str:
     at = moment(value)
     if at is None:
         return "Before"
-    days = ((today or datetime.now().astimezone().date()) - at.date()).days
+    days = ((today or local_today()) - at.date()).days
     if days in (0, 1):
         return "Yesterday" if days else "Today"
     return f"{at:%A}" if days < 7 else f"{at:%-d %B %Y}"
@@ -230,7 +231,7 @@ def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if not days:
         return []
     today = date.fromisoformat(
-        max((str(one["day"]) for one in days), default=date.today().isoformat())
+        max((str(one["day"]) for one in days), default=local_today().isoformat())
     )
     known = {str(one["day"]): one for one in days}
     wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(DAYS))]

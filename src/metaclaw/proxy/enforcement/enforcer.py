@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from metaclaw.clock import local_today
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.status import KEEP_RULES
@@ -59,7 +60,7 @@ class HeldRules:
         self,
         view: Callable[[], LibraryView],
         teams: Teams | None = None,
-        today: Callable[[], date] = date.today,
+        today: Callable[[], date] = local_today,
         *,
         port: int,
     ) -> None:

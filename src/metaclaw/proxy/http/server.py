@@ -8,13 +8,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
 from metaclaw.ports import Call
@@ -269,7 +269,7 @@ class Server:
         self._serving += 1
         try:
             json = await self._read(spoken, body)
-            now = datetime.now(UTC)
+            now = utc_now()
             incoming = Incoming(
                 spoken,
                 inner,

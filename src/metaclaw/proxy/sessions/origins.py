@@ -17,10 +17,11 @@ disk."""
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
@@ -96,7 +97,7 @@ class Origins:
         *,
         silence_s: float = 1800.0,
         max_sessions: int = 4096,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._silence = timedelta(seconds=silence_s)
         self._sessions = SessionRegistry(max_sessions)

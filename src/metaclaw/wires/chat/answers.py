@@ -1,9 +1,9 @@
 """Chat completions answers, whole or streamed: parse a provider's, and write a client's."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import (
     Begin,
     ChatRequest,
@@ -196,7 +196,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     body: Object = {
         "id": prefixed_id(ID_PREFIX, completion.id),
         "object": "chat.completion",
-        "created": int(time.time()),
+        "created": int(utc_now().timestamp()),
         "model": completion.model or request.model,
         "choices": [choice],
     }
@@ -328,7 +328,7 @@ class ChatWriter:
         self._head: Object = {
             "id": "",
             "object": "chat.completion.chunk",
-            "created": int(time.time()),
+            "created": int(utc_now().timestamp()),
             "model": request.model,
         }
 

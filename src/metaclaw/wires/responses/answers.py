@@ -2,12 +2,12 @@
 client.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.chat import (
     Begin,
     ChatRequest,
@@ -278,7 +278,7 @@ class Envelope:
         self._head: Object = {
             "id": prefixed_id(ID_PREFIX, identity),
             "object": "response",
-            "created_at": int(time.time()),
+            "created_at": int(utc_now().timestamp()),
             "background": False,
             "instructions": _instructions(request),
             "max_output_tokens": sampling.max_tokens,
@@ -329,7 +329,7 @@ class Envelope:
         return {
             **self._head,
             "status": "completed" if reason is None else "incomplete",
-            "completed_at": int(time.time()),
+            "completed_at": int(utc_now().timestamp()),
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
             "output": list(output),

@@ -13,7 +13,7 @@ class FakeClock:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"FAKE_CLOCK": str(self._file), "PYTHONPATH": str(Path(__file__).parent)}
+        return {"METACLAW_CLOCK": str(self._file)}
 
     def set_ahead(self, by: timedelta) -> None:
         partial = self._file.with_suffix(".partial")
