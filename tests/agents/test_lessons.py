@@ -26,7 +26,7 @@ AGENTS = {**REAL_AGENTS, "qwen-code": RealAgent("qwen-code", "qwen", "chat", ("-
 MODEL = "scripted"
 LIMIT_S = 300
 TASKS = (
-    "Print the report and check the project.",
+    "Print the report and see that all targets run.",
     "We need the numbers for Monday. Make sure that all is well.",
     "What does the ledger say today?",
     "Run what there is to run.",
