@@ -11,7 +11,6 @@ import ipaddress
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
 
+from metaclaw.clock import utc_now
 from metaclaw.durable_files import replace_file
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class SignIn:
         ended: Path,
         *,
         is_loopback: bool = True,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = lambda: utc_now().timestamp(),
     ) -> None:
         """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
         machine, so that no other host name may be used for it."""
