@@ -305,7 +305,7 @@ def measure_delivery(
         "failed": tally.failures[:5],
         "refused_histories": len(provider.refused),
         "truth": truth,
-        "counted": counted["compliance"],
+        "counted": _plain(counted["compliance"]),
         "compliance_is_true": (
             _agrees(counted["compliance"], truth)
             and {model: _plain(found) for model, found in counted["by_model"].items()} == models

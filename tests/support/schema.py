@@ -45,6 +45,8 @@ def values(schema: Schema) -> st.SearchStrategy[Any]:
 
 
 def _objects(schema: Schema) -> st.SearchStrategy[dict[str, Any]]:
+    if "properties" not in schema:
+        return st.dictionaries(st.text(max_size=20), _ANYTHING, max_size=3)
     fields = {name: values(inner) for name, inner in schema["properties"].items()}
     required = {name: fields.pop(name) for name in schema.get("required", ())}
     return st.fixed_dictionaries(required, optional=fields)

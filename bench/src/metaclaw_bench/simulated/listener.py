@@ -40,6 +40,16 @@ def listened(prompt: str) -> str:
         "expires": None,
     }
     return json.dumps(
-        {"items": [{**fields, "text": rule} for rule in rules], "correction": None},
+        {
+            "items": [
+                {**fields, "text": rule, "quote": rule, "speaker": "person"} for rule in rules
+            ],
+            "correction": None,
+        },
         ensure_ascii=False,
     )
+
+
+def confirmed() -> str:
+    """The second opinion on a rule: the person wants it from now on."""
+    return json.dumps({"by_person": True, "lasting": True, "relation": "new", "target": None})

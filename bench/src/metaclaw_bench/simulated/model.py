@@ -31,10 +31,9 @@ class Purpose(StrEnum):
     """What the program asks a model for itself, as its header `X-Metaclaw-Purpose` says."""
 
     LISTEN = "listen"
+    CONFIRM = "confirm"
     JUDGE = "judge"
     EVOLVE = "evolve"
-    REPLAY = "replay"
-    TEACH = "teach"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.simulated.listener import listened
+from metaclaw_bench.simulated.listener import confirmed, listened
 from metaclaw_bench.simulated.model import (
     MODEL,
     Broken,
@@ -113,6 +113,8 @@ def _answer(mind: SimulatedModel, request: _Request) -> tuple[int, str, bytes]:
         # A mind that measures an evolver hears no rules: what it knows must be written by the
         # evolver.
         thought: Thought = Said(getattr(mind, "heard", listened)(prompt.text))
+    elif prompt.purpose is Purpose.CONFIRM:
+        thought = Said(confirmed())
     else:
         thought = mind.answer(prompt)
     if isinstance(thought, Broken):
