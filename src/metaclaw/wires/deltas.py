@@ -287,6 +287,11 @@ class CallQueue:
         call.pieces.append(delta.arguments)
         call.unsaid += delta.arguments
 
+    def add_said(self, delta: ToolCallDelta) -> None:
+        """Add the beginning of a call that the client has already."""
+        self.add(delta)
+        self._calls[-1].unsaid = ""
+
     def is_next_due(self) -> bool:
         """Whether another call waits and the open one is complete: its arguments are a JSON
         object.

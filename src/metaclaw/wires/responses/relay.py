@@ -2,7 +2,7 @@
 calls, restore true answers, add a line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from metaclaw.domain.chat import (
@@ -55,6 +55,7 @@ class _OpenItem:
 
     kind: str
     id: str
+    index: int = 0
     pieces: list[str] = field(default_factory=list)
     signature: str | None = None
     redacted: bool = False
@@ -86,18 +87,31 @@ class ResponsesWriter:
         self._tools = ClientTools(request)
         self._envelope: Envelope | None = None
         self._number = 0
-        self._output: list[Json] = []
+        self._output: dict[int, Json] = {}
+        self._next_index = 0
         self._item: _OpenItem | None = None
+        self._begun: dict[int, _OpenItem] = {}
         self._calls = CallQueue()
         self._status = "completed"
 
-    def resume(self, number: int, response: Object, output: list[Json]) -> None:
-        """Continue a response in which these items are done; `write` must not be given a Begin."""
-        self._number, self._output = number, output
+    def resume(self, number: int, response: Object, shown: "_Shown") -> None:
+        """Continue a response of which the client has these items; `write` must not be given a
+        Begin.
+        """
+        self._number = number
+        self._output = {index: item for index, item in shown.items.items() if index in shown.done}
+        self._next_index = max(shown.items, default=-1) + 1
         self._envelope = Envelope(
             self._request, text_of(response.get("id")), text_of(response.get("model"))
         )
         self._envelope.repeat(response)
+        for place, (index, call) in enumerate(shown.calls()):
+            if index not in shown.done:
+                pieces, item = shown.pieces.get(index, []), object_of(shown.items[index])
+                self._begun[place] = _OpenItem("call", text_of(item.get("id")), index, [*pieces])
+                self._calls.add_said(ToolCallDelta(place, call.id, call.name, call.arguments))
+        if (first := self._calls.open) is not None:
+            self._item = self._begun.pop(first.index)
 
     def write(self, delta: Delta) -> bytes:
         """Return the bytes for one delta."""
@@ -129,21 +143,21 @@ class ResponsesWriter:
         return said
 
     def _at(self, item: _OpenItem) -> Object:
-        return {"item_id": item.id, "output_index": len(self._output)}
+        return {"item_id": item.id, "output_index": item.index}
 
     def _added(self, item: _OpenItem, body: Object) -> bytes:
-        self._item = item
+        self._item, item.index = item, self._next_index
+        self._next_index += 1
         return self._event(
-            "response.output_item.added", {"output_index": len(self._output), "item": body}
+            "response.output_item.added", {"output_index": item.index, "item": body}
         )
 
-    def _done(self, body: Object) -> bytes:
-        said = self._event(
-            "response.output_item.done", {"output_index": len(self._output), "item": body}
-        )
-        self._output.append(body)
-        self._item = None
-        return said
+    def _done(self, item: _OpenItem, body: Object) -> bytes:
+        self._item, self._output[item.index] = None, body
+        return self._event("response.output_item.done", {"output_index": item.index, "item": body})
+
+    def _items(self) -> list[Json]:
+        return [self._output[index] for index in sorted(self._output)]
 
     def _leave(self) -> bytes:
         """Finish the open item, and write the waiting calls."""
@@ -185,7 +199,9 @@ class ResponsesWriter:
         said += self._event(
             "response.content_part.done", {**where, "part": text_part(item.text, item.logprobs)}
         )
-        return said + self._done(message_item(item.id, item.text, item.logprobs, self._status))
+        return said + self._done(
+            item, message_item(item.id, item.text, item.logprobs, self._status)
+        )
 
     def _think(self, delta: ReasoningDelta) -> bytes:
         said, item = b"", self._item
@@ -219,9 +235,8 @@ class ResponsesWriter:
             said = self._event("response.reasoning_summary_text.done", {**where, "text": item.text})
             part: Object = {"type": "summary_text", "text": item.text}
             said += self._event("response.reasoning_summary_part.done", {**where, "part": part})
-        return said + self._done(
-            reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted))
-        )
+        body = reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted))
+        return said + self._done(item, body)
 
     def _call(self, delta: ToolCallDelta) -> bytes:
         said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
@@ -238,6 +253,8 @@ class ResponsesWriter:
         arguments are complete.
         """
         said, item = b"", self._item
+        if item is None:
+            item = self._item = self._begun.pop(call.index, None)
         if item is None:
             custom = self._tools.is_custom(call.name)
             item = _OpenItem("call", new_id("ctc_" if custom else "fc_"))
@@ -267,8 +284,9 @@ class ResponsesWriter:
             item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status
         )
         if self._tools.is_custom(call.name):
+            rest = text_of(body["input"])[len(item.text) :]
             said = self._event(
-                "response.custom_tool_call_input.delta", {**self._at(item), "delta": body["input"]}
+                "response.custom_tool_call_input.delta", {**self._at(item), "delta": rest}
             )
             said += self._event(
                 "response.custom_tool_call_input.done", {**self._at(item), "input": body["input"]}
@@ -278,23 +296,21 @@ class ResponsesWriter:
             said = self._event(
                 "response.function_call_arguments.done", {**self._at(item), **arguments}
             )
-        return said + self._done(body)
+        return said + self._done(item, body)
 
     def _opaque(self, part: Opaque) -> bytes:
         if part.wire is not Wire.RESPONSES:
             return b""
         body = dict(object_of(part.value))
-        said = self._leave() + self._event(
-            "response.output_item.added", {"output_index": len(self._output), "item": body}
-        )
-        return said + self._done(body)
+        item = _OpenItem("opaque", "")
+        return self._leave() + self._added(item, body) + self._done(item, body)
 
     def _end(self, delta: End) -> bytes:
         if delta.finish in (Finish.LENGTH, Finish.CONTENT_FILTER):
             self._status = "incomplete"
         said = self._leave()
         envelope = self._envelope or Envelope(self._request, "", "")
-        response = envelope.render(self._output, finish=delta.finish, usage=delta.usage)
+        response = envelope.render(self._items(), finish=delta.finish, usage=delta.usage)
         return said + self._event(f"response.{self._status}", {"response": response})
 
     def _fail(self, delta: Failed) -> bytes:
@@ -305,7 +321,7 @@ class ResponsesWriter:
         self._number += 1
         envelope = self._envelope or Envelope(self._request, "", "")
         return said + self._event(
-            "response.failed", {"response": envelope.fail(self._output, delta.message)}
+            "response.failed", {"response": envelope.fail(self._items(), delta.message)}
         )
 
 
@@ -477,18 +493,59 @@ def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
     return None if true is None or true == given else {**item, "call_id": true}
 
 
+class _Shown:
+    """The output items in the events that a client has been sent, by output index: `done`, or begun
+    with these `pieces`.
+    """
+
+    def __init__(self) -> None:
+        self.items: dict[int, Json] = {}
+        self.done: set[int] = set()
+        self.pieces: dict[int, list[str]] = {}
+
+    def add(self, body: Object) -> None:
+        """Add an event."""
+        kind, index = text_of(body.get("type")), body.get("output_index")
+        if not isinstance(index, int):
+            return
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            self.items[index] = body.get("item")
+            if kind.endswith("done"):
+                self.done.add(index)
+        elif kind in _PIECES:
+            self.pieces.setdefault(index, []).append(text_of(body.get("delta")))
+
+    def calls(self) -> Iterator[tuple[int, HeldCall]]:
+        """The calls that the client runs, each with as much of its arguments as it was sent. A
+        custom tool's text counts once it is complete.
+        """
+        for index in sorted(self.items):
+            call = held_call(object_of(self.items[index]))
+            if call is not None and index not in self.done:
+                is_custom = call.kind == "custom_tool_call"
+                said = "" if is_custom else "".join(self.pieces.get(index, ()))
+                call = replace(call, arguments=said)
+            if call is not None:
+                yield index, call
+
+
+_PIECES: Final = (
+    "response.function_call_arguments.delta",
+    "response.custom_tool_call_input.delta",
+)
+
+
 def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
     number = 0
     begun: Object = {}
-    output: list[Json] = []
+    shown = _Shown()
     for body in events_of(passed):
         count = body.get("sequence_number")
         number = count + 1 if isinstance(count, int) else number + 1
         begun = object_of(body.get("response")) or begun
-        if body.get("type") == "response.output_item.done":
-            output.append(body.get("item"))
+        shown.add(body)
     writer = ResponsesWriter(request)
-    writer.resume(number, begun, output)
+    writer.resume(number, begun, shown)
     return writer
 
 
@@ -508,6 +565,12 @@ class ResponsesCalls:
         # Most events are pieces of arguments, which are whole in these.
         telling = events_with(held, (b"output_item.done", b"response.completed", b"incomplete"))
         return _held_calls(_streamed(b"".join(telling))[1])
+
+    def shown(self, sent: bytes) -> list[HeldCall]:
+        found = _Shown()
+        for body in events_of(sent):
+            found.add(body)
+        return [call for _, call in found.calls()]
 
     def begun(self, body: Object) -> list[str]:
         """A call may appear first when it is added, when it is done, or in the whole answer at the
