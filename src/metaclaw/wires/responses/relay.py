@@ -94,11 +94,11 @@ class ResponsesWriter:
         self._calls = CallQueue()
         self._status = "completed"
 
-    def resume(self, number: int, response: Object, shown: "_Shown") -> None:
+    def resume(self, shown: "_ReadStream") -> None:
         """Continue a response of which the client has these items; `write` must not be given a
         Begin.
         """
-        self._number = number
+        self._number, response = shown.number, shown.response
         self._output = {index: item for index, item in shown.items.items() if index in shown.done}
         self._next_index = max(shown.items, default=-1) + 1
         self._envelope = Envelope(
@@ -165,7 +165,7 @@ class ResponsesWriter:
         if item is None:
             return b""
         if item.kind == "call":
-            return self._finish_calls()
+            return self._calls.write(self._say_call, self._finish_call, is_end=True)
         return self._finish_text(item) if item.kind == "message" else self._finish_reasoning(item)
 
     def _text(self, delta: TextDelta) -> bytes:
@@ -241,12 +241,7 @@ class ResponsesWriter:
     def _call(self, delta: ToolCallDelta) -> bytes:
         said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
         self._calls.add(delta)
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call)
-            if not self._calls.is_next_due():
-                break
-            said += self._finish_call(call)
-        return said
+        return said + self._calls.write(self._say_call, self._finish_call)
 
     def _say_call(self, call: PendingCall) -> bytes:
         """Write the new arguments of the open call. A custom tool's text is known only when its
@@ -269,15 +264,8 @@ class ResponsesWriter:
             call.unsaid = ""
         return said
 
-    def _finish_calls(self) -> bytes:
-        said = b""
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call) + self._finish_call(call)
-        return said
-
     def _finish_call(self, call: PendingCall) -> bytes:
         item = self._item
-        self._calls.close()
         if item is None:
             return b""
         body = call_item(
@@ -325,7 +313,6 @@ class ResponsesWriter:
         )
 
 
-_ENDS = ("response.completed", "response.incomplete", "response.failed")
 # Calls that the client runs, and the name of the tool in checks; None if the item has a name.
 CALLS: Final[Mapping[str, str | None]] = {
     "function_call": None,
@@ -352,17 +339,9 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
 
 
 def _streamed(answer: bytes) -> tuple[str, list[Json]]:
-    identity = ""
-    items: dict[int, Json] = {}
-    for body in events_of(answer):
-        kind, index = body.get("type"), body.get("output_index")
-        response = object_of(body.get("response"))
-        identity = text_of(response.get("id")) or identity
-        if kind == "response.output_item.done" and isinstance(index, int):
-            items[index] = body.get("item")
-        elif kind in _ENDS and not items:
-            items = dict(enumerate(list_of(response.get("output"))))
-    return identity, [items[place] for place in sorted(items)]
+    read = _ReadStream(answer)
+    items = [read.items[index] for index in sorted(read.done)]
+    return text_of(read.response.get("id")), items or list_of(read.response.get("output"))
 
 
 def held_call(item: Object) -> HeldCall | None:
@@ -493,21 +472,25 @@ def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
     return None if true is None or true == given else {**item, "call_id": true}
 
 
-class _Shown:
-    """The output items in the events that a client has been sent, by output index: `done`, or begun
-    with these `pieces`.
+class _ReadStream:
+    """The output items in the events of a stream, by output index: `done`, or begun with these
+    `pieces`; the newest state of the response, and the number of the next event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stream: bytes) -> None:
+        self.number = 0
+        self.response: Object = {}
         self.items: dict[int, Json] = {}
         self.done: set[int] = set()
         self.pieces: dict[int, list[str]] = {}
+        for body in events_of(stream):
+            count = body.get("sequence_number")
+            self.number = count + 1 if isinstance(count, int) else self.number + 1
+            self.response = object_of(body.get("response")) or self.response
+            if isinstance(index := body.get("output_index"), int):
+                self._add(text_of(body.get("type")), index, body)
 
-    def add(self, body: Object) -> None:
-        """Add an event."""
-        kind, index = text_of(body.get("type")), body.get("output_index")
-        if not isinstance(index, int):
-            return
+    def _add(self, kind: str, index: int, body: Object) -> None:
         if kind in ("response.output_item.added", "response.output_item.done"):
             self.items[index] = body.get("item")
             if kind.endswith("done"):
@@ -536,16 +519,8 @@ _PIECES: Final = (
 
 
 def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
-    number = 0
-    begun: Object = {}
-    shown = _Shown()
-    for body in events_of(passed):
-        count = body.get("sequence_number")
-        number = count + 1 if isinstance(count, int) else number + 1
-        begun = object_of(body.get("response")) or begun
-        shown.add(body)
     writer = ResponsesWriter(request)
-    writer.resume(number, begun, shown)
+    writer.resume(_ReadStream(passed))
     return writer
 
 
@@ -567,10 +542,7 @@ class ResponsesCalls:
         return _held_calls(_streamed(b"".join(telling))[1])
 
     def shown(self, sent: bytes) -> list[HeldCall]:
-        found = _Shown()
-        for body in events_of(sent):
-            found.add(body)
-        return [call for _, call in found.calls()]
+        return [call for _, call in _ReadStream(sent).calls()]
 
     def begun(self, body: Object) -> list[str]:
         """A call may appear first when it is added, when it is done, or in the whole answer at the
