@@ -243,7 +243,13 @@ class Placer:
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
             adopted = self._adopt(
-                incoming, origin, view, before, version, query or self.query(incoming, origin), nearness
+                incoming,
+                origin,
+                view,
+                before,
+                version,
+                query or self.query(incoming, origin),
+                nearness,
             )
         if self.enabled:
             adopted = self._with_lessons(incoming, origin, view, adopted)

@@ -94,7 +94,10 @@ class Reminders:
     """Chooses the reminders of each request from the rules that were broken lately."""
 
     def __init__(
-        self, counts: Counts, rules: Callable[[], LibraryView], today: Callable[[], date] = local_today
+        self,
+        counts: Counts,
+        rules: Callable[[], LibraryView],
+        today: Callable[[], date] = local_today,
     ) -> None:
         self._counts = counts
         self._rules = rules

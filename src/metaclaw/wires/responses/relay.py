@@ -148,9 +148,7 @@ class ResponsesWriter:
     def _added(self, item: _OpenItem, body: Object) -> bytes:
         self._item, item.index = item, self._next_index
         self._next_index += 1
-        return self._event(
-            "response.output_item.added", {"output_index": item.index, "item": body}
-        )
+        return self._event("response.output_item.added", {"output_index": item.index, "item": body})
 
     def _done(self, item: _OpenItem, body: Object) -> bytes:
         self._item, self._output[item.index] = None, body
