@@ -28,7 +28,7 @@ from metaclaw.domain.skill import Nearness
 from metaclaw.domain.turn import Origin, Scope, TurnEnd
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.proxy.placement import Placed
+from metaclaw.proxy.placement import NoSimilarity, Placed
 from tests.support.application import configured, opened
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ class GatedModel:
         return
 
 
-class Traced:
+class Traced(NoSimilarity):
     """The program's own pipeline, whose stages leave a trace, and clients that speak to it. Its
     search by meaning is one that ends when `found` is set."""
 

@@ -82,7 +82,8 @@ class Talk:
             time.perf_counter(),
         )
         origin = self.origins.identify(Wire.CHAT, headers, incoming.json)
-        placed = self.placer.place(incoming, origin)
+        self.query = self.placer.query(incoming, origin)
+        placed = self.placer.place(incoming, origin, query=self.query)
         self.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
         self.provider_saw.append(json.loads(apply_splices(body, placed.splices))["messages"])
         return placed
@@ -102,6 +103,17 @@ def test_the_first_tasks_skill_stands_at_the_end_of_the_system_text() -> None:
     assert talk.provider_saw[0][0]["content"].startswith("You are careful.")
     assert "violin" in talk.provider_saw[0][0]["content"]
     assert talk.provider_saw[0][1] == talk.history[1]
+
+
+def test_a_task_is_searched_for_only_where_its_words_decide_what_is_placed() -> None:
+    greet = rule("greet", "Greet by name.")
+    talk = Talk(view(1, [greet]))
+    assert talk.ask("rehair a bow").stamp.skills == ("greet",)
+    assert talk.query == ""
+    for library in ([greet, skill("violin")], [rule(f"r{n}", "word " * 200) for n in range(40)]):
+        talk = Talk(view(1, library))
+        talk.ask("rehair a bow")
+        assert talk.query == "rehair a bow"
 
 
 def test_a_later_tasks_skill_stands_behind_its_own_user_message_and_nothing_before_it_changes() -> (

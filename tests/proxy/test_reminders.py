@@ -24,7 +24,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Reminders, is_left_out
-from metaclaw.skills import remove_blocks, render_reminder
+from metaclaw.skills import LibraryView, remove_blocks, render_reminder
 
 BEGAN = date(2026, 6, 1)
 
@@ -51,10 +51,7 @@ class Stage:
     today: date = BEGAN
 
     def __post_init__(self) -> None:
-        self.reminders = Reminders(self, lambda: self, lambda: self.today)
-
-    def get(self, name: SkillName) -> Skill | None:
-        return next((one for one in self.rules if one.name == name), None)
+        self.reminders = Reminders(self, lambda: LibraryView.of(1, self.rules), lambda: self.today)
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]:
         return [one for one in self.counts if one.day >= since]

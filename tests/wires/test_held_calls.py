@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
-from metaclaw.wires import CallHold, HeldCall
+from metaclaw.wires import CallHold, HeldCall, streamed_calls
 from metaclaw.wires.sse import events_with, has_any, last_event_end, split_events
 from tests.support.cases import each
 from tests.support.strict_provider import STEPS, StrictProvider
@@ -36,7 +36,7 @@ def read(wire: Wire, pieces: list[bytes]) -> list[HeldCall]:
     for piece in pieces:
         hold.feed(piece)
     hold.close()
-    return hold.calls
+    return streamed_calls(wire, hold.held)
 
 
 def spelled_otherwise(event: bytes, how: str) -> bytes:

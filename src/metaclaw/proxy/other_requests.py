@@ -17,7 +17,7 @@ from metaclaw.proxy.http.client import Client
 from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.proxy.sessions import scope_of
-from metaclaw.upstream import ProviderHealth, gather_body, reply_headers
+from metaclaw.upstream import ProviderHealth, listed_models, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
@@ -81,10 +81,11 @@ class OtherRequests:
             return [_entry(model, provider.name) for model in provider.models]
         try:
             async with asyncio.timeout(_MODELS_TIMEOUT_S):
-                return await _ask_models(provider, caller)
+                listed = await listed_models(provider, caller)
         except (UpstreamError, TimeoutError) as error:
             log.warning("models_unknown provider=%s error=%s", provider.name, error)
             return []
+        return [{**_entry(model, provider.name), **entry} for model, entry in listed.items()]
 
     async def _count_tokens(self, call: Call, caller: Mapping[str, str], client: Client) -> None:
         json = parse_object(call.body)
@@ -147,30 +148,6 @@ class OtherRequests:
                 await reply.aclose()
         self._health.answered(provider.name)
         client.finish()
-
-
-async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list[dict[str, Json]]:
-    reply = await provider.call(Call("GET", "/models", "", [], b""), caller)
-    body = await gather_body(reply, provider.name)
-    if reply.status != 200:
-        raise UpstreamError(
-            f"provider {provider.name} answered {reply.status} when asked for its models"
-        )
-    listed = parse_listing(body)
-    return [{**_entry(str(entry["id"]), provider.name), **entry} for entry in listed]
-
-
-def parse_listing(body: bytes) -> list[dict[str, Json]]:
-    """The entries of a provider's list of models. Entries without an id are left out."""
-    try:
-        value = parse_object(body)
-    except WireError as error:
-        raise UpstreamError(f"the list of models is unreadable: {error}") from error
-    data = value.get("data")
-    entries = data if isinstance(data, list) else []
-    return [
-        entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-    ]
 
 
 def _entry(model: str, provider: str) -> dict[str, Json]:

@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from metaclaw.domain.ids import SessionId, new_turn_id
-from metaclaw.domain.skill import Nearness
-from metaclaw.domain.turn import Origin, Scope, TurnEnd, TurnKind
+from metaclaw.domain.turn import Origin, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
@@ -20,10 +19,7 @@ from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.placement import (
-    Placer,
-    asked_placements,
-)
+from metaclaw.proxy.placement import LibrarySimilarity, NoSimilarity, Placer, asked_placements
 from metaclaw.proxy.response import TurnBuilder, send
 from metaclaw.proxy.sessions import Origins
 from metaclaw.wires import said_parts, wire_format
@@ -43,19 +39,13 @@ retry.
 """
 
 
-class Similarity(Protocol):
-    """Searches by meaning, within milliseconds or not at all."""
-
-    async def near(self, query: str, scope: Scope) -> Nearness | None: ...
-
-
 @dataclass(kw_only=True, slots=True, eq=False)
 class Pipeline:
     """Serves requests for answers."""
 
     origins: Origins
     placer: Placer
-    similarity: Similarity
+    similarity: LibrarySimilarity | NoSimilarity
     enforcer: Enforcer
     acknowledgements: Acknowledgements
     opener: Opener
@@ -116,7 +106,7 @@ class Pipeline:
         # same stage for all of them keeps its code in the CPU caches, which saves an eighth of the
         # time. A single request does not wait.
         await _unless_stopped(asyncio.sleep(0))
-        query, nearness = self.placer.query(origin), None
+        query, nearness = self.placer.query(incoming, origin), None
         if query:
             nearness = await _unless_stopped(self.similarity.near(query, origin.scope))
         placed = self.placer.place(incoming, origin, nearness, query=query)

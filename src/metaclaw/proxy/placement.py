@@ -207,16 +207,22 @@ class Placer:
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
-    def query(self, origin: Origin) -> str:
+    def query(self, incoming: Incoming, origin: Origin) -> str:
         """The text to search the library for by meaning before `place`; empty if the request begins
-        no task.
+        no task, or if nothing has to be ranked.
         """
         if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
             return ""
+        budgets, view = self._budgets_for(incoming), self.view()
+        if not view.is_ranked(budgets, origin.scope, self.teams, today=self.today()):
+            return ""
         return query_text(origin.task)
+
+    def _budgets_for(self, incoming: Incoming) -> Budgets:
+        return self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
 
     def place(
         self,
@@ -237,9 +243,15 @@ class Placer:
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
             adopted = self._adopt(
-                incoming, origin, view, before, version, query or self.query(origin), nearness
+                incoming,
+                origin,
+                view,
+                before,
+                version,
+                query or self.query(incoming, origin),
+                nearness,
             )
-        if self.enabled and view.count:
+        if self.enabled:
             adopted = self._with_lessons(incoming, origin, view, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
         extras = adopted.extras
@@ -467,14 +479,12 @@ class Placer:
         absorbed = self.policy.absorbed(version)
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
-        budgets = self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
-        today = self.today()
         return view.select(
             query,
-            budgets,
+            self._budgets_for(incoming),
             origin.scope,
             self.teams,
-            today=today,
+            today=self.today(),
             without=absorbed,
             nearness=nearness,
         )

@@ -36,7 +36,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.skills import check_of
+from metaclaw.proxy.skill_tool import definition_of
+from metaclaw.skills import LibraryView, check_of
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +56,6 @@ class Counts(Protocol):
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
     def last_broken(self, since: str = "") -> Mapping[tuple[SkillName, str], int]: ...
-
-
-class Rules(Protocol):
-    """The rules in force."""
-
-    def get(self, name: SkillName) -> Skill | None: ...
 
 
 class Due(NamedTuple):
@@ -99,7 +94,10 @@ class Reminders:
     """Chooses the reminders of each request from the rules that were broken lately."""
 
     def __init__(
-        self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = local_today
+        self,
+        counts: Counts,
+        rules: Callable[[], LibraryView],
+        today: Callable[[], date] = local_today,
     ) -> None:
         self._counts = counts
         self._rules = rules
@@ -225,8 +223,8 @@ def _offered(incoming: Incoming) -> frozenset[str] | None:
     return frozenset(
         known
         for tool in tools
-        if (name := _name_of(tool))
-        for known in _names(name, _parameters_of(tool))
+        if isinstance(name := _name_of(definition := definition_of(tool)), str)
+        for known in _names(name, _parameters_of(definition))
     )
 
 
@@ -236,22 +234,11 @@ def _names(tool: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
     return (tool,) if found is None else (tool, found.value)
 
 
-def _parameters_of(tool: Json) -> tuple[str, ...]:
-    described = tool.get("function", tool) if isinstance(tool, dict) else None
-    schema = (
-        (described.get("parameters") or described.get("input_schema"))
-        if isinstance(described, dict)
-        else None
-    )
+def _parameters_of(definition: Mapping[str, Json]) -> tuple[str, ...]:
+    schema = definition.get("parameters") or definition.get("input_schema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return tuple(properties) if isinstance(properties, dict) else ()
 
 
-def _name_of(tool: Json) -> str:
-    if not isinstance(tool, dict):
-        return ""
-    function = tool.get("function")
-    name = (
-        function.get("name") if isinstance(function, dict) else tool.get("name") or tool.get("type")
-    )
-    return name if isinstance(name, str) else ""
+def _name_of(definition: Mapping[str, Json]) -> Json:
+    return definition.get("name") or definition.get("type")

@@ -89,12 +89,13 @@ def may_offer(wire: Wire, fields: Mapping[str, Json]) -> bool:
     if fields.get("n") not in (None, 1) or wire_format(wire).is_kept_by_provider(fields):
         return False
     kinds = [tool.get("type") in _FUNCTIONS for tool in tools if isinstance(tool, dict)]
-    return any(kinds) and SKILL_TOOL not in map(_name, tools)
+    return any(kinds) and all(definition_of(tool).get("name") != SKILL_TOOL for tool in tools)
 
 
-def _name(tool: Json) -> Json:
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    return function.get("name") if isinstance(function, dict) else None
+def definition_of(tool: Json) -> Mapping[str, Json]:
+    """The object that names and describes a tool: chat completions have it in `function`."""
+    definition = tool.get("function", tool) if isinstance(tool, dict) else None
+    return definition if isinstance(definition, dict) else {}
 
 
 @lru_cache(16)

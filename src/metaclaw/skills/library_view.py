@@ -155,8 +155,8 @@ class LibraryView:
         speaker = self.in_scope(scope, teams, today)
         # Requests that differ only in numbers and the like (a ticket's number, today's date) share
         # an entry of the cache.
-        words = telling_words(query)
-        key = (words_digest(words), budgets, without, nearness)
+        words = telling_words(query) if query else []
+        key = (words_digest(words) if words else b"", budgets, without, nearness)
         selection = speaker.cached.get(key)
         if selection is None:
             wanted = self.index.read(words)
@@ -171,6 +171,16 @@ class LibraryView:
                 speaker.cached.clear()
             speaker.cached[key] = selection
         return selection
+
+    def is_ranked(
+        self, budgets: Budgets, scope: Scope | None, teams: Teams | None, *, today: date
+    ) -> bool:
+        """Whether the words of a request decide what is selected: not where all rules fit and there
+        are no skills.
+        """
+        speaker = self.in_scope(scope, teams, today)
+        has_skills = speaker.skills != () and budgets.max_placed > 0
+        return budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens or has_skills
 
     def retrieve(
         self,

@@ -66,7 +66,7 @@ from metaclaw.store.rows import (
     tokens_row,
     turn_row,
 )
-from metaclaw.store.schema import STORED_REVISION, draws, require_head
+from metaclaw.store.schema import HEAD, STORED_REVISION, draws, require_head
 
 _LOCK_PATIENCE_MS = 200
 
@@ -209,7 +209,9 @@ class TurnWriter:
         """Refuse to write if a newer program has migrated the database since it was opened."""
         self._cursor.execute(STORED_REVISION)
         row = self._cursor.fetchone()
-        require_head(row[0] if row else None, "recording")
+        stored = row[0] if row else None
+        if stored != HEAD:
+            require_head(stored, "recording")
 
     def check_files(self) -> None:
         """Raise FilesLostError if the files at the path are not those that this connection has

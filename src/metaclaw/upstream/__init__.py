@@ -13,6 +13,7 @@ from metaclaw.upstream.endpoint import (
     gather_body,
     has_credentials,
     list_models,
+    listed_models,
     models_status,
     probe_wires,
     reply_headers,

@@ -13,17 +13,15 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
-import msgspec
-
 from metaclaw.config import WIRES_OF_KIND
-from metaclaw.domain.chat import Wire
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
-from metaclaw.ports import Call, Headers, Reply
+from metaclaw.ports import Call, Headers, HttpProvider, Reply
 from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.pool import ConnectionPool, PoolLimits
 from metaclaw.upstream.routing import is_missing_route
 from metaclaw.upstream.transport import REDIRECTED, Address, ClosedEarlyError, failure, read_address
-from metaclaw.wires import parse_error, wire_format
+from metaclaw.wires import decode_object, parse_error, wire_format
 
 CREDENTIALS = ("authorization", "x-api-key", "api-key", "cookie")
 """Header fields with credentials; forwarded only to providers with `api_key = "passthrough"`."""
@@ -499,11 +497,25 @@ async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> li
     """
     try:
         async with asyncio.timeout(within_s):
-            status, body = await _read(endpoint, Call("GET", "/models", "", [], b""))
-        listed = msgspec.json.decode(body, type=_Listing).data if status == 200 else []
-    except (UpstreamError, TimeoutError, msgspec.MsgspecError):
+            return list(await listed_models(endpoint, {}))
+    except (UpstreamError, TimeoutError):
         return []
-    return [model.id for model in listed]
+
+
+async def listed_models(
+    provider: HttpProvider, caller: Mapping[str, str]
+) -> dict[str, dict[str, Json]]:
+    """The entries of the provider's list of models, by id. Raises UpstreamError."""
+    reply = await provider.call(Call("GET", "/models", "", [], b""), caller)
+    body = await gather_body(reply, provider.name)
+    if reply.status != 200:
+        raise UpstreamError(
+            f"provider {provider.name} answered {reply.status} when asked for its models"
+        )
+    data = decode_object(body, "a list of models").get("data")
+    entries = data if isinstance(data, list) else []
+    named = [entry for entry in entries if isinstance(entry, dict)]
+    return {model: entry for entry in named if isinstance(model := entry.get("id"), str)}
 
 
 async def models_status(endpoint: HttpEndpoint) -> int:
@@ -514,14 +526,6 @@ async def models_status(endpoint: HttpEndpoint) -> int:
     reply = await endpoint.call(call, {"authorization": "Bearer none"})
     await gather_body(reply, endpoint.name)
     return reply.status
-
-
-class _ListedModel(msgspec.Struct):
-    id: str
-
-
-class _Listing(msgspec.Struct):
-    data: list[_ListedModel]
 
 
 async def _ask_nothing(endpoint: HttpEndpoint, wire: Wire) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@ is registered here.
 
 from metaclaw.wires import chat, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
-from metaclaw.wires.fields import decode_json, encode_json, literal_json
+from metaclaw.wires.fields import decode_json, decode_object, encode_json, literal_json
 from metaclaw.wires.format import (
     AttemptMessages,
     CallOutput,

@@ -1,6 +1,6 @@
 """Turn the events of a provider's stream into deltas, and deltas into answers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
@@ -287,15 +287,31 @@ class CallQueue:
         call.pieces.append(delta.arguments)
         call.unsaid += delta.arguments
 
-    def is_next_due(self) -> bool:
-        """Whether another call waits and the open one is complete: its arguments are a JSON
-        object.
-        """
-        return len(self._calls) > 1 and isinstance(decode_or_text(self._calls[0].arguments), dict)
+    def add_said(self, delta: ToolCallDelta) -> None:
+        """Add the beginning of a call that the client has already."""
+        self.add(delta)
+        self._calls[-1].unsaid = ""
 
-    def close(self) -> None:
-        """Close the open call."""
-        self._closed.add(self._calls.pop(0).index)
+    def write(
+        self,
+        say: Callable[[PendingCall], bytes],
+        finish: Callable[[PendingCall], bytes],
+        *,
+        is_end: bool = False,
+    ) -> bytes:
+        """The bytes of the open call, and of those that wait for it: the next one begins at the end,
+        or once the open one is complete, which means that its arguments are a JSON object.
+        """
+        said = b""
+        while self._calls:
+            call = self._calls[0]
+            said += say(call)
+            is_over = len(self._calls) > 1 and isinstance(decode_or_text(call.arguments), dict)
+            if not (is_end or is_over):
+                break
+            self._closed.add(self._calls.pop(0).index)
+            said += finish(call)
+        return said
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:

@@ -230,6 +230,11 @@ def whole(value: Json) -> int:
     )
 
 
+def put(body: Object, options: Object) -> None:
+    """Add the fields that have a value."""
+    body.update({name: value for name, value in options.items() if value is not None})
+
+
 def object_of(value: Json) -> Object:
     """The value if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}

@@ -152,6 +152,9 @@ class CallFormat(Protocol):
         incomplete.
         """
 
+    def shown(self, sent: bytes) -> list[HeldCall]:
+        """The calls in events that the client has been sent; the last ones may be incomplete."""
+
     def begun(self, body: Object) -> list[str]:
         """The names of the calls that an event begins, or continues without a name."""
 

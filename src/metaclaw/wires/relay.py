@@ -52,8 +52,7 @@ class CallHold:
     judged.
 
     From the first event of a call on, all events wait, except pings, and except text in chat
-    completions, where the order does not matter. An event is released when it is complete. Waiting
-    events are parsed once, by `calls`."""
+    completions, where the order does not matter. An event is released when it is complete."""
 
     def __init__(self, wire: Wire, only: Sequence[str] = ()) -> None:
         """`only` are the names of the calls that wait with what follows them; if it is empty, all
@@ -76,10 +75,6 @@ class CallHold:
     def unfinished(self) -> bytes:
         """The beginning of an incomplete event."""
         return self._buffer
-
-    @property
-    def calls(self) -> list[HeldCall]:
-        return self._rules.read(self.held)
 
     def is_free_of_calls(self, chunk: bytes) -> bool:
         """Whether no call has begun and this chunk is complete events without calls: it may be sent

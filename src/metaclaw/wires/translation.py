@@ -7,7 +7,7 @@ Answers are parsed and written in `answers` of each wire.
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from metaclaw.domain.chat import (
@@ -251,6 +251,21 @@ def _portable_opaque(part: Opaque, param: str) -> Opaque | None:
     if read_document(part) is None:
         raise _untranslatable(f"a part of type {kind!r}", param)
     return part
+
+
+def require_one_answer(request: ChatRequest) -> None:
+    """Raise WireError for a request of several answers."""
+    if request.sampling.n > 1:
+        raise WireError(
+            "n above 1 cannot be translated: this model's provider gives one answer at a time",
+            param="n",
+        )
+
+
+def only_text(parts: Sequence[Part]) -> str | None:
+    """The text of content that is one plain text, which may be written as a string."""
+    only = parts[0] if len(parts) == 1 else None
+    return only.text or None if isinstance(only, Text) and not only.extra else None
 
 
 def prefixed_id(prefix: str, identity: str) -> str:

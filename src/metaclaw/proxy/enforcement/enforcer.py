@@ -10,7 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -33,15 +33,11 @@ from metaclaw.proxy.http.body import (
 )
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.response import TurnBuilder
-from metaclaw.skills import (
-    LibraryView,
-    Teams,
-)
+from metaclaw.skills import LibraryView, Teams
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
 log = logging.getLogger(__name__)
 
-_CACHED: Final = 256
 _KEPT: Final = 256
 _MOST_SESSIONS: Final = 10_000
 _ID: Final = re.compile(
@@ -49,8 +45,6 @@ _ID: Final = re.compile(
 )
 _MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
 _decode = msgspec.json.Decoder().decode
-
-_NONE: tuple[HeldRule, ...] = ()
 
 
 class HeldRules:
@@ -71,7 +65,6 @@ class HeldRules:
         self._today = today
         self._seen: LibraryView | None = None
         self._held: dict[SkillName, HeldRule] = {}
-        self._scoped: dict[int, tuple[object, dict[SkillName, HeldRule]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
         """The held rules for this speaker: the rules for every task, and those of the others that
@@ -79,41 +72,24 @@ class HeldRules:
         """
         view = self._view()
         if view is not self._seen:
-            self._seen, self._scoped = view, {}
+            self._seen = view
             self._held = {
                 rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None
             }
         if not self._held:
-            return _NONE
+            return ()
         speaker = view.in_scope(scope, self._teams, self._today())
-        known = self._scoped.get(id(speaker))
-        if known is None or known[0] is not speaker:
-            mine = (*speaker.rules, *speaker.always)
-            rules = {
-                skill.name: self._held[skill.name] for skill in mine if skill.name in self._held
-            }
-            known = speaker, {name: rule for name, rule in rules.items() if rule.is_always}
-            if len(self._scoped) >= _CACHED:
-                self._scoped.clear()
-            self._scoped[id(speaker)] = known
-        found = known[1] | {name: self._held[name] for name in placed if name in self._held}
+        held = [self._held.get(skill.name) for skill in (*speaker.rules, *speaker.always)]
+        found = {rule.name: rule for rule in held if rule is not None and rule.is_always}
+        found |= {name: self._held[name] for name in placed if name in self._held}
         if not found:
-            return _NONE
+            return ()
         holds_on_error = any(rule.holds_on_error for rule in found.values())
         return (*found.values(), keep_rules(self._port, holds_on_error=holds_on_error))
 
 
-class Stored(Protocol):
-    """A true answer in the ledger, with its turn, session and user."""
-
-    @property
-    def turn(self) -> TurnId: ...
-    @property
-    def session(self) -> SessionId: ...
-    @property
-    def user(self) -> str | None: ...
-    @property
-    def answer(self) -> TrueAnswer: ...
+Stored: TypeAlias = tuple[TurnId, SessionId, str | None, TrueAnswer]
+"""A true answer in the ledger, with its turn, session and user."""
 
 
 class AnswerStore(Protocol):
@@ -141,9 +117,9 @@ class TrueAnswers:
 
     def restore(self, stored: Sequence[Stored]) -> None:
         """Index true answers of the ledger."""
-        for one in stored:
-            if one.turn not in self._needles:
-                self._index(one.turn, one.session, one.user, one.answer)
+        for turn, session, user, answer in stored:
+            if turn not in self._needles:
+                self._index(turn, session, user, answer)
 
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         """Keep the true answer of a turn whose client was shown a different one."""

@@ -418,7 +418,7 @@ class RelayedStream:
 
     def resume(self, request: ChatRequest) -> None:
         builder, shown = self._builder, b"".join(self._passed)
-        for place, call in enumerate(streamed_calls(builder.incoming.wire, shown)):
+        for place, call in enumerate(wire_format(builder.incoming.wire).calls.shown(shown)):
             self.reply.shown_calls[place] = len(call.arguments)
         if builder.footer is None:
             builder.add_client_bytes(shown)

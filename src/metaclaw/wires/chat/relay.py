@@ -236,6 +236,9 @@ class ChatCalls:
             return found
         return [call for message in _streamed(held)[1] for call in calls_of(message)]
 
+    def shown(self, sent: bytes) -> list[HeldCall]:
+        return self.read(sent)
+
     def begun(self, body: Object) -> list[str]:
         found = []
         for made in map(_call_delta, _choices(body)):

@@ -21,7 +21,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, literal_json, object_of
+from metaclaw.wires.fields import Fields, Object, literal_json, object_of, put
 from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -33,6 +33,7 @@ from metaclaw.wires.translation import (
     data_url,
     file_document,
     max_tokens_field,
+    only_text,
     opaque_value,
     plain,
     read_document,
@@ -268,7 +269,7 @@ def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
         "top_logprobs": sampling.top_logprobs,
         "n": sampling.n if sampling.n > 1 else None,
     }
-    body.update({name: value for name, value in options.items() if value is not None})
+    put(body, options)
 
 
 def _put_options(body: Object, request: ChatRequest, *, own: bool) -> None:
@@ -380,9 +381,7 @@ def _spoken(parts: Sequence[Part], *, joined: bool) -> Object:
 def _render_content(parts: list[Text | Image | Opaque]) -> Json:
     if not parts:
         return ""
-    if len(parts) == 1 and isinstance(only := parts[0], Text) and not only.extra and only.text:
-        return only.text
-    return [_render_part(part) for part in parts]
+    return only_text(parts) or [_render_part(part) for part in parts]
 
 
 def _render_part(part: Text | Image | Opaque) -> Object:

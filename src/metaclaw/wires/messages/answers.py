@@ -411,12 +411,7 @@ class MessagesWriter:
             return b""
         if self._open != "tool_use":
             return self._stop()
-        said = b""
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call)
-            self._calls.close()
-            said += self._stop()
-        return said
+        return self._calls.write(self._say_call, lambda call: self._stop(), is_end=True)
 
     def _think(self, delta: ReasoningDelta) -> bytes:
         said = b""
@@ -441,13 +436,7 @@ class MessagesWriter:
     def _call(self, delta: ToolCallDelta) -> bytes:
         said = b"" if self._open == "tool_use" else self._leave()
         self._calls.add(delta)
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call)
-            if not self._calls.is_next_due():
-                break
-            self._calls.close()
-            said += self._stop()
-        return said
+        return said + self._calls.write(self._say_call, lambda call: self._stop())
 
     def _say_call(self, call: PendingCall) -> bytes:
         said = b""

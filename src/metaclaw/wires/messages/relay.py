@@ -217,6 +217,9 @@ class MessagesCalls:
         said = {place: {**blocks[place], "input": text} for place, text in written.items()}
         return _calls_in((blocks | said).values())
 
+    def shown(self, sent: bytes) -> list[HeldCall]:
+        return self.read(sent)
+
     def begun(self, body: Object) -> list[str]:
         block = object_of(body.get("content_block"))
         return [text_of(block.get("name"))] if block.get("type") == "tool_use" else []

@@ -25,17 +25,19 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, text_of
+from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, put, text_of
 from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
     JSON_OBJECT,
     anthropic_effort,
     data_url,
+    only_text,
     opaque_value,
     plain,
     provider_signature,
     read_document,
+    require_one_answer,
     split_data_url,
     tagged_signature,
 )
@@ -231,11 +233,7 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
 
 def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
     sampling = request.sampling
-    if sampling.n > 1:
-        raise WireError(
-            "n above 1 cannot be translated: this model's provider gives one answer at a time",
-            param="n",
-        )
+    require_one_answer(request)
     if sampling.logprobs:
         raise WireError(
             "this model's provider does not return log-probabilities",
@@ -253,7 +251,7 @@ def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
         "top_k": sampling.top_k,
         "stop_sequences": list(sampling.stop) or None,
     }
-    body.update({name: value for name, value in options.items() if value is not None})
+    put(body, options)
 
 
 def _put_output_config(body: Object, request: ChatRequest, *, own: bool) -> None:
@@ -402,9 +400,8 @@ def _render_message(message: Message) -> Object:
 def _render_content(parts: Sequence[Part]) -> Json:
     if not parts:
         return ""
-    if len(parts) == 1 and isinstance(only := parts[0], Text) and not only.extra and only.text:
-        return only.text
-    return [block for part in parts if (block := _render_block(part)) is not None]
+    blocks: list[Json] = [block for part in parts if (block := _render_block(part)) is not None]
+    return only_text(parts) or blocks
 
 
 def _render_block(part: Part) -> Object | None:

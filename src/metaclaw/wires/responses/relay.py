@@ -2,7 +2,7 @@
 calls, restore true answers, add a line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from metaclaw.domain.chat import (
@@ -55,6 +55,7 @@ class _OpenItem:
 
     kind: str
     id: str
+    index: int = 0
     pieces: list[str] = field(default_factory=list)
     signature: str | None = None
     redacted: bool = False
@@ -86,18 +87,31 @@ class ResponsesWriter:
         self._tools = ClientTools(request)
         self._envelope: Envelope | None = None
         self._number = 0
-        self._output: list[Json] = []
+        self._output: dict[int, Json] = {}
+        self._next_index = 0
         self._item: _OpenItem | None = None
+        self._begun: dict[int, _OpenItem] = {}
         self._calls = CallQueue()
         self._status = "completed"
 
-    def resume(self, number: int, response: Object, output: list[Json]) -> None:
-        """Continue a response in which these items are done; `write` must not be given a Begin."""
-        self._number, self._output = number, output
+    def resume(self, shown: "_ReadStream") -> None:
+        """Continue a response of which the client has these items; `write` must not be given a
+        Begin.
+        """
+        self._number, response = shown.number, shown.response
+        self._output = {index: item for index, item in shown.items.items() if index in shown.done}
+        self._next_index = max(shown.items, default=-1) + 1
         self._envelope = Envelope(
             self._request, text_of(response.get("id")), text_of(response.get("model"))
         )
         self._envelope.repeat(response)
+        for place, (index, call) in enumerate(shown.calls()):
+            if index not in shown.done:
+                pieces, item = shown.pieces.get(index, []), object_of(shown.items[index])
+                self._begun[place] = _OpenItem("call", text_of(item.get("id")), index, [*pieces])
+                self._calls.add_said(ToolCallDelta(place, call.id, call.name, call.arguments))
+        if (first := self._calls.open) is not None:
+            self._item = self._begun.pop(first.index)
 
     def write(self, delta: Delta) -> bytes:
         """Return the bytes for one delta."""
@@ -129,21 +143,19 @@ class ResponsesWriter:
         return said
 
     def _at(self, item: _OpenItem) -> Object:
-        return {"item_id": item.id, "output_index": len(self._output)}
+        return {"item_id": item.id, "output_index": item.index}
 
     def _added(self, item: _OpenItem, body: Object) -> bytes:
-        self._item = item
-        return self._event(
-            "response.output_item.added", {"output_index": len(self._output), "item": body}
-        )
+        self._item, item.index = item, self._next_index
+        self._next_index += 1
+        return self._event("response.output_item.added", {"output_index": item.index, "item": body})
 
-    def _done(self, body: Object) -> bytes:
-        said = self._event(
-            "response.output_item.done", {"output_index": len(self._output), "item": body}
-        )
-        self._output.append(body)
-        self._item = None
-        return said
+    def _done(self, item: _OpenItem, body: Object) -> bytes:
+        self._item, self._output[item.index] = None, body
+        return self._event("response.output_item.done", {"output_index": item.index, "item": body})
+
+    def _items(self) -> list[Json]:
+        return [self._output[index] for index in sorted(self._output)]
 
     def _leave(self) -> bytes:
         """Finish the open item, and write the waiting calls."""
@@ -151,7 +163,7 @@ class ResponsesWriter:
         if item is None:
             return b""
         if item.kind == "call":
-            return self._finish_calls()
+            return self._calls.write(self._say_call, self._finish_call, is_end=True)
         return self._finish_text(item) if item.kind == "message" else self._finish_reasoning(item)
 
     def _text(self, delta: TextDelta) -> bytes:
@@ -185,7 +197,9 @@ class ResponsesWriter:
         said += self._event(
             "response.content_part.done", {**where, "part": text_part(item.text, item.logprobs)}
         )
-        return said + self._done(message_item(item.id, item.text, item.logprobs, self._status))
+        return said + self._done(
+            item, message_item(item.id, item.text, item.logprobs, self._status)
+        )
 
     def _think(self, delta: ReasoningDelta) -> bytes:
         said, item = b"", self._item
@@ -219,25 +233,21 @@ class ResponsesWriter:
             said = self._event("response.reasoning_summary_text.done", {**where, "text": item.text})
             part: Object = {"type": "summary_text", "text": item.text}
             said += self._event("response.reasoning_summary_part.done", {**where, "part": part})
-        return said + self._done(
-            reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted))
-        )
+        body = reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted))
+        return said + self._done(item, body)
 
     def _call(self, delta: ToolCallDelta) -> bytes:
         said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
         self._calls.add(delta)
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call)
-            if not self._calls.is_next_due():
-                break
-            said += self._finish_call(call)
-        return said
+        return said + self._calls.write(self._say_call, self._finish_call)
 
     def _say_call(self, call: PendingCall) -> bytes:
         """Write the new arguments of the open call. A custom tool's text is known only when its
         arguments are complete.
         """
         said, item = b"", self._item
+        if item is None:
+            item = self._item = self._begun.pop(call.index, None)
         if item is None:
             custom = self._tools.is_custom(call.name)
             item = _OpenItem("call", new_id("ctc_" if custom else "fc_"))
@@ -252,23 +262,17 @@ class ResponsesWriter:
             call.unsaid = ""
         return said
 
-    def _finish_calls(self) -> bytes:
-        said = b""
-        while (call := self._calls.open) is not None:
-            said += self._say_call(call) + self._finish_call(call)
-        return said
-
     def _finish_call(self, call: PendingCall) -> bytes:
         item = self._item
-        self._calls.close()
         if item is None:
             return b""
         body = call_item(
             item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status
         )
         if self._tools.is_custom(call.name):
+            rest = text_of(body["input"])[len(item.text) :]
             said = self._event(
-                "response.custom_tool_call_input.delta", {**self._at(item), "delta": body["input"]}
+                "response.custom_tool_call_input.delta", {**self._at(item), "delta": rest}
             )
             said += self._event(
                 "response.custom_tool_call_input.done", {**self._at(item), "input": body["input"]}
@@ -278,23 +282,21 @@ class ResponsesWriter:
             said = self._event(
                 "response.function_call_arguments.done", {**self._at(item), **arguments}
             )
-        return said + self._done(body)
+        return said + self._done(item, body)
 
     def _opaque(self, part: Opaque) -> bytes:
         if part.wire is not Wire.RESPONSES:
             return b""
         body = dict(object_of(part.value))
-        said = self._leave() + self._event(
-            "response.output_item.added", {"output_index": len(self._output), "item": body}
-        )
-        return said + self._done(body)
+        item = _OpenItem("opaque", "")
+        return self._leave() + self._added(item, body) + self._done(item, body)
 
     def _end(self, delta: End) -> bytes:
         if delta.finish in (Finish.LENGTH, Finish.CONTENT_FILTER):
             self._status = "incomplete"
         said = self._leave()
         envelope = self._envelope or Envelope(self._request, "", "")
-        response = envelope.render(self._output, finish=delta.finish, usage=delta.usage)
+        response = envelope.render(self._items(), finish=delta.finish, usage=delta.usage)
         return said + self._event(f"response.{self._status}", {"response": response})
 
     def _fail(self, delta: Failed) -> bytes:
@@ -305,11 +307,10 @@ class ResponsesWriter:
         self._number += 1
         envelope = self._envelope or Envelope(self._request, "", "")
         return said + self._event(
-            "response.failed", {"response": envelope.fail(self._output, delta.message)}
+            "response.failed", {"response": envelope.fail(self._items(), delta.message)}
         )
 
 
-_ENDS = ("response.completed", "response.incomplete", "response.failed")
 # Calls that the client runs, and the name of the tool in checks; None if the item has a name.
 CALLS: Final[Mapping[str, str | None]] = {
     "function_call": None,
@@ -336,17 +337,9 @@ def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
 
 
 def _streamed(answer: bytes) -> tuple[str, list[Json]]:
-    identity = ""
-    items: dict[int, Json] = {}
-    for body in events_of(answer):
-        kind, index = body.get("type"), body.get("output_index")
-        response = object_of(body.get("response"))
-        identity = text_of(response.get("id")) or identity
-        if kind == "response.output_item.done" and isinstance(index, int):
-            items[index] = body.get("item")
-        elif kind in _ENDS and not items:
-            items = dict(enumerate(list_of(response.get("output"))))
-    return identity, [items[place] for place in sorted(items)]
+    read = _ReadStream(answer)
+    items = [read.items[index] for index in sorted(read.done)]
+    return text_of(read.response.get("id")), items or list_of(read.response.get("output"))
 
 
 def held_call(item: Object) -> HeldCall | None:
@@ -477,18 +470,55 @@ def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
     return None if true is None or true == given else {**item, "call_id": true}
 
 
+class _ReadStream:
+    """The output items in the events of a stream, by output index: `done`, or begun with these
+    `pieces`; the newest state of the response, and the number of the next event.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        self.number = 0
+        self.response: Object = {}
+        self.items: dict[int, Json] = {}
+        self.done: set[int] = set()
+        self.pieces: dict[int, list[str]] = {}
+        for body in events_of(stream):
+            count = body.get("sequence_number")
+            self.number = count + 1 if isinstance(count, int) else self.number + 1
+            self.response = object_of(body.get("response")) or self.response
+            if isinstance(index := body.get("output_index"), int):
+                self._add(text_of(body.get("type")), index, body)
+
+    def _add(self, kind: str, index: int, body: Object) -> None:
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            self.items[index] = body.get("item")
+            if kind.endswith("done"):
+                self.done.add(index)
+        elif kind in _PIECES:
+            self.pieces.setdefault(index, []).append(text_of(body.get("delta")))
+
+    def calls(self) -> Iterator[tuple[int, HeldCall]]:
+        """The calls that the client runs, each with as much of its arguments as it was sent. A
+        custom tool's text counts once it is complete.
+        """
+        for index in sorted(self.items):
+            call = held_call(object_of(self.items[index]))
+            if call is not None and index not in self.done:
+                is_custom = call.kind == "custom_tool_call"
+                said = "" if is_custom else "".join(self.pieces.get(index, ()))
+                call = replace(call, arguments=said)
+            if call is not None:
+                yield index, call
+
+
+_PIECES: Final = (
+    "response.function_call_arguments.delta",
+    "response.custom_tool_call_input.delta",
+)
+
+
 def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
-    number = 0
-    begun: Object = {}
-    output: list[Json] = []
-    for body in events_of(passed):
-        count = body.get("sequence_number")
-        number = count + 1 if isinstance(count, int) else number + 1
-        begun = object_of(body.get("response")) or begun
-        if body.get("type") == "response.output_item.done":
-            output.append(body.get("item"))
     writer = ResponsesWriter(request)
-    writer.resume(number, begun, output)
+    writer.resume(_ReadStream(passed))
     return writer
 
 
@@ -508,6 +538,9 @@ class ResponsesCalls:
         # Most events are pieces of arguments, which are whole in these.
         telling = events_with(held, (b"output_item.done", b"response.completed", b"incomplete"))
         return _held_calls(_streamed(b"".join(telling))[1])
+
+    def shown(self, sent: bytes) -> list[HeldCall]:
+        return [call for _, call in _ReadStream(sent).calls()]
 
     def begun(self, body: Object) -> list[str]:
         """A call may appear first when it is added, when it is done, or in the whole answer at the

@@ -30,6 +30,7 @@ from metaclaw.wires.fields import (
     list_of,
     literal_json,
     object_of,
+    put,
     text_of,
     wrong_type,
 )
@@ -45,10 +46,12 @@ from metaclaw.wires.translation import (
     data_url,
     file_document,
     flat_name,
+    only_text,
     opaque_value,
     plain,
     provider_signature,
     read_document,
+    require_one_answer,
     tagged_signature,
 )
 
@@ -291,11 +294,7 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
 
 
 def _refuse(request: ChatRequest) -> None:
-    if request.sampling.n > 1:
-        raise WireError(
-            "n above 1 cannot be translated: this model's provider gives one answer at a time",
-            param="n",
-        )
+    require_one_answer(request)
     if request.sampling.stop:
         message = "stop sequences cannot be translated: this model's provider has none"
         raise WireError(
@@ -326,7 +325,7 @@ def _put_options(body: Object, request: ChatRequest) -> None:
         "top_logprobs": sampling.top_logprobs,
         "stream": request.stream or None,
     }
-    body.update({name: value for name, value in options.items() if value is not None})
+    put(body, options)
     if sampling.logprobs:
         body["include"] = [*list_of(body.get("include")), LOGPROBS]
     if request.reasoning_effort is not None:
@@ -383,10 +382,9 @@ def _render_instructions(first: Message) -> str | None:
     """The text of the first message if it is a single plain system text, which has its own field;
     else None.
     """
-    if first.role is not Role.SYSTEM or first.extra or len(first.parts) != 1:
+    if first.role is not Role.SYSTEM or first.extra:
         return None
-    only = first.parts[0]
-    return only.text or None if isinstance(only, Text) and not only.extra else None
+    return only_text(first.parts)
 
 
 def _items(message: Message, *, own: bool) -> Iterator[Object]:
@@ -485,14 +483,8 @@ def _render_content(
     """
     if not parts:
         return "" if whole else []
-    if (
-        whole
-        and len(parts) == 1
-        and isinstance(only := parts[0], Text)
-        and not only.extra
-        and only.text
-    ):
-        return only.text
+    if whole and (text := only_text(parts)):
+        return text
     return list(_parts(parts, "output_text" if role is Role.ASSISTANT else "input_text"))
 
 
