@@ -86,6 +86,7 @@ class HomeRoutes:
             ),
             LearningRoutes(
                 reader,
+                self.words,
                 self.feed,
                 candidates,
                 generations.history,

@@ -2,21 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, route
-from metaclaw.api.turns import resolve
+from metaclaw.api.turns import Words, last_words, resolve, short
 from metaclaw.api.views import (
+    candidate_question,
     candidate_view,
     generation_view,
     verdict_view,
     whole_candidate_view,
 )
-from metaclaw.domain.candidate import CandidateId, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 100_000
+_MOST_SAID = 160
 _MOST_KNOWN = 10_000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
@@ -44,9 +46,10 @@ _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOS
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """The routes for learning."""
+    """The routes for learning. `words` returns a person's own words in a text of an agent."""
 
     reader: LedgerReader
+    words: Words
     feed: EventFeed
     candidates: SqlCandidates
     history: Callable[[int], list[GenerationRow]]
@@ -100,8 +103,22 @@ class LearningRoutes:
         wanted = request.choice("standing", Standing)
         limit = request.number("limit", 50, _MOST_ROWS)
         standing = None if wanted is None else Standing(wanted)
-        rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
-        return {"candidates": [candidate_view(row) for row in rows]}
+        rows = await anyio.to_thread.run_sync(lambda: self._listed(standing, limit))
+        return {"candidates": rows}
+
+    def _listed(self, standing: Standing | None, limit: int) -> list[dict[str, Any]]:
+        return [
+            {**candidate_view(row), "question": self._question(row)}
+            for row in self.candidates.candidates(standing, limit)
+        ]
+
+    def _question(self, candidate: Candidate) -> str | None:
+        """What the person is asked; null if the candidate does not wait for them. Blocks."""
+        if candidate.standing is not Standing.WAITING:
+            return None
+        taught_by = self.reader.turn(candidate.proposal.support[0])
+        words = "" if taught_by is None else last_words(taught_by.turn, self.words)
+        return candidate_question(candidate, short(words, _MOST_SAID))
 
     @route("GET", "/api/candidates/{id}", "One candidate with its text and evidence")
     async def _candidate(self, request: ApiRequest) -> object:
@@ -109,7 +126,8 @@ class LearningRoutes:
         found = await anyio.to_thread.run_sync(self.candidates.candidate, named)
         if found is None:
             raise ApiError(f"there is no candidate {named}", 404)
-        return whole_candidate_view(found)
+        question = await anyio.to_thread.run_sync(self._question, found)
+        return {**whole_candidate_view(found), "question": question}
 
     async def _resolved(self, request: ApiRequest) -> CandidateId:
         return await anyio.to_thread.run_sync(self._find_candidate, request.path["id"])

@@ -400,12 +400,13 @@ class WhyRoutes:
             absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
         )
         known = {skill.name for skill in skills}
+        failed = _failed_calls(turn)
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
         names = ("placed", "listed", "withheld", "not_placed")
         groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for one in considered:
             share = withheld.get(one.skill.name)
-            view = _considered_view(one)
+            view = {**_considered_view(one), "failed": failed.get(one.skill.name)}
             if share is None:
                 groups[one.fate.replace(" ", "_")].append(view)
             else:
@@ -433,6 +434,23 @@ class WhyRoutes:
             ],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
+
+
+def _failed_calls(turn: Turn) -> dict[str, dict[str, str]]:
+    """The failed calls of a turn by the lesson that was placed behind their results."""
+    lessons = {one.call_id: one.skills[0] for one in turn.placements if one.call_id is not None}
+    messages = messages_of(turn.wire, turn.exchange.request) if lessons else ()
+    parts = [part for message in messages or () for part in message.parts]
+    calls = {part.id: part for part in parts if isinstance(part, ToolCall)}
+    return {
+        lessons[part.call_id]: {
+            "name": calls[part.call_id].name,
+            "arguments": calls[part.call_id].arguments[:_MOST_ARGUMENTS],
+            "result": short("\n".join(_inner(part.parts)), _MOST_ARGUMENTS),
+        }
+        for part in parts
+        if isinstance(part, ToolResult) and part.call_id in lessons and part.call_id in calls
+    }
 
 
 def _names_at(turn: Turn, anchor: bytes) -> list[Any]:
