@@ -306,10 +306,10 @@ def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
 
 
 def retired_skill_view(retired: RetiredSkill) -> dict[str, Any]:
-    """A skill, rule or fact that is no longer in force, without its body."""
-    view = skill_view(retired.skill)
+    """A skill, rule, fact or lesson that is no longer in force, without the body of a skill."""
     return {
-        **view,
+        **skill_view(retired.skill),
+        **lesson_view(retired.skill),
         "state": "retired",
         "pinned": False,
         "retired_at": time_view(retired.retired_at),
