@@ -2,10 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
+from anyio.to_thread import run_sync
 
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, route
@@ -68,7 +67,7 @@ class LearningRoutes:
     )
     async def _feedback(self, request: ApiRequest) -> object:
         named, outcome = request.said["turn"], Outcome(request.said["outcome"])
-        turn = await anyio.to_thread.run_sync(resolve, self.reader.find_turns, named, "turn")
+        turn = await run_sync(resolve, self.reader.find_turns, named, "turn")
         comment = request.said.get("comment", "")
         verdict = await (await self.owner()).feedback(TurnId(turn), outcome, comment)
         if verdict is None:
@@ -76,9 +75,8 @@ class LearningRoutes:
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
     @route("GET", "/api/generations", "Skill generations, newest first", ("limit",))
-    async def _generations(self, request: ApiRequest) -> object:
-        limit = request.number("limit", 50, _MOST_ROWS)
-        rows = await anyio.to_thread.run_sync(self.history, limit)
+    def _generations(self, request: ApiRequest) -> object:
+        rows = self.history(request.number("limit", 50, _MOST_ROWS))
         return {
             "generation": self.skills().generation,
             "generations": [generation_view(row) for row in rows],
@@ -99,18 +97,14 @@ class LearningRoutes:
         "Candidates (proposed skills), newest first",
         ("standing", "limit"),
     )
-    async def _candidates(self, request: ApiRequest) -> object:
+    def _candidates(self, request: ApiRequest) -> object:
         wanted = request.choice("standing", Standing)
         limit = request.number("limit", 50, _MOST_ROWS)
         standing = None if wanted is None else Standing(wanted)
-        rows = await anyio.to_thread.run_sync(lambda: self._listed(standing, limit))
-        return {"candidates": rows}
-
-    def _listed(self, standing: Standing | None, limit: int) -> list[dict[str, Any]]:
-        return [
-            {**candidate_view(row), "question": self._question(row)}
-            for row in self.candidates.candidates(standing, limit)
-        ]
+        rows = self.candidates.candidates(standing, limit)
+        return {
+            "candidates": [{**candidate_view(row), "question": self._question(row)} for row in rows]
+        }
 
     def _question(self, candidate: Candidate) -> str | None:
         """What the person is asked; null if the candidate does not wait for them. Blocks."""
@@ -121,30 +115,20 @@ class LearningRoutes:
         return candidate_question(candidate, short(words, _MOST_SAID))
 
     @route("GET", "/api/candidates/{id}", "One candidate with its text and evidence")
-    async def _candidate(self, request: ApiRequest) -> object:
-        named = await self._resolved(request)
-        found = await anyio.to_thread.run_sync(self.candidates.candidate, named)
+    def _candidate(self, request: ApiRequest) -> object:
+        named = self._find_candidate(request.path["id"])
+        found = self.candidates.candidate(named)
         if found is None:
             raise ApiError(f"there is no candidate {named}", 404)
-        question = await anyio.to_thread.run_sync(self._question, found)
-        return {**whole_candidate_view(found), "question": question}
-
-    async def _resolved(self, request: ApiRequest) -> CandidateId:
-        return await anyio.to_thread.run_sync(self._find_candidate, request.path["id"])
+        return {**whole_candidate_view(found), "question": self._question(found)}
 
     def _find_candidate(self, named: str) -> CandidateId:
         """The candidate whose id begins so or whose skill has this name, one that waits first; what
         is not known is returned as it is."""
         known = self.candidates.candidates(None, _MOST_KNOWN)
-        fitting = [
-            one for one in known if one.id.startswith(named) or one.proposal.skill.name == named
-        ]
-        found = [
-            one.id
-            for one in fitting
-            if one.standing is Standing.WAITING and one.proposal.skill.name == named
-        ]
-        found = found or [one.id for one in fitting]
+        of_skill = [one for one in known if one.proposal.skill.name == named]
+        waiting = [one.id for one in of_skill if one.standing is Standing.WAITING]
+        found = waiting or [one.id for one in known if one.id.startswith(named) or one in of_skill]
         if named in found or not found:
             return CandidateId(named)
         if len(found) > 1:
@@ -161,7 +145,7 @@ class LearningRoutes:
         return await self._decide(request, approved=False)
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
-        named = await self._resolved(request)
+        named = await run_sync(self._find_candidate, request.path["id"])
         decided = await (await self.owner()).decide(named, approved=approved)
         if decided is None:
             raise ApiError(f"there is no candidate {named}", 404)
@@ -170,11 +154,9 @@ class LearningRoutes:
     @route("POST", "/api/sessions/{id}/forget", "Forget a session and what was learned from it")
     async def _forget(self, request: ApiRequest) -> object:
         session = SessionId(
-            await anyio.to_thread.run_sync(
-                resolve, self.reader.find_sessions, request.path["id"], "session"
-            )
+            await run_sync(resolve, self.reader.find_sessions, request.path["id"], "session")
         )
-        await anyio.to_thread.run_sync(self.begin_forgetting, session)
+        await run_sync(self.begin_forgetting, session)
         try:
             forgotten = await (await self.owner()).forget(session)
         except SkillError as error:

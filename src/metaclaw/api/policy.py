@@ -75,13 +75,11 @@ class PolicyRoutes:
         }
 
     @route("GET", "/api/policy/{version}", "One version with the turns that taught it")
-    async def _version(self, request: ApiRequest) -> object:
+    def _version(self, request: ApiRequest) -> object:
         text = request.path["version"]
         if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
-        return await anyio.to_thread.run_sync(self._facts, int(text))
-
-    def _facts(self, number: int) -> dict[str, Any]:
+        number = int(text)
         version, since = self.policies.version(number), self.policies.since(number)
         if version is None or since is None:
             raise _unknown(number)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from anyio.to_thread import run_sync
-
 from metaclaw.api.router import ApiError, ApiRequest, route
 from metaclaw.api.views import enforced_view, lesson_view, picked
 from metaclaw.domain.chat import (
@@ -376,11 +374,8 @@ class WhyRoutes:
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
     @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
-    async def _why(self, request: ApiRequest) -> object:
-        return await run_sync(self._explain, request.path["id"])
-
-    def _explain(self, named: str) -> dict[str, Any]:
-        turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
+    def _why(self, request: ApiRequest) -> object:
+        turn = TurnId(resolve(self.reader.find_turns, request.path["id"], "turn"))
         found = self.reader.turn(turn)
         if found is None:
             raise ApiError(f"there is no turn {turn}", 404)
