@@ -23,7 +23,7 @@ BUDGET: dict[str, Any] = {
 }
 LEARNING: dict[str, Any] = {
     "on": True,
-    "gate": "full",
+    "gate": "lint",
     "listen": "world/reader",
     "judge": "world/judge-model",
     "evolver": None,

@@ -113,15 +113,7 @@ class Titles:
         return max(0, len(missing) - read)
 
     def _title(self, opening: FirstRequest) -> str:
-        try:
-            value = decode_json(opening.request)
-            messages = (
-                wire_format(opening.wire).parse_request(value).messages
-                if isinstance(value, dict)
-                else ()
-            )
-        except (WireError, ValueError, RecursionError):
-            return ""
+        messages = messages_of(opening.wire, opening.request) or ()
         said = (words_in(self._words, opening.agent, message) for message in messages)
         return short(next(filter(None, said), ""))
 
@@ -365,6 +357,7 @@ class WhyRoutes:
     """
 
     reader: LedgerReader
+    words: Words
     generation_at: Callable[[int], SkillGeneration | None]
     skills: Callable[[], Sequence[Skill]]
     budgets: Budgets
@@ -387,7 +380,7 @@ class WhyRoutes:
         skills = () if generation is None else generation.skills
         considered = explain(
             turn,
-            _task(turn),
+            last_words(turn, self.words),
             LibraryView.of(number, skills),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
@@ -494,17 +487,3 @@ def _considered_view(explanation: SkillExplanation) -> dict[str, Any]:
         "reason": explanation.reason,
         **({} if note is None else {"check_note": note}),
     }
-
-
-def _task(turn: Turn) -> str:
-    """The user's last words in the request; empty if it cannot be parsed."""
-    from metaclaw.learn import StepBuilder, read_request  # it imports half of the learner
-    from metaclaw.proxy import own_words
-
-    builder = StepBuilder(own_words)
-    try:
-        messages = read_request(turn.wire, turn.exchange.request).messages
-    except WireError:
-        return ""
-    said = (builder.own_words(turn.agent, message) for message in reversed(messages))
-    return next(filter(None, said), "")
