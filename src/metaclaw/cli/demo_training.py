@@ -74,10 +74,15 @@ _FORMS = (
     "I need metadata: revision {revision} of a document about {topic}, written by {person}.",
     "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
 )
-_TOPICS = ["budget", "travel", "market", "water", "energy", "music", "health", "safety", "school", "winter", "summer", "harvest", "forest", "river", "bridge", "station", "library", "museum", "castle", "ocean", "planet", "paper", "iron", "gold", "stone", "glass", "wood", "sugar", "bread", "apple", "rice", "fish", "research", "training", "customer", "product", "design", "security", "network", "storage", "memory", "window", "table", "office", "factory", "hospital", "traffic", "weather"]
-_PEOPLE = ["Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry", "Victor", "Simon", "Martin", "Jane"]
-_NEW_TOPICS = ["climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm"]
-_NEW_PEOPLE = ["Thomas", "Mary", "Frank", "Kim", "Robert"]
+_TOPICS = """\
+budget travel market water energy music health safety school winter summer harvest
+forest river bridge station library museum castle ocean planet paper iron gold stone
+glass wood sugar bread apple rice fish research training customer product design
+security network storage memory window table office factory hospital traffic weather
+"""
+_PEOPLE = "Maria Peter Anna John Sarah David Alice Henry Victor Simon Martin Jane"
+_NEW_TOPICS = "climate history science film radio email letter tax stamp wheel coal storm"
+_NEW_PEOPLE = "Thomas Mary Frank Kim Robert"
 _LOOK_S = 1.0
 _TOKENS = 24
 _WIDTH = 70
@@ -112,7 +117,9 @@ def act_two(stage: Stage) -> None:
         stage.say(
             f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”"
         )
-        stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
+        stage.say(
+            f"You work: {len(work_questions())} questions, such as “{work_questions()[0].text}”"
+        )
         worked = _ask_all(stage, proxy, work_questions(), stage.check, temperature=1.0)
         stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
@@ -139,12 +146,12 @@ def new_questions() -> list[Question]:
     return _questions(_NEW_TOPICS, _NEW_PEOPLE)
 
 
-def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
-    made = []
-    for number, topic in enumerate(topics):
+def _questions(topics: str, people: str) -> list[Question]:
+    made, names = [], people.split()
+    for number, topic in enumerate(topics.split()):
         given = {
             "topic": topic,
-            "person": people[number % len(people)],
+            "person": names[number % len(names)],
             "revision": 1 + number * 5 % 9,
         }
         form = _FORMS[(number + number // len(_FORMS)) % len(_FORMS)]
