@@ -8,7 +8,8 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, route
-from metaclaw.api.turns import Words, last_words, resolve, short
+from metaclaw.api.status_words import short
+from metaclaw.api.turns import Words, last_words, resolve
 from metaclaw.api.views import (
     candidate_question,
     candidate_view,

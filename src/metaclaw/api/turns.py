@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from metaclaw.api.router import ApiError, ApiRequest, route
+from metaclaw.api.status_words import short
 from metaclaw.api.views import enforced_view, lesson_view, picked
 from metaclaw.domain.chat import (
     Image,
@@ -115,7 +116,7 @@ class Titles:
     def _title(self, opening: FirstRequest) -> str:
         messages = messages_of(opening.wire, opening.request) or ()
         said = (words_in(self._words, opening.agent, message) for message in messages)
-        return short(next(filter(None, said), ""))
+        return short(next(filter(None, said), ""), _MOST_TITLE_CHARS)
 
 
 def resolve(find: Callable[[str, int], Sequence[str]], named: str, what: str) -> str:
@@ -138,12 +139,6 @@ def words_in(words: Words, agent: str, message: Message) -> str:
         return ""
     said = (words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
     return "\n".join(filter(None, said))
-
-
-def short(text: str, most: int = _MOST_TITLE_CHARS) -> str:
-    """A text on one line of at most `most` characters."""
-    line = " ".join(text[: 8 * most].split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)

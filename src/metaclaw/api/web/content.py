@@ -9,7 +9,8 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest
-from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
+from metaclaw.api.status_words import short
+from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn
 from metaclaw.api.views import (
     change_view,
     retired_rule_view,
