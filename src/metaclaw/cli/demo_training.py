@@ -3,7 +3,6 @@ them in, and roll back.
 """
 
 import re
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -290,7 +289,6 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
         f"New questions, about other things and people, by the trained weights: {_share(trained)}"
         " right."
     )
-    _swap_while_streaming(stage, proxy)
     stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
     untrained = _ask_all(stage, proxy, questions, stage.check)
@@ -306,37 +304,4 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
     stage.claim(
         "after the rollback the untrained model answers again",
         all(reply.policy == 0 for reply, _ in untrained),
-    )
-
-
-def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
-    """Change the weights during an answer: roll back before it, and promote the trained version
-    while it streams.
-    """
-    number = proxy.get("/api/policy")["policy_version"]
-    stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")
-    proxy.post("/api/policy/rollback")
-    first, swapped = threading.Event(), threading.Event()
-
-    def swap() -> None:
-        if first.wait(60):
-            proxy.post("/api/policy/promote", {"version": number})
-            swapped.set()
-
-    def on_words(words: str) -> None:
-        if not first.is_set():
-            first.set()
-            swapped.wait(60)
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    long = proxy.ask("Tell me about the sea.", max_tokens=80, on_words=on_words)
-    first.set()
-    thread.join()
-    after = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS)
-    show_reply(long)
-    stage.claim(
-        "the weights were swapped while an answer streamed: it is complete, by version"
-        f" {long.policy}, the next by {after.policy}",
-        swapped.is_set() and long.policy == 0 and after.policy == number and bool(long.text),
     )
