@@ -164,6 +164,9 @@ async def test_candidates_are_listed_by_standing_and_shown_with_their_text(stage
     assert [
         one["skill"] for one in (await stage.get("/api/candidates?standing=waiting"))["candidates"]
     ] == ["first"]
+    assert [one["question"] for one in listed if one["question"]] == [
+        "Put the learned skill first in force?"
+    ]
     shown = await stage.get("/api/candidates/c_first")
     assert shown["support"] == [turn.id]
     assert shown["body"].startswith("1. Find the dates.")

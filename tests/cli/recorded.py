@@ -2,8 +2,10 @@
 candidate it came from.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +21,18 @@ from metaclaw.domain.candidate import (
 )
 from metaclaw.domain.chat import Finish, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
-from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.skills import SkillLibrary
+from metaclaw.domain.skill import Authorship, Lesson, Rule, Skill, SkillState
+from metaclaw.domain.turn import (
+    Exchange,
+    Placement,
+    Scope,
+    Stamp,
+    Times,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
+from metaclaw.skills import SkillLibrary, render_lesson
 from metaclaw.store import (
     Database,
     LedgerLimits,
@@ -122,3 +133,52 @@ def keep(home: Path, *candidates: Candidate) -> None:
             SqlCandidates(database).save_candidate(one)
             if one.standing is Standing.ACCEPTED:
                 library.publish([one.proposal.skill], (), f"learned {one.proposal.skill.name}")
+
+
+def asking(session: SessionId, words: str) -> Turn:
+    """A turn in which a person says these words."""
+    body = json.dumps({"model": "m-1", "messages": [{"role": "user", "content": words}]}).encode()
+    return replace(turn(session), exchange=Exchange(request=body, said=b"{}"))
+
+
+def stated(name: str, text: str, taught_by: TurnId) -> Candidate:
+    """A rule that two readings of a person's words disagree about."""
+    rule = Rule(SkillName(name), "always", text, scope="user:ann", applies_always=True)
+    return candidate(rule, taught_by, reason="a second reading disagrees: it was a joke")
+
+
+def lesson(name: str, text: str, **wanted: object) -> Lesson:
+    """A lesson about test runs that do not find their modules."""
+    facts: dict[str, object] = {
+        "author": Authorship.EVOLVER,
+        "scope": "user:ann",
+        "applies_always": True,
+        "signatures": ("shell: ModuleNotFoundError",),
+    }
+    return Lesson(SkillName(name), "always", text, **{**facts, **wanted})  # type: ignore[arg-type]
+
+
+def helped_by(made: Lesson, session: SessionId, generation: int) -> Turn:
+    """A turn whose request holds a failed call, behind whose result this lesson was placed."""
+    call = {"name": "shell", "arguments": json.dumps({"command": "pytest -q"})}
+    messages = [
+        {"role": "user", "content": "Run the tests."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_7", "type": "function", "function": call}],
+        },
+        {
+            "role": "tool",
+            "tool_call_id": "call_7",
+            "content": "ModuleNotFoundError: No module named 'app'",
+        },
+    ]
+    body = json.dumps({"model": "m-1", "messages": messages}).encode()
+    placed = Placement.behind_result("call_7", made.name, render_lesson(made))
+    return replace(
+        turn(session),
+        stamp=Stamp(generation, 0, "", (made.name,)),
+        exchange=Exchange(request=body, said=b"{}"),
+        placements=(placed,),
+    )

@@ -8,7 +8,17 @@ import pytest
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
 from tests.cli.program import metaclaw
-from tests.cli.recorded import candidate, keep, record, skill, turn
+from tests.cli.recorded import (
+    asking,
+    candidate,
+    helped_by,
+    keep,
+    lesson,
+    record,
+    skill,
+    stated,
+    turn,
+)
 from tests.cli.scripted import scripted
 
 
@@ -81,6 +91,44 @@ def test_one_that_does_not_wait_is_shown_plainly_and_asks_for_nothing() -> None:
     assert metaclaw("candidates", "show", "c_nothing").err.startswith(
         "metaclaw: there is no candidate c_nothing"
     )
+
+
+def test_what_a_person_said_in_doubt_is_a_question_and_not_a_skill(home: Path) -> None:
+    plain = asking(new_session_id(), "Sure, and from now on deploy on Fridays only.")
+    loose = asking(new_session_id(), "I really like it when you are brief, you know.")
+    record(home, plain, loose)
+    keep(
+        home,
+        stated("fridays", "Deploy on Fridays only.", plain.id),
+        stated("be-brief", "Keep answers short.", loose.id),
+    )
+    out = metaclaw("candidates", "show", "fridays").out
+    assert "! You said: “Deploy on Fridays only.” — keep it as a rule?" in out
+    assert "Asked because: a second reading disagrees: it was a joke" in out
+    assert "metaclaw candidates approve c_fridays, or reject c_fridays" in out
+    listed = metaclaw("candidates", "list", "--json").facts["candidates"]
+    assert {one["question"] for one in listed} == {
+        "You said: “Deploy on Fridays only.” — keep it as a rule?",
+        "You said: “I really like it when you are brief, you know.” — keep this as a rule:"
+        " “Keep answers short.”?",
+    }
+
+
+def test_why_tells_the_failed_call_that_a_lesson_stands_behind(home: Path) -> None:
+    made = lesson("run-with-uv", "Run tests with `uv run pytest`.")
+    taught = turn(new_session_id())
+    record(home, taught)
+    keep(home, candidate(made, taught.id, Standing.ACCEPTED, "kept"))
+    helped = helped_by(made, new_session_id(), generation=1)
+    record(home, helped)
+    out = metaclaw("why", helped.id).out
+    for words in (
+        "lesson run-with-uv: Run tests with `uv run pytest`.",
+        "the call call_7 failed in its way; it is behind that result",
+        'call: shell {"command": "pytest -q"}',
+        "result: ModuleNotFoundError: No module named 'app'",
+    ):
+        assert words in out
 
 
 @pytest.mark.usefixtures("two")

@@ -36,6 +36,17 @@ STATUS: dict[str, object] = {
 }
 
 
+WAITING: dict[str, object] = {
+    "candidates": [
+        {
+            "id": "c_1",
+            "question": "You said: “Be brief.” — keep it as a rule?",
+            "reason": "a second reading disagrees: it was a joke",
+        }
+    ]
+}
+
+
 @contextmanager
 def scripted(home: Path, *, key: str | None = None) -> Iterator[list[str]]:
     """A proxy of this home that answers by script; yields the requests it got."""
@@ -44,9 +55,9 @@ def scripted(home: Path, *, key: str | None = None) -> Iterator[list[str]]:
 
     class Script(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200, STATUS) if self.path == "/api/status" else self._answer(
-                404, {"error": {"message": "nothing here"}}
-            )
+            known = {"/api/status": STATUS, "/api/candidates?standing=waiting&limit=5": WAITING}
+            nothing: dict[str, object] = {"error": {"message": "nothing here"}}
+            self._answer(200 if self.path in known else 404, known.get(self.path, nothing))
 
         def do_POST(self) -> None:
             if self.path == "/api/sessions/s_1/end":
@@ -84,11 +95,12 @@ def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixtu
     brief = capsys.readouterr().out.splitlines()
     assert brief[0].startswith("MetaClaw 0.1.0 serves, degraded, at http://127.0.0.1:")
     # Problems come first, then decisions that wait.
-    assert brief[1:5] == [
+    assert brief[1:6] == [
         "! Turns are not being recorded: disk is full \\x1b[31m. Run metaclaw doctor.",
-        "! 2 learned skills wait for your decision. See and decide:",
-        "    metaclaw candidates list --standing waiting",
-        "    metaclaw candidates approve ID, or metaclaw candidates reject ID",
+        "! You said: “Be brief.” — keep it as a rule?",
+        "    Asked because: a second reading disagrees: it was a joke",
+        "    metaclaw candidates approve c_1, or reject c_1",
+        "! 1 further question: metaclaw candidates list --standing waiting",
     ]
     assert "skills_only, running for 2 h 5 min" in out
     assert "sqlite, degraded" in out

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from anyio.to_thread import run_sync
-
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.domain.skill import Rule
 from metaclaw.errors import SkillError
@@ -50,13 +48,10 @@ class AgentFileRoutes:
         "/api/agent-files",
         "Skills and memory files of Claude Code, OpenClaw and Hermes, and how they relate to rules",
     )
-    async def _files(self, request: ApiRequest) -> object:
-        return {"files": await run_sync(self._listed)}
-
-    def _listed(self) -> list[dict[str, Any]]:
+    def _files(self, request: ApiRequest) -> object:
         rules = [(rule, frozenset(list_terms(rule.body))) for rule in self.rules()]
         found = list(dict.fromkeys(self._paths()))[:_MOST_FILES]
-        return [_view(agent, path, rules) for agent, path in found]
+        return {"files": [_view(agent, path, rules) for agent, path in found]}
 
     def _paths(self) -> Iterator[tuple[str, Path]]:
         for agent, variable, default in _HOMES:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-import anyio.to_thread
-
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.api.status_words import budget_words
 from metaclaw.domain.status import ENFORCED, SERVED, Spending
@@ -57,12 +55,8 @@ class Cost:
         "What the program's own calls cost, by day, purpose, model and learned item",
         ("days",),
     )
-    async def _cost(self, request: ApiRequest) -> object:
-        return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))
-
-    def report(self, days: int) -> dict[str, object]:
-        """The cost of the last `days`, including today. Blocks."""
-        budget = self._budget()
+    def _cost(self, request: ApiRequest) -> object:
+        days, budget = request.number("days", 7, _MOST_DAYS), self._budget()
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         items = _grouped((key.item, spent) for key, spent in own.items() if key.item)

@@ -77,6 +77,7 @@ class HomeRoutes:
             ),
             WhyRoutes(
                 reader,
+                self.words,
                 generations.at,
                 lambda: library.view.skills,
                 Budgets.configured(config.skills),
@@ -86,6 +87,7 @@ class HomeRoutes:
             ),
             LearningRoutes(
                 reader,
+                self.words,
                 self.feed,
                 candidates,
                 generations.history,

@@ -4,19 +4,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
+from anyio.to_thread import run_sync
 
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, route
-from metaclaw.api.turns import resolve
+from metaclaw.api.status_words import short
+from metaclaw.api.turns import Words, last_words, resolve
 from metaclaw.api.views import (
+    candidate_question,
     candidate_view,
     generation_view,
     verdict_view,
     whole_candidate_view,
 )
-from metaclaw.domain.candidate import CandidateId, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 100_000
+_MOST_SAID = 160
 _MOST_KNOWN = 10_000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
@@ -44,9 +46,10 @@ _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOS
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """The routes for learning."""
+    """The routes for learning. `words` returns a person's own words in a text of an agent."""
 
     reader: LedgerReader
+    words: Words
     feed: EventFeed
     candidates: SqlCandidates
     history: Callable[[int], list[GenerationRow]]
@@ -65,7 +68,7 @@ class LearningRoutes:
     )
     async def _feedback(self, request: ApiRequest) -> object:
         named, outcome = request.said["turn"], Outcome(request.said["outcome"])
-        turn = await anyio.to_thread.run_sync(resolve, self.reader.find_turns, named, "turn")
+        turn = await run_sync(resolve, self.reader.find_turns, named, "turn")
         comment = request.said.get("comment", "")
         verdict = await (await self.owner()).feedback(TurnId(turn), outcome, comment)
         if verdict is None:
@@ -73,9 +76,8 @@ class LearningRoutes:
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
     @route("GET", "/api/generations", "Skill generations, newest first", ("limit",))
-    async def _generations(self, request: ApiRequest) -> object:
-        limit = request.number("limit", 50, _MOST_ROWS)
-        rows = await anyio.to_thread.run_sync(self.history, limit)
+    def _generations(self, request: ApiRequest) -> object:
+        rows = self.history(request.number("limit", 50, _MOST_ROWS))
         return {
             "generation": self.skills().generation,
             "generations": [generation_view(row) for row in rows],
@@ -96,37 +98,38 @@ class LearningRoutes:
         "Candidates (proposed skills), newest first",
         ("standing", "limit"),
     )
-    async def _candidates(self, request: ApiRequest) -> object:
+    def _candidates(self, request: ApiRequest) -> object:
         wanted = request.choice("standing", Standing)
         limit = request.number("limit", 50, _MOST_ROWS)
         standing = None if wanted is None else Standing(wanted)
-        rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
-        return {"candidates": [candidate_view(row) for row in rows]}
+        rows = self.candidates.candidates(standing, limit)
+        return {
+            "candidates": [{**candidate_view(row), "question": self._question(row)} for row in rows]
+        }
+
+    def _question(self, candidate: Candidate) -> str | None:
+        """What the person is asked; null if the candidate does not wait for them. Blocks."""
+        if candidate.standing is not Standing.WAITING:
+            return None
+        taught_by = self.reader.turn(candidate.proposal.support[0])
+        words = "" if taught_by is None else last_words(taught_by.turn, self.words)
+        return candidate_question(candidate, short(words, _MOST_SAID))
 
     @route("GET", "/api/candidates/{id}", "One candidate with its text and evidence")
-    async def _candidate(self, request: ApiRequest) -> object:
-        named = await self._resolved(request)
-        found = await anyio.to_thread.run_sync(self.candidates.candidate, named)
+    def _candidate(self, request: ApiRequest) -> object:
+        named = self._find_candidate(request.path["id"])
+        found = self.candidates.candidate(named)
         if found is None:
             raise ApiError(f"there is no candidate {named}", 404)
-        return whole_candidate_view(found)
-
-    async def _resolved(self, request: ApiRequest) -> CandidateId:
-        return await anyio.to_thread.run_sync(self._find_candidate, request.path["id"])
+        return {**whole_candidate_view(found), "question": self._question(found)}
 
     def _find_candidate(self, named: str) -> CandidateId:
         """The candidate whose id begins so or whose skill has this name, one that waits first; what
         is not known is returned as it is."""
         known = self.candidates.candidates(None, _MOST_KNOWN)
-        fitting = [
-            one for one in known if one.id.startswith(named) or one.proposal.skill.name == named
-        ]
-        found = [
-            one.id
-            for one in fitting
-            if one.standing is Standing.WAITING and one.proposal.skill.name == named
-        ]
-        found = found or [one.id for one in fitting]
+        of_skill = [one for one in known if one.proposal.skill.name == named]
+        waiting = [one.id for one in of_skill if one.standing is Standing.WAITING]
+        found = waiting or [one.id for one in known if one.id.startswith(named) or one in of_skill]
         if named in found or not found:
             return CandidateId(named)
         if len(found) > 1:
@@ -143,7 +146,7 @@ class LearningRoutes:
         return await self._decide(request, approved=False)
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
-        named = await self._resolved(request)
+        named = await run_sync(self._find_candidate, request.path["id"])
         decided = await (await self.owner()).decide(named, approved=approved)
         if decided is None:
             raise ApiError(f"there is no candidate {named}", 404)
@@ -152,11 +155,9 @@ class LearningRoutes:
     @route("POST", "/api/sessions/{id}/forget", "Forget a session and what was learned from it")
     async def _forget(self, request: ApiRequest) -> object:
         session = SessionId(
-            await anyio.to_thread.run_sync(
-                resolve, self.reader.find_sessions, request.path["id"], "session"
-            )
+            await run_sync(resolve, self.reader.find_sessions, request.path["id"], "session")
         )
-        await anyio.to_thread.run_sync(self.begin_forgetting, session)
+        await run_sync(self.begin_forgetting, session)
         try:
             forgotten = await (await self.owner()).forget(session)
         except SkillError as error:

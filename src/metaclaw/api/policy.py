@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-import anyio.to_thread
+from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, route
 from metaclaw.api.views import picked, time_view
@@ -64,7 +64,7 @@ class PolicyRoutes:
     )
     async def _policy(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
-        versions = await anyio.to_thread.run_sync(self.policies.versions, limit)
+        versions = await run_sync(self.policies.versions, limit)
         owner, serving = await self.owner(), self.serving()
         return {
             "policy_version": serving.version,
@@ -75,13 +75,11 @@ class PolicyRoutes:
         }
 
     @route("GET", "/api/policy/{version}", "One version with the turns that taught it")
-    async def _version(self, request: ApiRequest) -> object:
+    def _version(self, request: ApiRequest) -> object:
         text = request.path["version"]
         if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
-        return await anyio.to_thread.run_sync(self._facts, int(text))
-
-    def _facts(self, number: int) -> dict[str, Any]:
+        number = int(text)
         version, since = self.policies.version(number), self.policies.since(number)
         if version is None or since is None:
             raise _unknown(number)
@@ -115,10 +113,7 @@ class PolicyRoutes:
 
     async def _require(self, number: int) -> None:
         """Raise ApiError if there is no version of this number."""
-        if (
-            number != BASE_POLICY
-            and await anyio.to_thread.run_sync(self.policies.version, number) is None
-        ):
+        if number != BASE_POLICY and await run_sync(self.policies.version, number) is None:
             raise _unknown(number)
 
     async def _trainer(self) -> PolicyOwner:

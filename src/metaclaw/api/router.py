@@ -6,10 +6,12 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from metaclaw.domain.chat import Json
@@ -132,7 +134,8 @@ class Route:
 
     method: str
     path: str
-    serve: Callable[[ApiRequest], Awaitable[object]]
+    serve: Callable[[ApiRequest], object]
+    """A coroutine function, or a function that blocks and is called in a thread."""
     summary: str
     parameters: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
@@ -141,7 +144,7 @@ class Route:
     """Whether it is for a browser, and not part of the documented API."""
 
 
-Serve = TypeVar("Serve", bound=Callable[..., Awaitable[object]])
+Serve = TypeVar("Serve", bound=Callable[..., object])
 _MARK = "_route"
 
 
@@ -286,7 +289,9 @@ async def _result(
     said = checked_body(body, route.fields) if route.fields else {}
     asked = ApiRequest(match.groupdict(), query, headers, body, said, *about)
     try:
-        return await route.serve(asked)
+        if iscoroutinefunction(route.serve):
+            return await route.serve(asked)
+        return await anyio.to_thread.run_sync(route.serve, asked)
     except (SkillError, RefusedError, TrainingError) as error:
         raise ApiError(str(error), 409) from error
 

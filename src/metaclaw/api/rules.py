@@ -2,10 +2,11 @@
 enforcement.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from anyio.to_thread import run_sync
 
@@ -40,7 +41,6 @@ from metaclaw.store import SqlCompliance
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
-T = TypeVar("T")
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
 _NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
 _MOST_AT_ONCE = 1000
@@ -123,9 +123,18 @@ _FILE = (Field("text", {"type": "string", "description": "Markdown, or the JSON 
 _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 
+@contextmanager
+def _refusing(status: int) -> Iterator[None]:
+    """Report a SkillError with this status."""
+    try:
+        yield
+    except SkillError as error:
+        raise ApiError(str(error), status) from error
+
+
 @dataclass(frozen=True, slots=True)
 class RuleRoutes:
-    """The routes for rules. The rulebook blocks, so it is called in a thread."""
+    """The routes for rules."""
 
     rulebook: Rulebook
     compliance: SqlCompliance
@@ -139,23 +148,23 @@ class RuleRoutes:
         "Rules and facts in force, or retired ones with state=retired",
         ("state",),
     )
-    async def _rules(self, request: ApiRequest) -> object:
+    def _rules(self, request: ApiRequest) -> object:
         if request.choice("state", ("live", "retired")) == "retired":
-            gone = await run_sync(self.rulebook.retired)
+            gone = self.rulebook.retired()
             return {
                 "rules": [
                     retired_rule_view(retired) for retired in gone if not retired.skill.is_skill
                 ]
             }
-        dates = await run_sync(self.rulebook.dates)
+        dates = self.rulebook.dates()
         skipped = self.rulebook.library.view.skipped
         return {
-            "rules": await self._listed(self.rulebook.rules(), dates),
+            "rules": self._listed(self.rulebook.rules(), dates),
             "skipped": [picked(one, "path", "reason") for one in skipped],
         }
 
     @route("GET", "/api/rule-examples", "The library of example rules")
-    async def _examples(self, request: ApiRequest) -> object:
+    def _examples(self, request: ApiRequest) -> object:
         return {
             "examples": [
                 picked(one, "name", "text", "when", "check") for one in rule_examples().values()
@@ -163,8 +172,9 @@ class RuleRoutes:
         }
 
     @route("POST", "/api/rule-file", "Read the rules in a file's text", fields=_FILE)
-    async def _read(self, request: ApiRequest) -> object:
-        found = await self._done(lambda: read_rules(request.said["text"]), 400)
+    def _read(self, request: ApiRequest) -> object:
+        with _refusing(400):
+            found = read_rules(request.said["text"])
         left_out = [{"text": text, "reason": reason} for text, reason in found.left_out]
         return {"rules": list(found.rules), "left_out": left_out}
 
@@ -174,7 +184,7 @@ class RuleRoutes:
         "Rules in force, and as a section for AGENTS.md",
         ("workspace", "user"),
     )
-    async def _section(self, request: ApiRequest) -> object:
+    def _section(self, request: ApiRequest) -> object:
         workspace, user = request.query.get("workspace"), request.query.get("user")
         chosen = [
             rule
@@ -187,10 +197,8 @@ class RuleRoutes:
             "section": render_section(chosen),
         }
 
-    async def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
-        followed = await run_sync(
-            self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules}
-        )
+    def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
+        followed = self.compliance.totals({rule.name: measured_hash(rule) for rule in rules})
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
@@ -200,28 +208,30 @@ class RuleRoutes:
         ]
 
     @route("GET", "/api/rules/{name}", "One rule or fact")
-    async def _rule(self, request: ApiRequest) -> object:
-        rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
-        record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
-        dates = await run_sync(self.rulebook.dates)
+    def _rule(self, request: ApiRequest) -> object:
+        rule = self._known(request)
+        record = self.compliance.of_rule(rule.name, measured_hash(rule))
+        dates = self.rulebook.dates()
         return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
 
     @route("POST", "/api/rules", "Put a rule or fact in force", fields=_NEW)
-    async def _add(self, request: ApiRequest) -> object:
+    def _add(self, request: ApiRequest) -> object:
         several = request.said.get("rules")
         if several is None:
             one = _fields(request.said)
-            ((rule, added),) = await self._done(lambda: self.rulebook.add([one]), 400)
+            with _refusing(400):
+                ((rule, added),) = self.rulebook.add([one])
             if added and rule.source is not None:
-                await run_sync(self.noted, rule, rule.source)
-            return {**(await self._shown(rule)), "added": added}
+                self.noted(rule, rule.source)
+            return {**self._shown(rule), "added": added}
         if len(request.said) > 1 or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(
                 f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it"
             )
         listed = [_fields(checked_fields(fields, _NEW)) for fields in several]
-        found = await self._done(lambda: self.rulebook.add(listed), 400)
-        dates = await run_sync(self.rulebook.dates)
+        with _refusing(400):
+            found = self.rulebook.add(listed)
+        dates = self.rulebook.dates()
         return {
             "rules": [
                 {**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found
@@ -229,21 +239,22 @@ class RuleRoutes:
         }
 
     @route("PATCH", "/api/rules/{name}", "Change a rule or fact", fields=_CHANGES)
-    async def _change(self, request: ApiRequest) -> object:
+    def _change(self, request: ApiRequest) -> object:
         fields = _fields(request.said)
-        rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        rule = self._known(request)
         if fields.get("enforce") == "hold":
             _refuse_to_hold_nothing(rule, fields)
-        return await self._shown(
-            await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400)
-        )
+        with _refusing(400):
+            return self._shown(self.rulebook.change(rule.name, fields))
 
     @route("DELETE", "/api/rules/{name}", "Take a rule or fact out of force")
-    async def _remove(self, request: ApiRequest) -> object:
-        name = request.path["name"]
-        await self._done(lambda: self.rulebook.rule(name), 404)
-        rule = await run_sync(self.rulebook.remove, name)
-        return {"removed": name, "rule": rule_view(rule, None)}
+    def _remove(self, request: ApiRequest) -> object:
+        rule = self.rulebook.remove(self._known(request).name)
+        return {"removed": rule.name, "rule": rule_view(rule, None)}
+
+    def _known(self, request: ApiRequest) -> Rule:
+        with _refusing(404):
+            return self.rulebook.rule(request.path["name"])
 
     @route(
         "POST", "/api/undo", "Take back the last lesson, or the one of a generation", fields=_UNDO
@@ -256,8 +267,8 @@ class RuleRoutes:
         return undone_view(undone)
 
     @route("POST", "/api/skills/{name}/restore", "Put a retired skill, rule or fact in force again")
-    async def _restore(self, request: ApiRequest) -> object:
-        skill = await run_sync(self.rulebook.restore, request.path["name"])
+    def _restore(self, request: ApiRequest) -> object:
+        skill = self.rulebook.restore(request.path["name"])
         return {**skill_view(skill), "restored": True}
 
     @route(
@@ -266,34 +277,26 @@ class RuleRoutes:
         "Change a skill's text; it is the person's from then on",
         fields=_REWRITE,
     )
-    async def _rewrite(self, request: ApiRequest) -> object:
+    def _rewrite(self, request: ApiRequest) -> object:
         trigger, body, text = (request.said.get(field.name) for field in _REWRITE)
         if not (trigger or body or text):
             raise ApiError("write description or body, or both, as texts")
         changes = {"trigger": trigger, "body": body, "text": text}
-        name = request.path["name"]
-        changed = await run_sync(lambda: self.rulebook.rewrite(name, **changes))
+        changed = self.rulebook.rewrite(request.path["name"], **changes)
         return {**skill_view(changed), "body": changed.body}
 
     @route("POST", "/api/skills/{name}/keep", "End a skill's trial: it stays in force")
-    async def _keep(self, request: ApiRequest) -> object:
-        return skill_view(await run_sync(self.rulebook.keep, request.path["name"]))
+    def _keep(self, request: ApiRequest) -> object:
+        return skill_view(self.rulebook.keep(request.path["name"]))
 
     @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", fields=_PIN)
-    async def _pin(self, request: ApiRequest) -> object:
+    def _pin(self, request: ApiRequest) -> object:
         name, pinned = request.path["name"], request.said.get("pinned", True)
-        return skill_view(await run_sync(lambda: self.rulebook.pin(name, pinned=pinned)))
+        return skill_view(self.rulebook.pin(name, pinned=pinned))
 
-    async def _shown(self, rule: Rule) -> dict[str, Any]:
-        (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
+    def _shown(self, rule: Rule) -> dict[str, Any]:
+        (shown,) = self._listed([rule], self.rulebook.dates())
         return shown
-
-    async def _done(self, do: Callable[[], T], status: int) -> T:
-        """Call `do` in a thread; a SkillError becomes an ApiError with this status."""
-        try:
-            return await run_sync(do)
-        except SkillError as error:
-            raise ApiError(str(error), status) from error
 
 
 def _refuse_to_hold_nothing(rule: Skill, fields: RuleFields) -> None:

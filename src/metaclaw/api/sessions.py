@@ -53,10 +53,7 @@ class SessionRoutes:
         "Sessions, newest first",
         ("limit", "before", "kind", "words", "among", "detail"),
     )
-    async def _sessions(self, request: ApiRequest) -> object:
-        return await run_sync(self._listed, request)
-
-    def _listed(self, request: ApiRequest) -> dict[str, Any]:
+    def _sessions(self, request: ApiRequest) -> object:
         limit, before = request.number("limit", 50, _MOST_ROWS), request.query.get("before")
         among = request.number("among", 1000, _MOST_SEARCHED)
         wanted = SessionFilter(with_side_only=request.query.get("kind") != "main")
@@ -102,10 +99,7 @@ class SessionRoutes:
         "One session with its turns",
         ("limit", "after", "newest", "kind", "detail"),
     )
-    async def _session(self, request: ApiRequest) -> object:
-        return await run_sync(self._shown, request)
-
-    def _shown(self, request: ApiRequest) -> dict[str, Any]:
+    def _session(self, request: ApiRequest) -> object:
         row = self._row(request.path["id"])
         title = self.titles.of([row.id]).get(row.id)
         show = {"words": self._in_words, "whole": self._whole}.get(
@@ -173,16 +167,13 @@ class SessionRoutes:
         return {"session": session, "ended": True}
 
     @route("GET", "/api/turns", "The newest main turn")
-    async def _turns(self, request: ApiRequest) -> object:
-        newest = await run_sync(self.reader.newest_main_turn)
+    def _turns(self, request: ApiRequest) -> object:
+        newest = self.reader.newest_main_turn()
         return {"turns": [] if newest is None else [turn_row_view(newest)]}
 
     @route("GET", "/api/turns/{id}", "One turn: request, answer, stamp, times, usage")
-    async def _turn(self, request: ApiRequest) -> object:
-        return await run_sync(self._told, request.path["id"])
-
-    def _told(self, named: str) -> dict[str, Any]:
-        turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
+    def _turn(self, request: ApiRequest) -> object:
+        turn = TurnId(resolve(self.reader.find_turns, request.path["id"], "turn"))
         found, standing = self.reader.turn(turn), self.reader.standing_of(turn)
         if found is None or standing is None:
             raise ApiError(f"there is no turn {turn}", 404)
@@ -193,8 +184,8 @@ class SessionRoutes:
         }
 
     @route("GET", "/api/projects", "Projects of sessions and of rules")
-    async def _projects(self, request: ApiRequest) -> object:
-        return {"projects": await run_sync(known_projects, self.reader, self.rules())}
+    def _projects(self, request: ApiRequest) -> object:
+        return {"projects": known_projects(self.reader, self.rules())}
 
 
 def known_projects(reader: LedgerReader, rules: Sequence[Skill]) -> list[str]:

@@ -68,7 +68,7 @@ _TEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SkillRoutes:
-    """The routes for skills. The rulebook blocks, so it is called in a thread."""
+    """The routes for skills."""
 
     rulebook: Rulebook
     skills: Callable[[], LibraryView]
@@ -81,11 +81,8 @@ class SkillRoutes:
         "/api/lessons",
         "Lessons in force, with their failure, its counts, and the turns that taught them",
     )
-    async def _lessons(self, request: ApiRequest) -> object:
-        return {"lessons": await run_sync(self._lesson_uses)}
-
-    def _lesson_uses(self) -> list[dict[str, Any]]:
-        """The lessons in force, and those that wait for a person. Blocks."""
+    def _lessons(self, request: ApiRequest) -> object:
+        """The lessons in force, and those that wait for a person."""
         waiting, accepted = (
             [one.proposal for one in self.candidates.candidates(standing, _MOST_LESSONS)]
             for standing in (Standing.WAITING, Standing.ACCEPTED)
@@ -96,16 +93,16 @@ class SkillRoutes:
             *self.episodes.uses(self.skills().skills, self.rulebook.dates()),
             *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
         ]
-        return [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]
+        return {"lessons": [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]}
 
     @route(
         "GET", "/api/skills", "Skills, rules and facts in force, or in a state", ("state", "text")
     )
-    async def _skills(self, request: ApiRequest) -> object:
+    def _skills(self, request: ApiRequest) -> object:
         state = request.choice("state", (SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED))
         view = self.skills()
         if state == SkillState.RETIRED:
-            gone = await run_sync(self.rulebook.retired)
+            gone = self.rulebook.retired()
             return {
                 "generation": view.generation,
                 "skills": [retired_skill_view(retired) for retired in gone],
@@ -135,22 +132,18 @@ class SkillRoutes:
         }
 
     @route("POST", "/api/skills", "Put skills in force", fields=_ADD)
-    async def _add(self, request: ApiRequest) -> object:
-        files = [(one["path"], one["text"]) for one in request.said["files"]]
-        replace = request.said.get("replace", False)
-        return await run_sync(lambda: self._put(files, replace=replace))
-
-    def _put(self, files: list[tuple[str, str]], *, replace: bool) -> dict[str, Any]:
+    def _add(self, request: ApiRequest) -> object:
         """Put the readable skills in force, unless one of the same name exists and is not to be
         replaced.
         """
+        files = [(one["path"], one["text"]) for one in request.said["files"]]
         pack, library = read_pack(files), self.rulebook.library
         taken: list[Json] = [
             skill.name
             for skill in pack.skills
             if library.view.get(skill.name) or (library.folder / skill.name).exists()
         ]
-        is_written = bool(pack.skills) and (replace or not taken)
+        is_written = bool(pack.skills) and (request.said.get("replace", False) or not taken)
         if is_written:
             self.rulebook.put(pack.skills)
         tried = _check_view if len(files) == 1 else lambda skill: {}
@@ -162,11 +155,11 @@ class SkillRoutes:
         }
 
     @route("DELETE", "/api/skills/{name}", "Take a skill out and delete its folder")
-    async def _remove(self, request: ApiRequest) -> object:
+    def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
         if not (self.rulebook.library.folder / name / _FILE).is_file():
             raise _unknown(name)
-        await run_sync(self.rulebook.delete, name)
+        self.rulebook.delete(name)
         return {"removed": name}
 
     @route("POST", "/api/skills/{name}/retire", "Take a skill out of force")
@@ -177,13 +170,10 @@ class SkillRoutes:
         return {"skill": name, "retired": True, "generation": generation}
 
     @route("POST", "/api/skill-test", "Run a skill's check on an answer", fields=_TEST)
-    async def _test(self, request: ApiRequest) -> object:
+    def _test(self, request: ApiRequest) -> object:
         said, name = request.said, request.said.get("name", "the text")
-        if "text" in said:
-            skill = await run_sync(parse_skill, said["text"], name)
-        else:
-            skill = self._known(SkillName(name))
-        return await run_sync(_tried, skill, said["task"], said["answer"])
+        skill = parse_skill(said["text"], name) if "text" in said else self._known(SkillName(name))
+        return _tried(skill, said["task"], said["answer"])
 
     def _known(self, name: SkillName) -> Skill:
         skill = self.skills().get(name)

@@ -49,7 +49,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 def short(text: object, most: int) -> str:
     """A text on one line of at most `most` characters."""
-    line = " ".join(str(text).split())
+    line = " ".join(str(text)[: 8 * most].split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from anyio.to_thread import run_sync
-
 from metaclaw.api.router import ApiError, ApiRequest, route
+from metaclaw.api.status_words import short
 from metaclaw.api.views import enforced_view, lesson_view, picked
 from metaclaw.domain.chat import (
     Image,
@@ -115,17 +114,9 @@ class Titles:
         return max(0, len(missing) - read)
 
     def _title(self, opening: FirstRequest) -> str:
-        try:
-            value = decode_json(opening.request)
-            messages = (
-                wire_format(opening.wire).parse_request(value).messages
-                if isinstance(value, dict)
-                else ()
-            )
-        except (WireError, ValueError, RecursionError):
-            return ""
+        messages = messages_of(opening.wire, opening.request) or ()
         said = (words_in(self._words, opening.agent, message) for message in messages)
-        return short(next(filter(None, said), ""))
+        return short(next(filter(None, said), ""), _MOST_TITLE_CHARS)
 
 
 def resolve(find: Callable[[str, int], Sequence[str]], named: str, what: str) -> str:
@@ -148,12 +139,6 @@ def words_in(words: Words, agent: str, message: Message) -> str:
         return ""
     said = (words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
     return "\n".join(filter(None, said))
-
-
-def short(text: str, most: int = _MOST_TITLE_CHARS) -> str:
-    """A text on one line of at most `most` characters."""
-    line = " ".join(text[: 8 * most].split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +352,7 @@ class WhyRoutes:
     """
 
     reader: LedgerReader
+    words: Words
     generation_at: Callable[[int], SkillGeneration | None]
     skills: Callable[[], Sequence[Skill]]
     budgets: Budgets
@@ -376,11 +362,8 @@ class WhyRoutes:
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
     @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
-    async def _why(self, request: ApiRequest) -> object:
-        return await run_sync(self._explain, request.path["id"])
-
-    def _explain(self, named: str) -> dict[str, Any]:
-        turn = TurnId(resolve(self.reader.find_turns, named, "turn"))
+    def _why(self, request: ApiRequest) -> object:
+        turn = TurnId(resolve(self.reader.find_turns, request.path["id"], "turn"))
         found = self.reader.turn(turn)
         if found is None:
             raise ApiError(f"there is no turn {turn}", 404)
@@ -392,7 +375,7 @@ class WhyRoutes:
         skills = () if generation is None else generation.skills
         considered = explain(
             turn,
-            _task(turn),
+            last_words(turn, self.words),
             LibraryView.of(number, skills),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
@@ -400,12 +383,13 @@ class WhyRoutes:
             absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
         )
         known = {skill.name for skill in skills}
+        failed = _failed_calls(turn)
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
         names = ("placed", "listed", "withheld", "not_placed")
         groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for one in considered:
             share = withheld.get(one.skill.name)
-            view = _considered_view(one)
+            view = {**_considered_view(one), "failed": failed.get(one.skill.name)}
             if share is None:
                 groups[one.fate.replace(" ", "_")].append(view)
             else:
@@ -433,6 +417,23 @@ class WhyRoutes:
             ],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
+
+
+def _failed_calls(turn: Turn) -> dict[str, dict[str, str]]:
+    """The failed calls of a turn by the lesson that was placed behind their results."""
+    lessons = {one.call_id: one.skills[0] for one in turn.placements if one.call_id is not None}
+    messages = messages_of(turn.wire, turn.exchange.request) if lessons else ()
+    parts = [part for message in messages or () for part in message.parts]
+    calls = {part.id: part for part in parts if isinstance(part, ToolCall)}
+    return {
+        lessons[part.call_id]: {
+            "name": calls[part.call_id].name,
+            "arguments": calls[part.call_id].arguments[:_MOST_ARGUMENTS],
+            "result": short("\n".join(_inner(part.parts)), _MOST_ARGUMENTS),
+        }
+        for part in parts
+        if isinstance(part, ToolResult) and part.call_id in lessons and part.call_id in calls
+    }
 
 
 def _names_at(turn: Turn, anchor: bytes) -> list[Any]:
@@ -481,17 +482,3 @@ def _considered_view(explanation: SkillExplanation) -> dict[str, Any]:
         "reason": explanation.reason,
         **({} if note is None else {"check_note": note}),
     }
-
-
-def _task(turn: Turn) -> str:
-    """The user's last words in the request; empty if it cannot be parsed."""
-    from metaclaw.learn import StepBuilder, read_request  # it imports half of the learner
-    from metaclaw.proxy import own_words
-
-    builder = StepBuilder(own_words)
-    try:
-        messages = read_request(turn.wire, turn.exchange.request).messages
-    except WireError:
-        return ""
-    said = (builder.own_words(turn.agent, message) for message in reversed(messages))
-    return next(filter(None, said), "")

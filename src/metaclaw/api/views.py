@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from metaclaw.api.status_words import counted
-from metaclaw.domain.candidate import Candidate
+from metaclaw.domain.candidate import Candidate, Change
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.skill import Fact, GenerationChange, RetiredSkill, Skill
+from metaclaw.domain.skill import Fact, GenerationChange, Lesson, RetiredSkill, Rule, Skill
 from metaclaw.domain.status import agent_word, held_words
 from metaclaw.domain.training import RoleKind, TurnStanding
 from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
@@ -306,10 +306,10 @@ def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
 
 
 def retired_skill_view(retired: RetiredSkill) -> dict[str, Any]:
-    """A skill, rule or fact that is no longer in force, without its body."""
-    view = skill_view(retired.skill)
+    """A skill, rule, fact or lesson that is no longer in force, without the body of a skill."""
     return {
-        **view,
+        **skill_view(retired.skill),
+        **lesson_view(retired.skill),
         "state": "retired",
         "pinned": False,
         "retired_at": time_view(retired.retired_at),
@@ -340,6 +340,7 @@ def candidate_view(candidate: Candidate) -> dict[str, Any]:
     """A candidate without its body."""
     proposal = candidate.proposal
     return {
+        "about": proposal.skill.kind,
         **picked(candidate, "id", "standing", "reason", "generation"),
         **picked(proposal, "change", "replaces", "kind", "written_by", "is_instruction"),
         "skill": proposal.skill.name,
@@ -347,6 +348,24 @@ def candidate_view(candidate: Candidate) -> dict[str, Any]:
         "scope": proposal.skill.scope,
         "made_at": time_view(candidate.made_at),
     }
+
+
+def candidate_question(candidate: Candidate, words: str) -> str:
+    """What a person is asked about a candidate; `words` are what they said in the turn that taught
+    it.
+    """
+    skill, change = candidate.proposal.skill, candidate.proposal.change
+    text = " ".join(skill.body.split())
+    if isinstance(skill, Lesson):
+        return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
+    if not isinstance(skill, Rule):
+        return f"Put the learned skill {skill.name} in force?"
+    if change is Change.EDIT:
+        return f"Your rule: “{text}” — check it with a program that a model wrote?"
+    place = f", instead of {', '.join(candidate.proposal.replaces)}" * (change is Change.MERGE)
+    if not words or text.rstrip(".").casefold() in words.casefold():
+        return f"You said: “{text}” — keep it as a {skill.kind}{place}?"
+    return f"You said: “{words}” — keep this as a {skill.kind}{place}: “{text}”?"
 
 
 def generation_view(row: GenerationRow) -> dict[str, Any]:

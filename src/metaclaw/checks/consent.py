@@ -150,7 +150,7 @@ def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | 
     if not said:
         return None
     steps: list[tuple[str, ...] | str] = []
-    clauses = _clauses(said)
+    clauses = _split(said, _CLAUSE_END)
     agrees = bool(clauses) and _is_agreement(clauses[0])
     for clause in clauses:
         if _NEGATION.search(clause):
@@ -162,7 +162,7 @@ def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | 
     if all(map(_has_name, refusals)):
         steps += [
             tuple(_ordered(sentence))
-            for sentence in _sentences(said)
+            for sentence in _split(said, _SENTENCE_END)
             if _is_order(sentence) and _says_nothing_else(sentence)
         ]
     if agrees and asked and not _BUT.search(said):
@@ -208,20 +208,10 @@ def _without_commands(text: str) -> str:
     return _SPAN.sub(lambda match: "" if " " in match[1] else match[0], text)
 
 
-def _clauses(text: str) -> list[str]:
-    """The clauses of a text; a list of names belongs to the clause before it."""
+def _split(text: str, end: "re.Pattern[str]") -> list[str]:
+    """The clauses or sentences of a text; a list of names belongs to the one before it."""
     joined = _JOINED.sub(" and ", _LISTED.sub(r" and \1", text))
-    return [clause.strip() for clause in _CLAUSE_END.split(joined) if clause and clause.strip()]
-
-
-def _sentences(text: str) -> list[str]:
-    """The sentences of a text; a list of names belongs to the sentence before it."""
-    joined = _JOINED.sub(" and ", _LISTED.sub(r" and \1", text))
-    return [
-        sentence.strip()
-        for sentence in _SENTENCE_END.split(joined)
-        if sentence and sentence.strip()
-    ]
+    return [part.strip() for part in end.split(joined) if part and part.strip()]
 
 
 def _says_nothing_else(sentence: str) -> bool:
@@ -299,9 +289,8 @@ def _asked_for(text: str) -> list[str]:
 def _proposed(sentence: str) -> list[str]:
     """The names in a sentence about deleting, and its commands."""
     names = [match[1] for match in _SPAN.finditer(sentence) if " " in match[1]]
-    for clause in _clauses(
-        _SPAN.sub(lambda match: match[1] if " " in match[1] else match[0], sentence)
-    ):
+    text = _SPAN.sub(lambda match: match[1] if " " in match[1] else match[0], sentence)
+    for clause in _split(text, _CLAUSE_END):
         about = _ABOUT.search(clause)
         if about and not _CODE_THINGS.search(clause) and not _NEGATION.search(clause):
             names += list(_names_behind(_tokens(clause[about.end() :]))) or list(

@@ -15,6 +15,7 @@ from metaclaw.cli.output import (
     fact_lines,
     limit_option,
     moment,
+    sentence,
     short,
     table,
     wants_json,
@@ -87,8 +88,14 @@ def _shown(found: Facts) -> Iterator[str]:
     if found["check"]:
         yield from ("", "check:", *found["check"].splitlines())
     if found["standing"] == "waiting":
-        yield ""
-        yield f"It waits for you: metaclaw candidates approve {found['id']}, or reject {found['id']}"
+        yield from ("", *question_lines(found))
+
+
+def question_lines(waiting: Facts) -> Iterator[str]:
+    """What a waiting candidate asks of the person, and how to answer."""
+    yield from sentence(f"! {waiting['question']}", is_bold=True)
+    yield from sentence(f"    Asked because: {waiting['reason']}", indent="    ")
+    yield f"    metaclaw candidates approve {waiting['id']}, or reject {waiting['id']}"
 
 
 @candidates.command()

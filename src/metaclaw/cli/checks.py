@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import connect
+from metaclaw.cli.config import ignored_settings
 from metaclaw.cli.home import database_file, read_all, reading
 from metaclaw.cli.output import CommandOutput, answers, timeout_option
 from metaclaw.clock import utc_now
@@ -32,7 +33,6 @@ from metaclaw.config import (
     without_password,
 )
 from metaclaw.errors import ConfigError, MetaClawError, StoreError, UpstreamError
-from metaclaw.hooks import PluginError, load_plugin
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -117,8 +117,6 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
     yield from check_calendars(home, config)
-    yield from check_policy_plugins(config)
-    yield from check_sleep(config)
     yield from check_input(config)
     yield from check_clock(home)
 
@@ -156,6 +154,8 @@ def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
     missing = missing_secrets(config)
     for problem in missing:
         yield _fail("config", f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
+    for problem in ignored_settings(config):
+        yield _warn("config", f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
     if not missing:
         path = home / CONFIG_NAME
         yield _ok(
@@ -344,24 +344,6 @@ def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
                 yield _warn(
                     name, trouble, "correct it in schedule.calendars; until then it is ignored"
                 )
-
-
-def check_policy_plugins(config: Config) -> Iterator[DoctorFinding]:
-    """Check that the plugins that train and serve weights can be loaded."""
-    for key, group, name in config.plugins():
-        if key.startswith("policy."):
-            try:
-                load_plugin(group, name, object)
-            except PluginError as error:
-                yield _warn(key, str(error), "until then no weights are trained")
-
-
-def check_sleep(config: Config) -> Iterator[DoctorFinding]:
-    """Check that the hours of sleep are valid; invalid ones are ignored."""
-    if (trouble := config.schedule.sleep_trouble) is not None:
-        yield _warn(
-            "sleep hours", trouble, "correct it in schedule.sleep; until then they are ignored"
-        )
 
 
 def check_input(config: Config) -> Iterator[DoctorFinding]:

@@ -2,7 +2,7 @@
 print its path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,11 +60,7 @@ def check(home: Path) -> CommandOutput:
     path = home / CONFIG_NAME
     try:
         loaded = load(home)
-        problems = (
-            *missing_secrets(loaded),
-            *_unusable_plugins(loaded),
-            *_impossible_hours(loaded),
-        )
+        problems = (*missing_secrets(loaded), *ignored_settings(loaded))
     except InvalidConfigError as error:
         problems = error.problems
     facts = {"valid": not problems, "file": str(path), "problems": list(map(asdict, problems))}
@@ -104,37 +100,22 @@ def path(home: Path) -> CommandOutput:
     return CommandOutput({"path": str(file), "home": str(home), "exists": file.exists()}, str(file))
 
 
-def _unusable_plugins(loaded: "Config") -> "list[Problem]":
-    """Plugins that are named but do not work. The proxy starts without them."""
+def ignored_settings(loaded: "Config") -> "Iterator[Problem]":
+    """Settings without which the proxy starts: plugins that do not work, and invalid hours of
+    sleep, such as 25:00.
+    """
     from metaclaw.config import Problem
     from metaclaw.hooks import PluginError, load_plugin
 
-    problems = []
     for key, group, name in loaded.plugins():
         try:
             load_plugin(group, name, object)
         except PluginError as error:
-            trouble, _, remedy = str(error).partition("; ")
-            problems.append(Problem(str(loaded.where(key)), key, f"is ignored: {trouble}", remedy))
-    return problems
-
-
-def _impossible_hours(loaded: "Config") -> "list[Problem]":
-    """Invalid hours of sleep, such as 25:00. Loading accepts them, because the proxy starts and
-    ignores them.
-    """
-    from metaclaw.config import Problem
-
-    if (trouble := loaded.schedule.sleep_trouble) is None:
-        return []
-    return [
-        Problem(
-            str(loaded.where("schedule.sleep")),
-            "schedule.sleep",
-            f"is ignored: {trouble}",
-            'write, for example, "23:00-07:00"',
-        )
-    ]
+            why, _, remedy = str(error).partition("; ")
+            yield Problem(str(loaded.where(key)), key, f"is ignored: {why}", remedy)
+    if trouble := loaded.schedule.sleep_trouble:
+        key, advice = "schedule.sleep", 'write, for example, "23:00-07:00"'
+        yield Problem(str(loaded.where(key)), key, f"is ignored: {trouble}", advice)
 
 
 def _masked(value: object) -> object:

@@ -3,7 +3,6 @@ them in, and roll back.
 """
 
 import re
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,85 +73,15 @@ _FORMS = (
     "I need metadata: revision {revision} of a document about {topic}, written by {person}.",
     "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
 )
-_TOPICS = [
-    "budget",
-    "travel",
-    "market",
-    "water",
-    "energy",
-    "music",
-    "health",
-    "safety",
-    "school",
-    "winter",
-    "summer",
-    "harvest",
-    "forest",
-    "river",
-    "bridge",
-    "station",
-    "library",
-    "museum",
-    "castle",
-    "ocean",
-    "planet",
-    "paper",
-    "iron",
-    "gold",
-    "stone",
-    "glass",
-    "wood",
-    "sugar",
-    "bread",
-    "apple",
-    "rice",
-    "fish",
-    "research",
-    "training",
-    "customer",
-    "product",
-    "design",
-    "security",
-    "network",
-    "storage",
-    "memory",
-    "window",
-    "table",
-    "office",
-    "factory",
-    "hospital",
-    "traffic",
-    "weather",
-]
-_PEOPLE = [
-    "Maria",
-    "Peter",
-    "Anna",
-    "John",
-    "Sarah",
-    "David",
-    "Alice",
-    "Henry",
-    "Victor",
-    "Simon",
-    "Martin",
-    "Jane",
-]
-_NEW_TOPICS = [
-    "climate",
-    "history",
-    "science",
-    "film",
-    "radio",
-    "email",
-    "letter",
-    "tax",
-    "stamp",
-    "wheel",
-    "coal",
-    "storm",
-]
-_NEW_PEOPLE = ["Thomas", "Mary", "Frank", "Kim", "Robert"]
+_TOPICS = """\
+budget travel market water energy music health safety school winter summer harvest
+forest river bridge station library museum castle ocean planet paper iron gold stone
+glass wood sugar bread apple rice fish research training customer product design
+security network storage memory window table office factory hospital traffic weather
+"""
+_PEOPLE = "Maria Peter Anna John Sarah David Alice Henry Victor Simon Martin Jane"
+_NEW_TOPICS = "climate history science film radio email letter tax stamp wheel coal storm"
+_NEW_PEOPLE = "Thomas Mary Frank Kim Robert"
 _LOOK_S = 1.0
 _TOKENS = 24
 _WIDTH = 70
@@ -187,7 +116,9 @@ def act_two(stage: Stage) -> None:
         stage.say(
             f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”"
         )
-        stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
+        stage.say(
+            f"You work: {len(work_questions())} questions, such as “{work_questions()[0].text}”"
+        )
         worked = _ask_all(stage, proxy, work_questions(), stage.check, temperature=1.0)
         stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
@@ -214,12 +145,12 @@ def new_questions() -> list[Question]:
     return _questions(_NEW_TOPICS, _NEW_PEOPLE)
 
 
-def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
-    made = []
-    for number, topic in enumerate(topics):
+def _questions(topics: str, people: str) -> list[Question]:
+    made, names = [], people.split()
+    for number, topic in enumerate(topics.split()):
         given = {
             "topic": topic,
-            "person": people[number % len(people)],
+            "person": names[number % len(names)],
             "revision": 1 + number * 5 % 9,
         }
         form = _FORMS[(number + number // len(_FORMS)) % len(_FORMS)]
@@ -358,7 +289,6 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
         f"New questions, about other things and people, by the trained weights: {_share(trained)}"
         " right."
     )
-    _swap_while_streaming(stage, proxy)
     stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
     untrained = _ask_all(stage, proxy, questions, stage.check)
@@ -374,37 +304,4 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
     stage.claim(
         "after the rollback the untrained model answers again",
         all(reply.policy == 0 for reply, _ in untrained),
-    )
-
-
-def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
-    """Change the weights during an answer: roll back before it, and promote the trained version
-    while it streams.
-    """
-    number = proxy.get("/api/policy")["policy_version"]
-    stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")
-    proxy.post("/api/policy/rollback")
-    first, swapped = threading.Event(), threading.Event()
-
-    def swap() -> None:
-        if first.wait(60):
-            proxy.post("/api/policy/promote", {"version": number})
-            swapped.set()
-
-    def on_words(words: str) -> None:
-        if not first.is_set():
-            first.set()
-            swapped.wait(60)
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    long = proxy.ask("Tell me about the sea.", max_tokens=80, on_words=on_words)
-    first.set()
-    thread.join()
-    after = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS)
-    show_reply(long)
-    stage.claim(
-        "the weights were swapped while an answer streamed: it is complete, by version"
-        f" {long.policy}, the next by {after.policy}",
-        swapped.is_set() and long.policy == 0 and after.policy == number and bool(long.text),
     )

@@ -87,11 +87,11 @@ def _retired(found: list[Facts]) -> Iterator[str]:
             one["kind"],
             moment(one["retired_at"]),
             one["reason"],
-            short(one["description"], 80),
+            short(one["text"], 80),
         )
         for one in found
     ]
-    yield from table(("NAME", "KIND", "RETIRED", "WHY", "USE WHEN"), rows)
+    yield from table(("NAME", "KIND", "RETIRED", "WHY", "TEXT"), rows)
     yield "Restore one with: metaclaw skills restore NAME"
 
 

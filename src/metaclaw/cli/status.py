@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.client import Facts, connect
+from metaclaw.cli.candidates import question_lines
+from metaclaw.cli.client import Facts, connect, read
 from metaclaw.cli.output import (
-    Bold,
     CommandOutput,
     answers,
     counted,
@@ -20,6 +20,7 @@ from metaclaw.cli.output import (
 from metaclaw.instance import Running, find
 
 _MOST_TEXT = 80
+_MOST_ASKED = 5
 
 
 @click.command()
@@ -37,7 +38,12 @@ def status(home: Path, show_all: bool) -> CommandOutput:
     running, api = connect(home)
     facts = api.call("GET", "/api/status")
     own = {"running": True, "pid": running.pid, "url": running.url, "home": str(home)}
-    return CommandOutput({**own, **facts}, _lines(running, facts, show_all=show_all))
+    asked: list[Facts] = []
+    if (facts["counts"]["candidates"] or {}).get("waiting"):
+        found = read(home, "/api/candidates", standing="waiting", limit=_MOST_ASKED)
+        asked = found["candidates"]
+    output = {**own, **facts, "asked": asked}
+    return CommandOutput(output, _lines(running, output, show_all=show_all))
 
 
 def _lines(running: Running, facts: Facts, *, show_all: bool) -> Iterator[str]:
@@ -65,12 +71,11 @@ def problem_words(problem: Facts) -> str:
 
 def _decisions(facts: Facts) -> Iterator[str]:
     """What waits for the person, and how to decide it."""
-    if waiting := (facts["counts"]["candidates"] or {}).get("waiting"):
-        wait = "waits" if waiting == 1 else "wait"
-        skills = counted(waiting, "learned skill")
-        yield Bold(f"! {skills} {wait} for your decision. See and decide:")
-        yield "    metaclaw candidates list --standing waiting"
-        yield "    metaclaw candidates approve ID, or metaclaw candidates reject ID"
+    for one in facts["asked"]:
+        yield from question_lines(one)
+    if (more := (facts["counts"]["candidates"] or {}).get("waiting", 0)) > len(facts["asked"]):
+        listed = "metaclaw candidates list --standing waiting"
+        yield f"! {counted(more - len(facts['asked']), 'further question')}: {listed}"
     for one in facts["questions"]:
         asked = f"! rule {one['name']} ({short(one['text'], _MOST_TEXT)}):"
         yield from sentence(asked, is_bold=True)

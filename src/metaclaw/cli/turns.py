@@ -88,6 +88,9 @@ def _section(title: str, items: list[Facts]) -> Iterator[str]:
     for one in items:
         yield f"  {one['kind']} {one['name']}: {short(one['text'], _MOST_TEXT)}"
         yield f"    {one['reason']}"
+        if failed := one.get("failed"):
+            yield f"    call: {failed['name']} {short(failed['arguments'], _MOST_TEXT)}"
+            yield f"    result: {short(failed['result'], _MOST_TEXT)}"
         if note := one.get("check_note"):
             yield f"    {note}"
 

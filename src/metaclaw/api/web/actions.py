@@ -86,9 +86,7 @@ class PageActions:
                 "Go back",
             ),
             "candidate-approve": Action(self._approve),
-            "candidate-reject": Action(
-                self._reject, "Reject this skill? You can still accept it afterwards.", "Reject"
-            ),
+            "candidate-reject": Action(self._reject),
             "candidate-adopt": Action(self._adopt),
             "feedback": Action(self._feedback),
             "train": Action(self._train),

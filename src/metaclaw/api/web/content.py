@@ -9,7 +9,8 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest
-from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
+from metaclaw.api.status_words import short
+from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn
 from metaclaw.api.views import (
     change_view,
     retired_rule_view,
@@ -29,7 +30,7 @@ from metaclaw.api.web.formats import (
 )
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import GenerationChange, Skill
+from metaclaw.domain.skill import GenerationChange, Rule, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Rulebook
@@ -207,7 +208,8 @@ class PageContent:
         """One rule, fact or skill: text, source, evidence, versions with differences."""
         name = asked.path["name"]
         context = await run_sync(self._rule, name)
-        if context["is_live"] and context["one"]["kind"] == "skill":
+        is_rule = context["one"]["kind"] in ("rule", "fact")
+        if context["is_live"] and not is_rule:
             context["facts"] = await self.call("GET", f"/api/skills/{name}")
         elif context["is_live"]:
             context["one"] |= await self.call("GET", f"/api/rules/{name}")
@@ -391,14 +393,12 @@ class PageContent:
             if live is not None
             else next((one for one in rulebook.retired() if one.skill.name == name), None)
         )
-        if not skill.is_skill:
-            one = (
-                rule_view(skill, rulebook.dates().get(skill.name))
-                if gone is None
-                else retired_rule_view(gone)
-            )
-        else:
+        if not isinstance(skill, Rule):
             one = skill_view(skill)
+        elif gone is None:
+            one = rule_view(skill, rulebook.dates().get(skill.name))
+        else:
+            one = retired_rule_view(gone)
         source = skill.source
         place = None if source is None else overview.places_of([source]).get(source)
         return {

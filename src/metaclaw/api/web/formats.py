@@ -1,6 +1,7 @@
 """Format numbers, times and charts for the pages."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Final
@@ -154,24 +155,8 @@ def audience(scope: object) -> str:
     return f"for {wording.audience(scope)}"
 
 
-_SITUATIONS: Final = frozenset(
-    {
-        "when",
-        "whenever",
-        "while",
-        "if",
-        "unless",
-        "before",
-        "after",
-        "during",
-        "until",
-        "once",
-        "for",
-        "in",
-        "on",
-        "at",
-        "with",
-    }
+_SITUATION: Final = re.compile(
+    r"(?i)(when|whenever|while|if|unless|before|after|during|until|once|for|in|on|at|with)\s"
 )
 
 
@@ -180,8 +165,7 @@ def situation(when: object) -> str:
     reviews`.
     """
     text = str(when)
-    first, _, rest = text.partition(" ")
-    return f"{first.lower()} {rest}" if first.lower() in _SITUATIONS and rest else f"when {text}"
+    return text[0].lower() + text[1:] if _SITUATION.match(text) else f"when {text}"
 
 
 def project(path: object) -> str:

@@ -26,7 +26,7 @@ from metaclaw.api.router import (
     route,
     routes_of,
 )
-from metaclaw.api.turns import short
+from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
 from metaclaw.api.web.content import PAGES, Context, PageContent
