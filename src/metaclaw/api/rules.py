@@ -275,10 +275,6 @@ class RuleRoutes:
         changed = await run_sync(lambda: self.rulebook.rewrite(name, **changes))
         return {**skill_view(changed), "body": changed.body}
 
-    @route("POST", "/api/skills/{name}/keep", "End a skill's trial: it stays in force")
-    async def _keep(self, request: ApiRequest) -> object:
-        return skill_view(await run_sync(self.rulebook.keep, request.path["name"]))
-
     @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", fields=_PIN)
     async def _pin(self, request: ApiRequest) -> object:
         name, pinned = request.path["name"], request.said.get("pinned", True)

@@ -400,16 +400,10 @@ class WhyRoutes:
             absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
         )
         known = {skill.name for skill in skills}
-        withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
-        names = ("placed", "listed", "withheld", "not_placed")
+        names = ("placed", "listed", "not_placed")
         groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for one in considered:
-            share = withheld.get(one.skill.name)
-            view = _considered_view(one)
-            if share is None:
-                groups[one.fate.replace(" ", "_")].append(view)
-            else:
-                groups["withheld"].append({**view, "share": share})
+            groups[one.fate.replace(" ", "_")].append(_considered_view(one))
         groups["not_placed"] += (
             {**lesson_view(skill), "reason": CAME_LATER}
             for skill in self.skills()

@@ -326,10 +326,7 @@ class Budget:
         return SpendingKey(self._day(received_at), purpose, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
-        # A verdict on a replay counts as a part of the replay.
-        waits_as = (
-            Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose
-        ).value
+        waits_as = purpose.value
         while True:
             changed = self._changed
             account = await run_sync(self._current)
@@ -455,9 +452,7 @@ def _share(purpose: Purpose) -> float:
     """The share of the limits up to which a call for this purpose is admitted."""
     if purpose in _NEVER_WAITS:
         return _ALL
-    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY, Purpose.CHECK) or bool(
-        learned_item()
-    )
+    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.CHECK) or bool(learned_item())
     return _FOR_SKILLS if is_for_skill else _FOR_TURNS
 
 

@@ -39,7 +39,6 @@ from metaclaw.store.schema import (
     attempts,
     batch_turns,
     candidates,
-    draws,
     events,
     forgotten,
     forgotten_batches,
@@ -310,9 +309,6 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
     _clear_echoes(connection, seqs, tainted.values())
     remove_bodies(connection, translations, seqs)
     connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
-    connection.execute(
-        update(draws).where(draws.c.turn.in_(seqs), draws.c.skill.in_(names)), {"skill": NAMELESS}
-    )
     _rename(connection, turns, turns.c.seq.in_(seqs), names)
 
 
@@ -354,7 +350,7 @@ def _clear_name(connection: Connection, name: str) -> None:
     """Replace a name in records that are kept for other reasons."""
     for column in (
         generations.c.reason,
-        *candidates.c["reason", "certificate"],
+        candidates.c.reason,
         *policies.c["note", "report"],
     ):
         connection.execute(

@@ -5,7 +5,7 @@ Instants are whole microseconds since 1970 in UTC (`_us`) and datetimes in queri
 by its column type, bytes are bytes. `seq` numbers are given by the database, grow, and are never
 given again: they are the cursors readers resume from.
 
-Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a draw, a
+Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a
 batch it is in) comes in tables of their own that point at `turns.seq`, and goes only with the turn.
 Triggers see to that, and to the separation of support and query: the database itself refuses a
 batch with a turn that fed a skill, that was made with other rules or skills than its speaker has
@@ -211,7 +211,6 @@ verdicts = _tables["verdicts"]
 stands = _tables["stands"]
 attempts = _tables["attempts"]
 roles = _tables["roles"]
-draws = _tables["draws"]
 candidates = _tables["candidates"]
 lessons = _tables["lessons"]
 batches = _tables["batches"]
@@ -247,6 +246,13 @@ _BRING_OVER: Final = (
     "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
     MARK_TRUNCATED,
     "DROP TABLE unwritten",
+    "DROP TABLE draws",
+    "ALTER TABLE candidates DROP COLUMN certificate",
+    "UPDATE candidates SET standing = 'rejected', reason = 'replays were removed'"
+    " WHERE standing = 'shadow'",
+    "UPDATE skill_texts SET state = 'live' WHERE state = 'canary'",
+    "DROP INDEX uq_policies_canary",
+    "UPDATE policies SET state = 'rolled back', note = 'trials were removed' WHERE state = 'canary'",
 )
 
 

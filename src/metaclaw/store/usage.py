@@ -4,7 +4,7 @@ task; and the loops' cursors.
 Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last
 turn that a loop has read, from which it continues after a restart."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
     or_,
     select,
     true,
@@ -38,7 +37,6 @@ from metaclaw.store.rows import (
 from metaclaw.store.schema import (
     candidates,
     cursors,
-    draws,
     memberships,
     sessions,
     spending,
@@ -274,20 +272,6 @@ class SqlUses(Queries):
             _add_uses(connection, fresh)
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
-    @writes
-    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
-        """Count these new skills as used at this moment."""
-        wanted = set(names)
-        if not wanted:
-            return
-        with self._database.writing("noting new skills") as connection:
-            # No name of a forgotten skill is kept.
-            known = sorted(present(connection, memberships.c.name, wanted))
-            if known:
-                connection.execute(delete(uses).where(uses.c.skill.in_(known)))
-                new = [{"skill": name, "last_us": at, "times": 0} for name in known]
-                connection.execute(insert(uses), new)
-
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """The uses of these skills; skills that were never counted are left out."""
         rows = self._database.rows(
@@ -323,16 +307,16 @@ class SqlUses(Queries):
 
     def outcomes(
         self,
+        skill: SkillName,
         generation: int,
         most: int,
         *,
-        placed: SkillName | None = None,
         users: Collection[str] | None = None,
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> list[Outcome]:
-        """The newest known outcomes of main turns of these people: of this generation and later
-        ones with the skill `placed`; if `placed` is None, of earlier generations."""
+        """The outcomes of main turns with a skill, among the newest `most` turns of these people
+        whose outcome is known; of this generation and later ones."""
         query = (
             select(stands.c.outcome, turns.c.skills)
             .select_from(stands)
@@ -340,9 +324,7 @@ class SqlUses(Queries):
             .join(sessions)
             .where(
                 stands.c.outcome.in_((Outcome.PASS, Outcome.FAIL)),
-                (turns.c.generation < generation)
-                if placed is None
-                else (turns.c.generation >= generation),
+                turns.c.generation >= generation,
                 turns.c.kind == TurnKind.MAIN,
                 _speaks(users, workspaces, without_user=without_user),
             )
@@ -350,9 +332,7 @@ class SqlUses(Queries):
             .limit(most)
         )
         rows = self._database.rows("reading outcomes", query)
-        return [
-            outcome for outcome, skills in rows if placed is None or placed in unpack_names(skills)
-        ]
+        return [outcome for outcome, skills in rows if skill in unpack_names(skills)]
 
 
 def _speaks(
@@ -369,12 +349,8 @@ def _speaks(
 
 
 def _add_uses(connection: Connection, fresh: Mapping[int, TurnRow]) -> None:
-    """Count the skills that were in these prompts or were withheld from them by chance."""
+    """Count the skills that were in these prompts."""
     found = {(name, row.seq) for row in fresh.values() for name in row.stamp.skills}
-    withheld = select(*draws.c["skill", "turn"]).where(
-        draws.c.turn.in_(fresh), draws.c.placed.is_(False)
-    )
-    found |= {(skill, seq) for skill, seq in connection.execute(withheld)}
     # No name of a forgotten skill is kept.
     known = present(connection, memberships.c.name, {skill for skill, _ in found})
     added = insert_into(uses, connection.dialect.name)
