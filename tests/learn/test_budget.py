@@ -229,7 +229,7 @@ async def test_calls_that_the_store_could_not_take_are_counted_with_the_next(
 async def test_a_call_that_is_given_up_is_counted_all_the_same(database: Database) -> None:
     budget = budget_of(database)
     with anyio.CancelScope() as scope:
-        async with budget.charge(Purpose.REPLAY, MODEL, 10) as charge:
+        async with budget.charge(Purpose.EVOLVE, MODEL, 10) as charge:
             charge.add(Spent(1, failures=1, estimated=1, usage=Usage(10, 0)))
             scope.cancel()
             await anyio.sleep_forever()

@@ -21,7 +21,6 @@ LEARNED = Skill(
     SkillName("descale"),
     "When descaling the boiler",
     "Use citric acid.",
-    state=SkillState.CANARY,
     author=Authorship.EVOLVER,
 )
 OTHER = replace(
@@ -183,7 +182,7 @@ def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
     pinned: bool,
 ) -> None:
     library.publish([LEARNED], (), "learned")
-    edit(folder, "descale", "state: canary", line)
+    edit(folder, "descale", "author: evolver", line)
     skill = library.sync().get("descale")
     assert skill is not None
     assert (skill.author, skill.state, skill.pinned) == (author, state, pinned)
@@ -311,11 +310,9 @@ def test_an_edit_made_between_looking_and_writing_survives(
     assert (theirs.body, theirs.author) == ("Use acetic acid.", Authorship.PERSON)
 
 
-@pytest.mark.parametrize("state", [SkillState.DRAFT, SkillState.SHADOW, SkillState.RETIRED])
-def test_only_canary_and_live_skills_are_published(
-    library: SkillLibrary, state: SkillState
-) -> None:
-    with pytest.raises(SkillError, match="write `live` or `canary`"):
+@pytest.mark.parametrize("state", [SkillState.DRAFT, SkillState.RETIRED])
+def test_only_live_skills_are_published(library: SkillLibrary, state: SkillState) -> None:
+    with pytest.raises(SkillError, match="write `live`"):
         library.publish([replace(LEARNED, state=state)], (), "too soon")
 
 

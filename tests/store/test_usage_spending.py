@@ -11,7 +11,7 @@ import pytest
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, Times, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
@@ -166,7 +166,6 @@ async def test_the_name_of_a_forgotten_skill_leaves_the_sums_and_does_not_come_b
         SkillName("aunt-marys-address"),
         "when",
         "do",
-        state=SkillState.CANARY,
         author=Authorship.EVOLVER,
     )
     proposal = Proposal(skill, Change.NEW, (), (turn.id,), "kind", "evolver")
