@@ -238,25 +238,6 @@ async def test_a_call_that_is_given_up_is_counted_all_the_same(database: Databas
     assert await budget.may_spend(Purpose.EVOLVE, 1000)
 
 
-async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_trying_it(
-    database: Database,
-) -> None:
-    budget = budget_of(database, daily_tokens=10)
-
-    async def judge(item: str) -> None:
-        with spending_on(item):
-            await spend(budget, 100, Purpose.JUDGE)
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            group.start_soon(judge, "some-skill")
-            group.start_soon(judge, "")
-            while budget.waiting != {"replay": 1, "judge": 1}:
-                await anyio.lowlevel.checkpoint()
-            group.cancel_scope.cancel()
-    assert budget.waiting == {}
-
-
 GPT_5 = Price(1.25, 10.0, 0.125)
 
 

@@ -121,7 +121,7 @@ async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(
     assert done is not None
     assert (done.state, done.seed, len(done.turns)) == (BatchState.DONE, 5, 2)
     assert store.batches.open_batch_now() is None
-    assert store.told() == [("published", 1, 0, None)]
+    assert store.told() == [("published", 1, 0)]
 
 
 async def test_a_batch_teaches_one_version(store: StoreParts, new_turn: TurnMaker) -> None:
