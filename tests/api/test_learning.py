@@ -173,7 +173,7 @@ async def test_a_standing_that_does_not_exist_is_told_those_that_do(stage: Stage
     sentence = await stage.refused(400, "GET", "/api/candidates?standing=Waiting")
     assert (
         sentence
-        == "standing must be one of draft, shadow, waiting, accepted, rejected, not 'Waiting'"
+        == "standing must be one of draft, waiting, accepted, rejected, not 'Waiting'"
     )
 
 

@@ -62,7 +62,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage) -> None:
         "candidates": 0,
     }
     assert [(one["reason"], [put["name"] for put in one["put"]]) for one in learning["noted"]] == [
-        ("learned two", ["live", "trial"])
+        ("learned two", ["one", "other"])
     ]
     assert isinstance(providers, list)
     (main,) = providers

@@ -23,7 +23,7 @@ BUDGET: dict[str, Any] = {
 }
 LEARNING: dict[str, Any] = {
     "on": True,
-    "gate": "full",
+    "gate": "lint",
     "listen": "world/reader",
     "judge": "world/judge-model",
     "evolver": None,
@@ -98,7 +98,7 @@ def test_learning_is_told_in_words() -> None:
         "skills: 4 skills (4 live), generation 7",
         "recorded: 50 turns in 9 sessions, 1 of them open",
         "lessons: 5 in force; this week: 12 repeats prevented, 3 lessons withdrawn",
-        "a learned skill must prove itself in replays and on real tasks",
+        "learned skills serve once their text is sound",
         "to learn: 2 ended sessions, 1 skill in writing",
         "noted: 2026-11-17 07:00  noted use-uv: Use uv.",
         "2 of the 3 failures from which a skill is written: wrong dates",

@@ -205,12 +205,12 @@ async def test_calls_are_counted_by_purpose_and_estimated_where_the_provider_doe
         await model.ask(question(), Purpose.JUDGE)
         await model.ask(question(), Purpose.EVOLVE)
         with pytest.raises(UpstreamError, match="refused: no") as caught:
-            await model.ask(question(), Purpose.JUDGE)
+            await model.ask(question(), Purpose.LISTEN)
     assert (caught.value.status, caught.value.code) == (401, "nope")
     assert provider.meter.spent == {
         Purpose.JUDGE: Spent(2, usage=Usage(22, 6, 10)),
         Purpose.EVOLVE: Spent(1, estimated=1, usage=Usage(estimate_tokens(question()), 6)),
-        Purpose.JUDGE: Spent(1, failures=1),
+        Purpose.LISTEN: Spent(1, failures=1),
     }
 
 
