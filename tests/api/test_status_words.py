@@ -95,7 +95,7 @@ def wrong(**changed: Any) -> list[dict[str, Any]]:
 
 def test_learning_is_told_in_words() -> None:
     for words in (
-        "skills: 4 skills (4 live), generation 7",
+        "skills: 4 skills, generation 7",
         "recorded: 50 turns in 9 sessions, 1 of them open",
         "lessons: 5 in force; this week: 12 repeats prevented, 3 lessons withdrawn",
         "learned skills serve once their text is sound",

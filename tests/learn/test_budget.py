@@ -19,7 +19,7 @@ from metaclaw.errors import BudgetError, StoreError
 from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose
 from metaclaw.store import Database, SqlSpending, Sums, open_database
-from metaclaw.upstream import Spent, spending_on, without_waiting
+from metaclaw.upstream import Spent, without_waiting
 from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ def served(database: Database, day: str, tokens: int) -> None:
     )
 
 
-async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Database) -> None:
+async def test_a_call_is_counted_once_by_day_purpose_and_model(database: Database) -> None:
     budget = budget_of(
         database, prices=[{"model": "mini", "input": 1.0, "output": 10.0, "cached": 0.5}]
     )
@@ -72,7 +72,7 @@ async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Da
         charge.add(Spent(1, failures=1))
         charge.add(Spent(1, usage=Usage(1000, 20, 400)))
     await budget.count(Purpose.JUDGE, MODEL, Spent(), turns=1)
-    assert SqlSpending(database).sums(by_item=True) == {
+    assert SqlSpending(database).sums() == {
         SpendingKey(DAY, "judge", MODEL): Spending(
             turns=1,
             calls=2,
@@ -104,20 +104,18 @@ async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(
     budget = budget_of(database, daily_tokens=1000)
 
     async def allowed() -> list[bool]:
-        asked = [
+        return [
             await budget.may_spend(purpose, 10)
             for purpose in (Purpose.JUDGE, Purpose.EVOLVE, Purpose.LISTEN)
         ]
-        with spending_on("some-skill"):
-            return [*asked, await budget.may_spend(Purpose.JUDGE, 10)]
 
-    assert await allowed() == [True, True, True, True]
+    assert await allowed() == [True, True, True]
     await spend(budget, 600)
-    assert await allowed() == [False, True, True, True]
+    assert await allowed() == [False, True, True]
     await spend(budget, 200)
-    assert await allowed() == [False, False, True, False]
+    assert await allowed() == [False, False, True]
     await spend(budget, 200, Purpose.LISTEN)
-    assert await allowed() == [False, False, False, False]
+    assert await allowed() == [False, False, False]
 
 
 async def test_listening_is_refused_rather_than_kept_waiting(database: Database) -> None:

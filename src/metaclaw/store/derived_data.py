@@ -58,7 +58,7 @@ from metaclaw.store.schema import (
     turns,
     uses,
 )
-from metaclaw.store.usage import erase_items, present
+from metaclaw.store.usage import present
 
 _T = TypeVar("_T")
 _CARRIERS_AT_ONCE: Final = 500
@@ -274,9 +274,7 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     for word in (*ids, *names):
         connection.execute(delete(events).where(_holds(events.c.data, word)))
     is_mine = candidates.c.id.in_(ids)
-    proposed = connection.scalars(select(candidates.c.name).where(is_mine)).all()
     connection.execute(delete(candidates).where(is_mine))
-    erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is useless.
     has_turns = exists().where(roles.c.attempt == attempts.c.seq)
     connection.execute(delete(attempts).where(~has_turns))

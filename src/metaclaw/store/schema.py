@@ -241,12 +241,20 @@ MARK_TRUNCATED: Final = (
     "UPDATE turns SET truncated = TRUE WHERE error LIKE '%only a part of the answer is recorded%'"
 )
 """Before the column there was only the sentence."""
-_NEW_TABLE: Final = " episodes "
+_NEW_TABLES: Final = (" episodes ", " spending ")
+_SUMS: Final = ", ".join(
+    f"sum({name}) AS {name}"
+    for name in (column.name for column in _tables["spending"].columns)
+    if name not in ("day", "purpose", "model")
+)
 _BRING_OVER: Final = (
     "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
     MARK_TRUNCATED,
     "DROP TABLE unwritten",
     "DROP TABLE draws",
+    f"CREATE TABLE old_spending AS SELECT day, purpose, model, {_SUMS} FROM spending"
+    " GROUP BY day, purpose, model",
+    "DROP TABLE spending",
     "ALTER TABLE candidates DROP COLUMN certificate",
     "UPDATE candidates SET standing = 'rejected', reason = 'replays were removed'"
     " WHERE standing = 'shadow'",
@@ -254,6 +262,9 @@ _BRING_OVER: Final = (
     "DROP INDEX uq_policies_canary",
     "UPDATE policies SET state = 'rolled back', note = 'trials were removed' WHERE state = 'canary'",
 )
+
+
+_FILL: Final = ("INSERT INTO spending SELECT * FROM old_spending", "DROP TABLE old_spending")
 
 
 class NewerSchemaError(StoreError):
@@ -330,8 +341,9 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        new = [one for one in statements if " TRIGGER " in one or _NEW_TABLE in one]
-        statements = [*_BRING_OVER, *new, f"DELETE FROM {_VERSION_TABLE}"]
+        tables = [one for one in statements if any(name in one for name in _NEW_TABLES)]
+        triggers = [one for one in statements if " TRIGGER " in one]
+        statements = [*_BRING_OVER, *tables, *_FILL, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

@@ -402,7 +402,6 @@ CREATE TABLE spending (
   day TEXT NOT NULL,
   purpose TEXT NOT NULL,
   model TEXT NOT NULL,
-  item TEXT NOT NULL,
   turns BIGINT NOT NULL,
   calls BIGINT NOT NULL,
   failures BIGINT NOT NULL,
@@ -412,7 +411,7 @@ CREATE TABLE spending (
   cached_tokens BIGINT NOT NULL,
   unpriced_tokens BIGINT NOT NULL,
   cost DOUBLE NOT NULL,
-  CONSTRAINT pk_spending PRIMARY KEY (day, purpose, model, item)
+  CONSTRAINT pk_spending PRIMARY KEY (day, purpose, model)
 );
 
 -- The rules and skills for one audience (see `domain.skill.Audience`) as a hash, in generations
@@ -540,7 +539,6 @@ CREATE INDEX ix_generations_reverts ON generations (number) WHERE reverted_to IS
 CREATE INDEX ix_episodes_signature ON episodes (signature);
 CREATE INDEX ix_episodes_session ON episodes (session);
 CREATE INDEX ix_session_ends_session ON session_ends (session);
-CREATE INDEX ix_spending_item ON spending (item) WHERE item != '';
 CREATE INDEX ix_forgotten_batches_batch ON forgotten_batches (batch);
 CREATE INDEX ix_rule_results_count_turn ON rule_results (count, turn);
 CREATE INDEX ix_held_rules_rule ON held_rules (rule);
