@@ -45,7 +45,7 @@ class Heads(NamedTuple):
     v: Tensor
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """One attention call over segments of rows: the queries of segment i attend to the keys of
     segment i, with `causal` only up to themselves.
     """
@@ -59,11 +59,11 @@ class Call(NamedTuple):
 class Kernel(Protocol):
     """Attention and its gradient."""
 
-    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
+    def forward(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
         """The output by row and head, and the log-sum-exp by head and row."""
 
     def backward(
-        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
+        self, call: AttentionCall, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of queries, keys and values."""
 
@@ -71,7 +71,7 @@ class Kernel(Protocol):
 class FlashOnCpu:
     """Torch's flash attention for CPUs, one segment at a time."""
 
-    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
+    def forward(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
         q = call.heads.q
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.promote_types(q.dtype, torch.float32))
@@ -84,7 +84,7 @@ class FlashOnCpu:
         return out, lse
 
     def backward(
-        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
+        self, call: AttentionCall, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         grads = Heads(*(torch.zeros_like(side) for side in call.heads))
         for rows, batch in _segments(call):
@@ -109,7 +109,7 @@ class _Rows(NamedTuple):
     v: slice
 
 
-def _segments(call: Call) -> Iterator[tuple[_Rows, tuple[Tensor, ...]]]:
+def _segments(call: AttentionCall) -> Iterator[tuple[_Rows, tuple[Tensor, ...]]]:
     """The rows of each segment that has queries, and its heads as a batch of one."""
     for queries, keys in zip(call.queries.slices(), call.keys.slices(), strict=True):
         if queries.start < queries.stop:
@@ -129,7 +129,7 @@ class FlashOnCuda:
         self._randomness = torch.zeros(2, dtype=torch.uint64, device=device)
         self._unused = torch.empty(0, device=device)
 
-    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
+    def forward(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
         out, lse, *_ = torch.ops.aten._flash_attention_forward(
             *call.heads,
             call.queries.cumulative,
@@ -144,7 +144,7 @@ class FlashOnCuda:
         return out, lse
 
     def backward(
-        self, call: Call, grad: Tensor, out: Tensor, lse: Tensor
+        self, call: AttentionCall, grad: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = torch.ops.aten._flash_attention_backward(
             grad,
@@ -275,15 +275,17 @@ def _backward(
     return grads
 
 
-def _own_call(heads: Heads, level: Level) -> Call:
+def _own_call(heads: Heads, level: Level) -> AttentionCall:
     """Each node of a level attends to itself."""
-    return Call(_mixed(heads, level, level), level.nodes, level.nodes, causal=True)
+    return AttentionCall(_mixed(heads, level, level), level.nodes, level.nodes, causal=True)
 
 
-def _calls_above(heads: Heads, packed: Packed, level: Level) -> Iterator[tuple[Call, Level]]:
+def _calls_above(
+    heads: Heads, packed: Packed, level: Level
+) -> Iterator[tuple[AttentionCall, Level]]:
     """The rows of a level attend to each level above it."""
     for above, hanging in zip(packed.levels, level.hanging, strict=False):
-        yield Call(_mixed(heads, level, above), hanging, above.nodes, causal=False), above
+        yield AttentionCall(_mixed(heads, level, above), hanging, above.nodes, causal=False), above
 
 
 def _mixed(heads: Heads, query_level: Level, key_level: Level) -> Heads:
